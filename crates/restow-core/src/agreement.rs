@@ -1,0 +1,434 @@
+//! Whether all API servers store a resource in one version now.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::resource::{GroupVersion, storage_version_hash};
+
+/// What an agreement rests on, the strongest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Basis {
+    /// The StorageVersion object of the resource.
+    StorageVersion,
+    /// Every live API server was asked for its discovery.
+    Direct,
+    /// Fresh connections through one address showed one hash for a while.
+    Sampled,
+    /// The user said that there is one API server.
+    Assumed,
+}
+
+impl fmt::Display for Basis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::StorageVersion => "storageversion",
+            Self::Direct => "direct",
+            Self::Sampled => "sampled",
+            Self::Assumed => "assumed",
+        })
+    }
+}
+
+/// One API server, as its identity Lease or the `kubernetes` endpoints tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The name of the Lease, or the address.
+    pub name: String,
+    /// The holder: it changes when the process starts anew.
+    pub holder: String,
+    /// Where it can be asked, as `host:port`.
+    pub address: Option<String>,
+    /// Until when it counts as alive; endpoints have no end.
+    pub expires: Option<Timestamp>,
+}
+
+/// Those members that are alive at `now`.
+pub fn live(members: &[Member], now: Timestamp) -> Vec<&Member> {
+    members.iter().filter(|member| member.expires.is_none_or(|end| end > now)).collect()
+}
+
+/// A StorageVersion object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StorageVersion {
+    /// Its resourceVersion.
+    pub resource_version: String,
+    /// The version each API server encodes to.
+    pub entries: Vec<(String, String)>,
+    /// The version all of them encode to.
+    pub common: Option<String>,
+}
+
+/// What one API server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// Which server: a Lease's name or a URL.
+    pub server: String,
+    /// The hash it publishes, or why it could not be asked.
+    pub hash: Result<String, String>,
+}
+
+/// How the servers were asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Each live member at its own address.
+    Members(Vec<Answered>),
+    /// The servers the user named.
+    Named(Vec<Answered>),
+    /// The one address of the kubeconfig, on fresh connections over a settling period.
+    Samples {
+        /// What they showed.
+        answers: Vec<Answered>,
+        /// Whether the set of members stayed the same for the whole period.
+        steady: bool,
+    },
+    /// The one address of the kubeconfig; the user said there is one server.
+    Single(Answered),
+}
+
+/// All that was seen about one resource at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// The kind of the resource's objects.
+    pub kind: String,
+    /// The API servers, or why they could not be listed.
+    pub members: Result<Vec<Member>, String>,
+    /// The StorageVersion object, where there is one.
+    pub storage_version: Option<StorageVersion>,
+    /// The servers' own discovery.
+    pub asked: Asked,
+    /// Which state of its CRD a custom resource is in: a definition changed twice shows one hash again.
+    pub definition: Option<String>,
+}
+
+/// All servers store the resource in one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// The hash of that version.
+    pub hash: String,
+    /// What it rests on.
+    pub basis: Basis,
+    /// Changes whenever the set of servers or what they registered has changed.
+    pub mark: String,
+}
+
+/// Why there is no agreement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Disagreement {
+    /// Servers store the resource differently.
+    Split(Vec<(String, String)>),
+    /// A live server could not be asked.
+    Unasked(Vec<(String, String)>),
+    /// Which servers there are could not be told.
+    UnknownMembers(String),
+    /// More servers are alive than were named.
+    Unnamed {
+        /// How many are alive.
+        live: usize,
+        /// How many were named.
+        named: usize,
+    },
+    /// The set of servers changed while it was sampled.
+    Unsteady,
+}
+
+impl fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |rows: &[(String, String)], between: &str| {
+            rows.iter()
+                .map(|(server, what)| format!("{server}{between}{what}"))
+                .collect::<Vec<_>>()
+                .join("; ")
+        };
+        match self {
+            Self::Split(rows) => write!(f, "the API servers disagree: {}", list(rows, " stores ")),
+            Self::Unasked(rows) => {
+                write!(f, "not every live API server could be asked: {}", list(rows, ": "))
+            }
+            Self::UnknownMembers(why) => write!(f, "which API servers there are cannot be told: {why}"),
+            Self::Unnamed { live, named } => {
+                write!(f, "{live} API servers are alive and {named} named with --api-server")
+            }
+            Self::Unsteady => f.write_str("the set of API servers changed while it was sampled"),
+        }
+    }
+}
+
+impl Disagreement {
+    /// What the user can do about it.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::Split(_) | Self::Unsteady => {
+                "wait until the rolling upgrade or rollback has ended on every API server, then run it again"
+            }
+            Self::Unasked(_) | Self::UnknownMembers(_) | Self::Unnamed { .. } => {
+                "name every API server with --api-server URL; on a managed cluster, whose servers hide behind one \
+                 address, --sample-servers 60s; where there is just one, --assume-single-server"
+            }
+        }
+    }
+}
+
+/// Decides whether what was seen is an agreement.
+pub fn decide(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagreement> {
+    let mut agreement = decide_servers(seen, now)?;
+    if let Some(definition) = &seen.definition {
+        agreement.mark = format!("{} {definition}", agreement.mark).trim_start().to_owned();
+    }
+    Ok(agreement)
+}
+
+fn decide_servers(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagreement> {
+    if let Asked::Single(answer) = &seen.asked {
+        let hash = one_hash(std::slice::from_ref(answer))?;
+        return Ok(Agreement { hash, basis: Basis::Assumed, mark: String::new() });
+    }
+    let live = match &seen.members {
+        Ok(members) => Ok(live(members, now)),
+        Err(why) => Err(why.clone()),
+    };
+    if let Some(storage_version) = &seen.storage_version {
+        return registered(seen, storage_version, live.as_deref().unwrap_or_default());
+    }
+    let (answers, basis) = match &seen.asked {
+        Asked::Members(answers) => {
+            let live = live.as_ref().map_err(|why| Disagreement::UnknownMembers(why.clone()))?;
+            if live.is_empty() {
+                return Err(Disagreement::UnknownMembers(
+                    "no identity Lease and no endpoint shows one".to_owned(),
+                ));
+            }
+            (answers, Basis::Direct)
+        }
+        Asked::Named(answers) => {
+            // Without Leases to read, the user's list is the list.
+            let live = live.as_ref().map_or(0, Vec::len);
+            if answers.len() < live {
+                return Err(Disagreement::Unnamed { live, named: answers.len() });
+            }
+            (answers, Basis::Direct)
+        }
+        Asked::Samples { steady: false, .. } => return Err(Disagreement::Unsteady),
+        Asked::Samples { answers, .. } => (answers, Basis::Sampled),
+        Asked::Single(_) => return Err(Disagreement::UnknownMembers("none was asked".to_owned())),
+    };
+    Ok(Agreement { hash: one_hash(answers)?, basis, mark: mark_of(live.as_deref().unwrap_or_default()) })
+}
+
+fn registered(
+    seen: &Sighting,
+    storage_version: &StorageVersion,
+    live: &[&Member],
+) -> Result<Agreement, Disagreement> {
+    let silent: Vec<_> = live
+        .iter()
+        .filter(|member| member.expires.is_some())
+        .filter(|member| !storage_version.entries.iter().any(|(id, _)| *id == member.name))
+        .map(|member| (member.name.clone(), "has not registered its storage version".to_owned()))
+        .collect();
+    if !silent.is_empty() {
+        return Err(Disagreement::Unasked(silent));
+    }
+    let versions: BTreeSet<&String> = storage_version.entries.iter().map(|(_, version)| version).collect();
+    match (&storage_version.common, versions.len()) {
+        (Some(common), 1) => Ok(Agreement {
+            hash: storage_version_hash(&GroupVersion::parse(common), &seen.kind),
+            basis: Basis::StorageVersion,
+            mark: storage_version.resource_version.clone(),
+        }),
+        _ => Err(Disagreement::Split(storage_version.entries.clone())),
+    }
+}
+
+fn one_hash(answers: &[Answered]) -> Result<String, Disagreement> {
+    let failed: Vec<_> = answers
+        .iter()
+        .filter_map(|answer| answer.hash.as_ref().err().map(|why| (answer.server.clone(), why.clone())))
+        .collect();
+    if !failed.is_empty() {
+        return Err(Disagreement::Unasked(failed));
+    }
+    let shown: Vec<(String, String)> = answers
+        .iter()
+        .filter_map(|answer| answer.hash.as_ref().ok().map(|hash| (answer.server.clone(), hash.clone())))
+        .collect();
+    match shown.iter().map(|(_, hash)| hash).collect::<BTreeSet<_>>().len() {
+        1 => Ok(shown[0].1.clone()),
+        0 => Err(Disagreement::UnknownMembers("none was asked".to_owned())),
+        _ => Err(Disagreement::Split(shown)),
+    }
+}
+
+fn mark_of(live: &[&Member]) -> String {
+    live.iter()
+        .map(|member| member.holder.as_str())
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// How long a changed CRD is given until its handlers have followed its discovery (kubernetes#130235).
+pub const SETTLE: Duration = Duration::from_secs(5);
+
+/// How long to wait before what a CRD's discovery shows is what its handlers do.
+pub fn settle(changed: Option<Timestamp>, server_now: Timestamp) -> Duration {
+    let Some(changed) = changed else { return Duration::ZERO };
+    let age = Duration::try_from(server_now.duration_since(changed)).unwrap_or(Duration::ZERO);
+    // Times of objects are cut to whole seconds.
+    (SETTLE + Duration::from_secs(1)).saturating_sub(age)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap_or_default()
+    }
+
+    fn member(name: &str, expires: i64) -> Member {
+        Member {
+            name: name.to_owned(),
+            holder: format!("{name}_1"),
+            address: None,
+            expires: Some(at(expires)),
+        }
+    }
+
+    fn answered(server: &str, hash: &str) -> Answered {
+        Answered { server: server.to_owned(), hash: Ok(hash.to_owned()) }
+    }
+
+    fn unreachable_server(server: &str) -> Answered {
+        Answered { server: server.to_owned(), hash: Err("connection refused".to_owned()) }
+    }
+
+    fn seen(members: Result<Vec<Member>, String>, asked: Asked) -> Sighting {
+        Sighting { kind: "Widget".to_owned(), members, storage_version: None, asked, definition: None }
+    }
+
+    fn verdict(sighting: &Sighting) -> String {
+        match decide(sighting, at(100)) {
+            Ok(agreement) => format!("{} {}", agreement.basis, agreement.hash),
+            Err(disagreement) => disagreement.to_string(),
+        }
+    }
+
+    #[test]
+    fn every_live_server_must_say_the_same() {
+        let two = || Ok(vec![member("a", 200), member("b", 200)]);
+        for (what, sighting, expected) in [
+            (
+                "both say x",
+                seen(two(), Asked::Members(vec![answered("a", "x"), answered("b", "x")])),
+                "direct x",
+            ),
+            (
+                "one lags",
+                seen(two(), Asked::Members(vec![answered("a", "x"), answered("b", "y")])),
+                "the API servers disagree: a stores x; b stores y",
+            ),
+            (
+                "one cannot be asked",
+                seen(two(), Asked::Members(vec![answered("a", "x"), unreachable_server("b")])),
+                "not every live API server could be asked: b: connection refused",
+            ),
+            (
+                "Leases cannot be read",
+                seen(Err("forbidden".to_owned()), Asked::Members(vec![answered("a", "x")])),
+                "which API servers there are cannot be told: forbidden",
+            ),
+            (
+                "nobody is alive",
+                seen(Ok(vec![member("a", 50)]), Asked::Members(vec![])),
+                "which API servers there are cannot be told: no identity Lease and no endpoint shows one",
+            ),
+            (
+                "one named of two alive",
+                seen(two(), Asked::Named(vec![answered("https://a", "x")])),
+                "2 API servers are alive and 1 named with --api-server",
+            ),
+            (
+                "one named, one alive, one expired",
+                seen(
+                    Ok(vec![member("a", 200), member("b", 50)]),
+                    Asked::Named(vec![answered("https://a", "x")]),
+                ),
+                "direct x",
+            ),
+            (
+                "the user's word",
+                seen(Err("forbidden".to_owned()), Asked::Single(answered("https://a", "x"))),
+                "assumed x",
+            ),
+            (
+                "sampled",
+                seen(two(), Asked::Samples { answers: vec![answered("lb", "x"); 9], steady: true }),
+                "sampled x",
+            ),
+            (
+                "sampled, but a server came",
+                seen(two(), Asked::Samples { answers: vec![answered("lb", "x"); 9], steady: false }),
+                "the set of API servers changed while it was sampled",
+            ),
+        ] {
+            assert_eq!(verdict(&sighting), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_storage_version_object_decides_where_there_is_one() {
+        let registered = |common: Option<&str>, entries: &[(&str, &str)]| {
+            let mut sighting = seen(
+                Ok(vec![member("a", 200), member("b", 200)]),
+                Asked::Members(vec![answered("a", "other")]),
+            );
+            sighting.storage_version = Some(StorageVersion {
+                resource_version: "7".to_owned(),
+                entries: entries.iter().map(|(id, v)| ((*id).to_owned(), (*v).to_owned())).collect(),
+                common: common.map(str::to_owned),
+            });
+            verdict(&sighting)
+        };
+        assert_eq!(
+            registered(Some("example.com/v1"), &[("a", "example.com/v1"), ("b", "example.com/v1")]),
+            "storageversion gIwvi5rymmg="
+        );
+        assert_eq!(
+            registered(None, &[("a", "example.com/v1"), ("b", "example.com/v2")]),
+            "the API servers disagree: a stores example.com/v1; b stores example.com/v2"
+        );
+        assert_eq!(
+            registered(Some("example.com/v1"), &[("a", "example.com/v1")]),
+            "not every live API server could be asked: b: has not registered its storage version"
+        );
+    }
+
+    #[test]
+    fn the_mark_changes_with_servers_and_definition() {
+        let mark = |holder: &str, definition: Option<&str>| {
+            let member = Member { holder: holder.to_owned(), ..member("a", 200) };
+            let mut sighting = seen(Ok(vec![member]), Asked::Members(vec![answered("a", "x")]));
+            sighting.definition = definition.map(str::to_owned);
+            decide(&sighting, at(100)).map(|agreement| agreement.mark)
+        };
+        assert_eq!(mark("a_1", None), Ok("a_1".to_owned()));
+        assert_eq!(mark("a_1", Some("u/3")), Ok("a_1 u/3".to_owned()));
+        assert_ne!(mark("a_1", Some("u/3")), mark("a_1", Some("u/5")));
+        assert_ne!(mark("a_1", None), mark("a_2", None));
+    }
+
+    #[test]
+    fn a_fresh_definition_is_given_time() {
+        for (changed, now, expected) in
+            [(None, 100, 0), (Some(100), 100, 6), (Some(98), 100, 4), (Some(90), 100, 0), (Some(105), 100, 6)]
+        {
+            assert_eq!(settle(changed.map(at), at(now)), Duration::from_secs(expected), "{changed:?}");
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! What a cluster stores, told from its discovery documents, CRDs and APIServices.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::resource::{GroupResource, GroupVersion, storage_version_hash, version_of_hash};
+
+/// One resource as one discovery document shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// The plural name; subresources hold a slash.
+    pub name: String,
+    /// The singular name, empty when the server gives none.
+    pub singular: String,
+    /// The kind of its objects.
+    pub kind: String,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// The verbs it answers.
+    pub verbs: Vec<String>,
+    /// Its short names.
+    pub short_names: Vec<String>,
+    /// The published hash of its storage version.
+    pub hash: Option<String>,
+}
+
+/// The discovery document of one version of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// Which version it is of.
+    pub version: GroupVersion,
+    /// Whether an aggregated API server answers for it.
+    pub aggregated: bool,
+    /// What it lists, or why it could not be had.
+    pub resources: Result<Vec<Served>, String>,
+}
+
+/// What a CustomResourceDefinition says of storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crd {
+    /// The resource it defines.
+    pub name: GroupResource,
+    /// Its own resourceVersion.
+    pub resource_version: String,
+    /// Its own uid.
+    pub uid: String,
+    /// Its generation: it counts changes of the spec.
+    pub generation: i64,
+    /// The version new writes are stored in.
+    pub storage_version: String,
+    /// Every version it has, and whether that version is served.
+    pub versions: Vec<(String, bool)>,
+    /// `status.storedVersions`: versions that objects may still be stored in.
+    pub stored_versions: Vec<String>,
+    /// When it was last written, by its server's clock.
+    pub changed: Option<Timestamp>,
+}
+
+/// Who serves a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// kube-apiserver itself.
+    BuiltIn,
+    /// A CustomResourceDefinition.
+    Custom,
+    /// An aggregated API server.
+    Aggregated,
+}
+
+/// Why a resource is not migrated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Its objects are stored by another resource, which is migrated instead.
+    SharedWith(GroupResource),
+    /// It does not answer list and patch.
+    Verbs(Vec<&'static str>),
+    /// It is answered without being stored, or its server does not say how it is stored.
+    NoHash(Origin),
+    /// Events: a rewrite would extend their life.
+    Events,
+    /// Its server could not be asked.
+    Unavailable(String),
+}
+
+impl Obstacle {
+    /// Says it in a few words.
+    pub fn explain(&self) -> String {
+        match self {
+            Self::SharedWith(other) => format!("stored as {other}, migrated there"),
+            Self::Verbs(missing) => format!("does not answer {}", missing.join(" and ")),
+            Self::NoHash(Origin::Aggregated) => "its API server publishes no storage version".to_owned(),
+            Self::NoHash(_) => "not stored".to_owned(),
+            Self::Events => "a rewrite would extend the life of events; --include-events does it".to_owned(),
+            Self::Unavailable(why) => format!("its API server cannot be asked: {why}"),
+        }
+    }
+}
+
+/// One resource of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Its name.
+    pub name: GroupResource,
+    /// The singular name.
+    pub singular: String,
+    /// The kind of its objects.
+    pub kind: String,
+    /// Its short names.
+    pub short_names: Vec<String>,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// The served versions, the preferred one first.
+    pub served: Vec<GroupVersion>,
+    /// The published hash of its storage version.
+    pub hash: Option<String>,
+    /// The version that hash stands for.
+    pub storage_version: Option<GroupVersion>,
+    /// Who serves it.
+    pub origin: Origin,
+    /// Its definition, for a custom resource.
+    pub crd: Option<Crd>,
+    /// Resources whose objects are stored with its own.
+    pub shared_by: Vec<GroupResource>,
+    /// Why it is not migrated, when it is not.
+    pub obstacle: Option<Obstacle>,
+}
+
+impl Resource {
+    /// The version requests are sent to: the storage version when it is served, else the preferred one.
+    pub fn endpoint(&self) -> Option<&GroupVersion> {
+        self.served
+            .iter()
+            .find(|version| Some(*version) == self.storage_version.as_ref())
+            .or(self.served.first())
+    }
+
+    /// The storage version without its group, as reports show it.
+    pub fn storage_version_name(&self) -> &str {
+        self.storage_version.as_ref().map_or("unknown", |version| &version.version)
+    }
+
+    /// Whether a migration is needed, as far as can be told without reading what is stored.
+    pub fn need(&self) -> Need {
+        match &self.crd {
+            Some(crd) if crd.stored_versions == [crd.storage_version.clone()] => Need::Unlikely,
+            Some(crd) => Need::Yes(
+                crd.stored_versions
+                    .iter()
+                    .filter(|stored| **stored != crd.storage_version)
+                    .cloned()
+                    .collect(),
+            ),
+            None => Need::Unknown,
+        }
+    }
+}
+
+/// Whether a resource needs migrating.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Its CRD says that objects may be stored in these other versions.
+    Yes(Vec<String>),
+    /// Its CRD says that all objects are stored in the storage version; only a key rotation would change that.
+    Unlikely,
+    /// Only the stored bytes tell.
+    Unknown,
+}
+
+/// Puts together what was discovered. The order of documents is the order of preference.
+pub fn inventory(documents: &[Document], crds: &[Crd], include_events: bool) -> Vec<Resource> {
+    let served_versions: Vec<&GroupVersion> = documents.iter().map(|document| &document.version).collect();
+    let mut found: BTreeMap<GroupResource, Resource> = BTreeMap::new();
+    for document in documents {
+        for served in document.resources.iter().flatten().filter(|served| !served.name.contains('/')) {
+            let name = GroupResource::new(&document.version.group, &served.name);
+            let crd = crds.iter().find(|crd| crd.name == name);
+            let entry = found.entry(name.clone()).or_insert_with(|| Resource {
+                name,
+                singular: served.singular.clone(),
+                kind: served.kind.clone(),
+                short_names: served.short_names.clone(),
+                namespaced: served.namespaced,
+                served: Vec::new(),
+                hash: served.hash.clone().filter(|hash| !hash.is_empty()),
+                storage_version: None,
+                origin: match (crd, document.aggregated) {
+                    (Some(_), _) => Origin::Custom,
+                    (None, true) => Origin::Aggregated,
+                    (None, false) => Origin::BuiltIn,
+                },
+                crd: crd.cloned(),
+                shared_by: Vec::new(),
+                obstacle: missing_verbs(&served.verbs),
+            });
+            entry.served.push(document.version.clone());
+        }
+    }
+    for resource in found.values_mut() {
+        settle_storage_version(resource, &served_versions);
+    }
+    mark_shared(&mut found);
+    for resource in found.values_mut() {
+        if resource.obstacle.is_none() && resource.hash.is_none() {
+            resource.obstacle = Some(Obstacle::NoHash(resource.origin));
+        }
+        if resource.obstacle.is_none() && resource.kind == "Event" && is_events(resource) && !include_events {
+            resource.obstacle = Some(Obstacle::Events);
+        }
+    }
+    found.into_values().collect()
+}
+
+fn missing_verbs(verbs: &[String]) -> Option<Obstacle> {
+    let missing: Vec<_> =
+        ["list", "patch"].into_iter().filter(|verb| !verbs.iter().any(|v| v == verb)).collect();
+    (!missing.is_empty()).then_some(Obstacle::Verbs(missing))
+}
+
+fn is_events(resource: &Resource) -> bool {
+    resource.name.resource == "events" && ["", "events.k8s.io"].contains(&resource.name.group.as_str())
+}
+
+fn settle_storage_version(resource: &mut Resource, served: &[&GroupVersion]) {
+    if let Some(crd) = &resource.crd {
+        // The definition is what the server will do; discovery only follows it.
+        let version = GroupVersion::new(&crd.name.group, &crd.storage_version);
+        resource.hash = Some(storage_version_hash(&version, &resource.kind));
+        resource.storage_version = Some(version);
+    } else if let Some(hash) = &resource.hash {
+        resource.storage_version =
+            version_of_hash(hash, &resource.kind, &resource.name.group, served.iter().copied());
+    }
+}
+
+/// Resources of one kind with one hash are stored once: under the group the hash names.
+fn mark_shared(found: &mut BTreeMap<GroupResource, Resource>) {
+    let mut stores: BTreeMap<(String, String), Vec<GroupResource>> = BTreeMap::new();
+    for resource in found.values().filter(|resource| resource.storage_version.is_some()) {
+        if let Some(hash) = &resource.hash {
+            stores.entry((resource.kind.clone(), hash.clone())).or_default().push(resource.name.clone());
+        }
+    }
+    for names in stores.into_values().filter(|names| names.len() > 1) {
+        let owns = |name: &&GroupResource| {
+            found[*name].storage_version.as_ref().is_some_and(|version| version.group == name.group)
+        };
+        let owner = names.iter().find(owns).unwrap_or(&names[0]).clone();
+        let others: Vec<_> = names.into_iter().filter(|name| *name != owner).collect();
+        for other in &others {
+            if let Some(resource) = found.get_mut(other) {
+                resource.obstacle = Some(Obstacle::SharedWith(owner.clone()));
+            }
+        }
+        if let Some(resource) = found.get_mut(&owner) {
+            resource.shared_by = others;
+        }
+    }
+}
+
+/// Why a name given by a person names no one resource.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Nothing has that name; these come near.
+    #[error("the server has no resource {name:?}{}", hint(.near))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// Names that come near, the nearest first.
+        near: Vec<String>,
+    },
+    /// Several have it.
+    #[error("{name:?} may be {}: name one with its group", .choices.join(" or "))]
+    Ambiguous {
+        /// What was asked for.
+        name: String,
+        /// The full names.
+        choices: Vec<String>,
+    },
+}
+
+fn hint(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!(" (did you mean {}?)", near.join(" or ")) }
+}
+
+/// Finds the resource a person means by a plural, singular, short or full name, or a kind.
+pub fn find<'a>(inventory: &'a [Resource], name: &str) -> Result<&'a Resource, NameError> {
+    let wanted = name.to_lowercase();
+    if let Some(exact) = inventory.iter().find(|resource| resource.name.to_string() == wanted) {
+        return Ok(exact);
+    }
+    let (short, group) = match wanted.split_once('.') {
+        Some((short, group)) => (short, Some(group)),
+        None => (wanted.as_str(), None),
+    };
+    let matches: Vec<&Resource> = inventory
+        .iter()
+        .filter(|resource| group.is_none_or(|group| resource.name.group == group))
+        .filter(|resource| {
+            resource.name.resource == short
+                || resource.singular == short
+                || resource.kind.to_lowercase() == short
+                || resource.short_names.iter().any(|name| name == short)
+        })
+        .collect();
+    match matches.as_slice() {
+        [one] => Ok(one),
+        [] => Err(NameError::Unknown { name: name.to_owned(), near: near_names(inventory, &wanted) }),
+        several => Err(NameError::Ambiguous {
+            name: name.to_owned(),
+            choices: several.iter().map(|resource| resource.name.to_string()).collect(),
+        }),
+    }
+}
+
+fn near_names(inventory: &[Resource], wanted: &str) -> Vec<String> {
+    let mut scored: Vec<(f64, String)> = inventory
+        .iter()
+        .map(|resource| {
+            let full = resource.name.to_string();
+            let score = strsim::jaro_winkler(wanted, &full)
+                .max(strsim::jaro_winkler(wanted, &resource.name.resource));
+            (score, full)
+        })
+        .filter(|(score, _)| *score > 0.84)
+        .collect();
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0));
+    scored.into_iter().take(3).map(|(_, name)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(name: &str, kind: &str, verbs: &[&str], stored_as: Option<&str>) -> Served {
+        Served {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            singular: kind.to_lowercase(),
+            verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+            hash: stored_as.map(|version| storage_version_hash(&GroupVersion::parse(version), kind)),
+            ..Served::default()
+        }
+    }
+
+    fn document(version: &str, aggregated: bool, resources: Vec<Served>) -> Document {
+        Document { version: GroupVersion::parse(version), aggregated, resources: Ok(resources) }
+    }
+
+    fn widgets(stored: &[&str]) -> Crd {
+        Crd {
+            name: GroupResource::parse("widgets.example.com"),
+            resource_version: "1".to_owned(),
+            uid: "u".to_owned(),
+            generation: 1,
+            storage_version: "v2".to_owned(),
+            versions: vec![("v1".to_owned(), true), ("v2".to_owned(), true)],
+            stored_versions: stored.iter().map(|version| (*version).to_owned()).collect(),
+            changed: None,
+        }
+    }
+
+    fn cluster(include_events: bool) -> Vec<Resource> {
+        let all = ["list", "patch"];
+        inventory(
+            &[
+                document(
+                    "v1",
+                    false,
+                    vec![
+                        served("secrets", "Secret", &all, Some("v1")),
+                        served("events", "Event", &all, Some("v1")),
+                        served("bindings", "Binding", &["create"], None),
+                        served("pods", "Pod", &all, Some("v1")),
+                        served("pods/status", "Pod", &all, None),
+                        served("componentstatuses", "ComponentStatus", &["get", "list"], None),
+                    ],
+                ),
+                document("events.k8s.io/v1", false, vec![served("events", "Event", &all, Some("v1"))]),
+                document("autoscaling/v1", false, vec![served("hpas", "HPA", &all, Some("autoscaling/v2"))]),
+                document("autoscaling/v2", false, vec![served("hpas", "HPA", &all, Some("autoscaling/v2"))]),
+                document(
+                    "example.com/v1",
+                    false,
+                    vec![served("widgets", "Widget", &all, Some("example.com/v1"))],
+                ),
+                document(
+                    "example.com/v2",
+                    false,
+                    vec![served("widgets", "Widget", &all, Some("example.com/v1"))],
+                ),
+                document("wardle.dev/v1", true, vec![served("flunders", "Flunder", &all, None)]),
+            ],
+            &[widgets(&["v1", "v2"])],
+            include_events,
+        )
+    }
+
+    #[test]
+    fn what_can_be_migrated_and_why_not() {
+        let cluster = cluster(false);
+        let row = |name: &str| {
+            let resource = find(&cluster, name).unwrap_or_else(|error| unreachable!("{error}"));
+            (
+                resource.endpoint().map(ToString::to_string).unwrap_or_default(),
+                resource.storage_version_name().to_owned(),
+                resource.origin,
+                resource.obstacle.as_ref().map(Obstacle::explain).unwrap_or_default(),
+            )
+        };
+        let expect = |endpoint: &str, stored: &str, origin, obstacle: &str| {
+            (endpoint.to_owned(), stored.to_owned(), origin, obstacle.to_owned())
+        };
+        assert_eq!(row("secrets"), expect("v1", "v1", Origin::BuiltIn, ""));
+        assert_eq!(row("hpas"), expect("autoscaling/v2", "v2", Origin::BuiltIn, ""));
+        // Discovery still shows v1; the definition already says v2.
+        assert_eq!(row("widgets"), expect("example.com/v2", "v2", Origin::Custom, ""));
+        assert_eq!(row("bindings").3, "does not answer list and patch");
+        assert_eq!(row("componentstatuses").3, "does not answer patch");
+        assert_eq!(row("flunders").3, "its API server publishes no storage version");
+        assert_eq!(row("events.events.k8s.io").3, "stored as events, migrated there");
+        assert!(cluster.iter().all(|resource| !resource.name.resource.contains('/')));
+    }
+
+    #[test]
+    fn events_only_when_asked_and_once() {
+        let obstacle = |include, name: GroupResource| {
+            cluster(include).into_iter().find(|resource| resource.name == name).and_then(|r| r.obstacle)
+        };
+        let (core, other) = (GroupResource::new("", "events"), GroupResource::new("events.k8s.io", "events"));
+        assert_eq!(obstacle(false, core.clone()), Some(Obstacle::Events));
+        assert_eq!(obstacle(true, core.clone()), None);
+        assert_eq!(obstacle(true, other), Some(Obstacle::SharedWith(core)));
+    }
+
+    #[test]
+    fn need_is_told_from_stored_versions() {
+        for (stored, need) in [
+            (vec!["v2"], Need::Unlikely),
+            (vec!["v1", "v2"], Need::Yes(vec!["v1".to_owned()])),
+            (vec!["v1"], Need::Yes(vec!["v1".to_owned()])),
+        ] {
+            let mut resource =
+                cluster(false).into_iter().find(|r| r.crd.is_some()).unwrap_or_else(|| unreachable!());
+            resource.crd = Some(widgets(&stored));
+            assert_eq!(resource.need(), need);
+        }
+    }
+
+    #[test]
+    fn names_are_found_as_kubectl_finds_them() {
+        let cluster = cluster(false);
+        for name in ["widgets", "widget", "Widget", "widgets.example.com", "widget.example.com"] {
+            assert_eq!(
+                find(&cluster, name).map(|r| r.name.to_string()),
+                Ok("widgets.example.com".to_owned())
+            );
+        }
+        // The exact full name wins over others of the same plural.
+        assert_eq!(find(&cluster, "events").map(|r| r.name.group.clone()), Ok(String::new()));
+        let error = find(&cluster, "widgts").map(|_| ());
+        assert_eq!(
+            error.map_err(|error| error.to_string()),
+            Err("the server has no resource \"widgts\" (did you mean widgets.example.com?)".to_owned())
+        );
+        assert!(matches!(find(&cluster, "event"), Err(NameError::Ambiguous { .. })));
+    }
+}

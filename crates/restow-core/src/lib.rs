@@ -1,0 +1,25 @@
+//! Every decision restow makes, as pure functions of what was seen and a given `now`.
+//!
+//! Nothing here awaits, reads a clock, or knows a client: `restow-migrate` carries the decisions out.
+//!
+//! ```
+//! use restow_core::outcome::{Answer, Outcome, classify};
+//!
+//! let answer = Answer::http(200).with_versions("41", Some("42"));
+//! assert_eq!(classify(&answer), Outcome::Rewritten);
+//! ```
+//!
+//! The order below is the order in which a resource meets them.
+
+pub mod agreement;
+pub mod estimate;
+pub mod inventory;
+pub mod isolate;
+pub mod managed_fields;
+pub mod outcome;
+pub mod pace;
+pub mod page;
+pub mod progress;
+pub mod prune;
+pub mod resource;
+pub mod token;

@@ -1,0 +1,257 @@
+//! How fast to send: additive increase, multiplicative decrease, within hard bounds.
+//!
+//! Time is a `Duration` since any fixed start, so that a test is a table and not a wait. Rate limiting is kept
+//! here rather than taken from a crate because its decisions share one state with the in-flight limit.
+
+use std::time::Duration;
+
+/// A named set of bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// Hardly to be noticed: for clusters near their limits.
+    Gentle,
+    /// The cluster's own traffic comes first.
+    Steady,
+    /// As fast as the servers allow.
+    Fast,
+}
+
+/// What the pace never leaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounds {
+    /// At most so many writes under way.
+    pub max_in_flight: u32,
+    /// At most so many writes a second.
+    pub qps: Option<f64>,
+    /// At most so many bytes a second, sent and received.
+    pub bandwidth: Option<f64>,
+    /// Latency may rise to so many times the lowest seen before the pace falls.
+    pub tolerance: f64,
+}
+
+impl Preset {
+    /// Its bounds.
+    pub fn bounds(self) -> Bounds {
+        let (max_in_flight, qps, tolerance) = match self {
+            Self::Gentle => (1, Some(20.0), 1.3),
+            Self::Steady => (8, None, 1.6),
+            Self::Fast => (32, None, f64::INFINITY),
+        };
+        Bounds { max_in_flight, qps, bandwidth: None, tolerance }
+    }
+}
+
+/// How a request ended, as far as the pace is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Answered.
+    Fine,
+    /// 429, 503, a timeout, a broken connection.
+    Overloaded,
+}
+
+/// Whether one more request may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permit {
+    /// Yes.
+    Now,
+    /// Not before that time.
+    At(Duration),
+    /// Not before one under way has ended.
+    WhenOneEnds,
+}
+
+/// The lowest the adaptive limit falls: one request under way a tenth of the time.
+const LOWEST: f64 = 0.1;
+/// The lowest latency is looked for anew after so long, because clusters change.
+const FORGET: Duration = Duration::from_secs(60);
+/// A burst of so long may run ahead of `qps` and `bandwidth`.
+const BURST: Duration = Duration::from_millis(100);
+
+/// The state of the pace.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    bounds: Bounds,
+    limit: f64,
+    smoothed: f64,
+    lowest: f64,
+    lowest_since: Duration,
+    last_cut: Duration,
+    idle_until: Duration,
+    qps_at: Duration,
+    bandwidth_at: Duration,
+}
+
+impl Pace {
+    /// Begins low, to grow with the server's strength.
+    pub fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            limit: Self::first_limit(&bounds),
+            smoothed: 0.0,
+            lowest: f64::INFINITY,
+            lowest_since: Duration::ZERO,
+            last_cut: Duration::ZERO,
+            idle_until: Duration::ZERO,
+            qps_at: Duration::ZERO,
+            bandwidth_at: Duration::ZERO,
+        }
+    }
+
+    /// Where latency counts, it must first be seen without a load of our own.
+    fn first_limit(bounds: &Bounds) -> f64 {
+        let first: f64 = if bounds.tolerance.is_finite() { 1.0 } else { 8.0 };
+        first.min(f64::from(bounds.max_in_flight))
+    }
+
+    /// How many requests may be under way now; below one, it is the share of time one may be.
+    pub fn limit(&self) -> f64 {
+        self.limit
+    }
+
+    /// Whether one more may be sent beside the `in_flight` ones.
+    pub fn permit(&self, now: Duration, in_flight: usize) -> Permit {
+        if in_flight as f64 >= self.limit.max(1.0).floor() {
+            return Permit::WhenOneEnds;
+        }
+        let free = self.idle_until.max((self.qps_at.max(self.bandwidth_at)).saturating_sub(BURST));
+        if free <= now { Permit::Now } else { Permit::At(free) }
+    }
+
+    /// Takes in that one was sent.
+    pub fn sent(&mut self, now: Duration) {
+        if let Some(qps) = self.bounds.qps {
+            self.qps_at = self.qps_at.max(now) + Duration::from_secs_f64(1.0 / qps);
+        }
+    }
+
+    /// Takes in that `bytes` went over the wire.
+    pub fn transferred(&mut self, now: Duration, bytes: usize) {
+        if let Some(bandwidth) = self.bounds.bandwidth {
+            self.bandwidth_at =
+                self.bandwidth_at.max(now) + Duration::from_secs_f64(bytes as f64 / bandwidth);
+        }
+    }
+
+    /// Takes in how one ended.
+    pub fn ended(&mut self, now: Duration, took: Duration, signal: Signal) {
+        let took = took.as_secs_f64();
+        match signal {
+            Signal::Overloaded => self.cut(now, 0.5),
+            Signal::Fine => {
+                self.learn(now, took);
+                if self.smoothed > self.bounds.tolerance * self.lowest {
+                    self.cut(now, 0.8);
+                } else {
+                    let grown = self.limit + 1.0 / self.limit.max(1.0);
+                    self.limit = grown.min(f64::from(self.bounds.max_in_flight));
+                }
+            }
+        }
+        if self.limit < 1.0 {
+            self.idle_until = now + Duration::from_secs_f64((took * (1.0 / self.limit - 1.0)).min(1.0));
+        }
+    }
+
+    fn learn(&mut self, now: Duration, took: f64) {
+        self.smoothed = if self.smoothed == 0.0 { took } else { self.smoothed * 0.9 + took * 0.1 };
+        if self.bounds.tolerance.is_finite() && now.saturating_sub(self.lowest_since) > FORGET {
+            (self.lowest, self.lowest_since) = (f64::INFINITY, now);
+            self.smoothed = took;
+            self.limit = self.limit.min(Self::first_limit(&self.bounds));
+        }
+        self.lowest = self.lowest.min(self.smoothed);
+    }
+
+    /// Cuts once for one trouble: answers to requests sent before the last cut do not count again.
+    fn cut(&mut self, now: Duration, factor: f64) {
+        let patience = Duration::from_secs_f64(self.smoothed.clamp(0.01, 2.0));
+        if now.saturating_sub(self.last_cut) >= patience || self.last_cut.is_zero() {
+            self.limit = (self.limit * factor).max(LOWEST);
+            self.last_cut = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    /// Plays a server that answers one request in `base` and queues the rest behind `cores`.
+    fn play(pace: &mut Pace, requests: u32, base: u64, cores: f64) -> f64 {
+        let mut now = Duration::ZERO;
+        for _ in 0..requests {
+            let load = (pace.limit().max(1.0).floor() / cores).max(1.0);
+            let took = Duration::from_secs_f64(base as f64 / 1000.0 * load);
+            now += took;
+            pace.ended(now, took, Signal::Fine);
+        }
+        pace.limit()
+    }
+
+    #[test]
+    fn fast_grows_to_its_bound() {
+        let mut pace = Pace::new(Preset::Fast.bounds());
+        assert_eq!(play(&mut pace, 3000, 6, 2.0), 32.0);
+    }
+
+    #[test]
+    fn steady_stops_growing_when_latency_rises() {
+        let mut pace = Pace::new(Preset::Steady.bounds());
+        let limit = play(&mut pace, 3000, 6, 2.0);
+        assert!((1.0..6.0).contains(&limit), "{limit}");
+        let mut strong = Pace::new(Preset::Steady.bounds());
+        assert_eq!(play(&mut strong, 3000, 6, 100.0), 8.0);
+    }
+
+    #[test]
+    fn overload_halves_once_for_one_trouble() {
+        let mut pace = Pace::new(Preset::Fast.bounds());
+        play(&mut pace, 3000, 6, 100.0);
+        let now = Duration::from_secs(100);
+        for _ in 0..32 {
+            pace.ended(now, ms(6), Signal::Overloaded);
+        }
+        assert_eq!(pace.limit(), 16.0);
+        pace.ended(now + Duration::from_secs(3), ms(6), Signal::Overloaded);
+        assert_eq!(pace.limit(), 8.0);
+    }
+
+    #[test]
+    fn below_one_it_rests_between_requests() {
+        let mut pace = Pace::new(Preset::Steady.bounds());
+        let mut now = Duration::from_secs(1);
+        while pace.limit() >= 1.0 {
+            now += Duration::from_secs(3);
+            pace.ended(now, ms(100), Signal::Overloaded);
+        }
+        assert!(matches!(pace.permit(now, 0), Permit::At(at) if at > now));
+        assert_eq!(pace.permit(now, 1), Permit::WhenOneEnds);
+    }
+
+    #[test]
+    fn hard_bounds_hold() {
+        let bounds = Bounds { max_in_flight: 4, qps: Some(10.0), bandwidth: Some(1000.0), tolerance: 2.0 };
+        let mut pace = Pace::new(bounds);
+        let mut now = Duration::from_secs(1);
+        let mut sent = 0;
+        while now < Duration::from_secs(11) {
+            match pace.permit(now, 0) {
+                Permit::Now => {
+                    pace.sent(now);
+                    sent += 1;
+                }
+                Permit::At(at) => now = at,
+                Permit::WhenOneEnds => unreachable!(),
+            }
+        }
+        assert!((100..=103).contains(&sent), "{sent}");
+        assert_eq!(pace.permit(now, 4), Permit::WhenOneEnds);
+        pace.transferred(now, 5000);
+        assert!(matches!(pace.permit(now, 0), Permit::At(at) if at > now + Duration::from_secs(4)));
+    }
+}

@@ -1,0 +1,327 @@
+//! How far the migration of one resource is, and what its end means.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::agreement::{Agreement, Basis};
+use crate::outcome::Outcome;
+use crate::resource::GroupResource;
+
+/// Counts of what became of objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Counts {
+    /// Seen in lists.
+    pub listed: u64,
+    /// Stored anew.
+    pub rewritten: u64,
+    /// Already stored as they should be.
+    pub current: u64,
+    /// Written by somebody else meanwhile.
+    pub conflicted: u64,
+    /// Deleted meanwhile.
+    pub gone: u64,
+    /// Refused by the server.
+    pub quarantined: u64,
+    /// Accepted in a dry run, which does not tell what would be written.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub accepted: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+impl Counts {
+    /// Counts one outcome; an undecided one counts as nothing.
+    pub fn count(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Rewritten => self.rewritten += 1,
+            Outcome::Current => self.current += 1,
+            Outcome::Conflicted => self.conflicted += 1,
+            Outcome::Gone => self.gone += 1,
+            Outcome::Quarantined { .. } => self.quarantined += 1,
+            Outcome::Accepted => self.accepted += 1,
+            Outcome::Again { .. } | Outcome::Unauthorized { .. } => {}
+        }
+    }
+
+    /// Adds the counts of a page.
+    pub fn add(&mut self, other: &Self) {
+        self.listed += other.listed;
+        self.rewritten += other.rewritten;
+        self.current += other.current;
+        self.conflicted += other.conflicted;
+        self.gone += other.gone;
+        self.quarantined += other.quarantined;
+        self.accepted += other.accepted;
+    }
+
+    /// How many objects are decided.
+    pub fn done(&self) -> u64 {
+        self.rewritten + self.current + self.conflicted + self.gone + self.quarantined + self.accepted
+    }
+}
+
+/// What is being done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// The first pass.
+    #[default]
+    Rewriting,
+    /// A further pass, which must find nothing to rewrite.
+    Verifying,
+    /// Ended.
+    Done,
+}
+
+/// An object that was left as it is, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quarantined {
+    /// Its namespace, empty for cluster-wide objects.
+    #[serde(default)]
+    pub namespace: String,
+    /// Its name; of an unreadable object, as far as it could be told.
+    pub name: String,
+    /// Its uid; empty when it could not be read.
+    #[serde(default)]
+    pub uid: String,
+    /// The server's own reason, or restow's.
+    pub reason: String,
+    /// The server's own words, or restow's.
+    pub message: String,
+}
+
+/// The migration of one resource, as it is kept between pages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    /// Which resource.
+    pub resource: GroupResource,
+    /// The storage version it is migrated to.
+    pub storage_version: String,
+    /// The hash of that version.
+    pub storage_version_hash: String,
+    /// What the agreement rests on.
+    pub basis: Basis,
+    /// What is being done.
+    pub phase: Phase,
+    /// Where the next page starts; none at the beginning of a pass.
+    pub continue_token: Option<String>,
+    /// The key of the last object of the last page, for lists that have no tokens.
+    pub last_key: Option<String>,
+    /// The mark of the agreement the pass stands under; none before it begins.
+    pub mark: Option<String>,
+    /// Whether that mark changed during the pass.
+    pub shifted: bool,
+    /// How many objects there were when the pass began, where the server tells.
+    pub expected: Option<u64>,
+    /// What became of the objects in the first pass.
+    pub counts: Counts,
+    /// What became of them in the pass that verifies.
+    pub verify: Counts,
+    /// How many passes have verified, the present one included.
+    pub passes: u32,
+    /// Whether a pass under one agreement rewrote nothing.
+    pub verified: bool,
+    /// When it began.
+    pub started: Timestamp,
+    /// When it was last saved.
+    pub updated: Timestamp,
+    /// Seconds spent, over all resumptions.
+    pub seconds: f64,
+}
+
+impl Progress {
+    /// A migration that begins at `now`, for the version the API servers agree on.
+    pub fn new(
+        resource: GroupResource,
+        storage_version: &str,
+        agreement: &Agreement,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            resource,
+            storage_version: storage_version.to_owned(),
+            storage_version_hash: agreement.hash.clone(),
+            basis: agreement.basis,
+            phase: Phase::Rewriting,
+            continue_token: None,
+            last_key: None,
+            mark: None,
+            shifted: false,
+            expected: None,
+            counts: Counts::default(),
+            verify: Counts::default(),
+            passes: 0,
+            verified: false,
+            started: now,
+            updated: now,
+            seconds: 0.0,
+        }
+    }
+
+    /// The counts of the pass under way.
+    pub fn pass(&self) -> &Counts {
+        if self.phase == Phase::Rewriting { &self.counts } else { &self.verify }
+    }
+
+    /// Takes in a page whose every object is decided.
+    pub fn page_done(&mut self, page: &Counts, next: Option<String>, last_key: Option<String>) {
+        match self.phase {
+            Phase::Rewriting => self.counts.add(page),
+            Phase::Verifying | Phase::Done => self.verify.add(page),
+        }
+        self.continue_token = next;
+        self.last_key = last_key;
+    }
+
+    /// Takes in the agreement as it is between two pages; it is kept with the progress, so that a crash does not
+    /// hide a change.
+    pub fn watch(&mut self, agreement: &Agreement) {
+        if self.mark.as_ref().is_some_and(|mark| *mark != agreement.mark) || self.basis != agreement.basis {
+            self.shifted = true;
+        }
+        self.mark = Some(agreement.mark.clone());
+        self.basis = agreement.basis;
+    }
+
+    /// Begins a pass that verifies.
+    pub fn begin_verifying(&mut self) {
+        self.phase = Phase::Verifying;
+        self.continue_token = None;
+        self.last_key = None;
+        self.verify = Counts::default();
+        self.mark = None;
+        self.shifted = false;
+        self.passes += 1;
+    }
+
+    /// How many objects of this pass are left, where that can be told.
+    pub fn remaining(&self) -> Option<u64> {
+        self.expected.map(|expected| expected.saturating_sub(self.pass().done()))
+    }
+}
+
+/// How often a pass may find something to rewrite before it is given up.
+const PASSES: u32 = 5;
+
+/// What a finished pass that verifies means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// Every object is stored as it should be.
+    Verified,
+    /// Something moved: one more pass.
+    Again,
+    /// It does not come to rest.
+    Restless,
+}
+
+/// Judges a pass that verified, given whether the agreement shifted meanwhile and how many passes there were.
+pub fn judge(pass: &Counts, shifted: bool, passes: u32) -> Proof {
+    if pass.rewritten == 0 && !shifted {
+        Proof::Verified
+    } else if passes < PASSES {
+        Proof::Again
+    } else {
+        Proof::Restless
+    }
+}
+
+/// How the migration of one resource ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Done, and verified unless that was not wanted.
+    Succeeded,
+    /// Some objects were left.
+    Left,
+    /// The servers disagree, or the version changed.
+    Unsafe,
+    /// It failed.
+    Failed,
+    /// The user stopped it; it can be resumed.
+    Stopped,
+}
+
+/// The exit code of a run, by how its resources ended: the gravest counts.
+pub fn exit_code(ends: impl IntoIterator<Item = End>) -> u8 {
+    let grave = |end: End| match end {
+        End::Succeeded => (0, 0),
+        End::Left => (1, 3),
+        End::Unsafe => (2, 4),
+        End::Failed => (3, 1),
+        End::Stopped => (4, 130),
+    };
+    ends.into_iter().map(grave).max().map_or(0, |(_, code)| code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_still_pass_verifies() {
+        let pass = |rewritten| Counts { listed: 9, rewritten, current: 9 - rewritten, ..Counts::default() };
+        for (rewritten, shifted, passes, expected) in [
+            (0, false, 1, Proof::Verified),
+            (1, false, 1, Proof::Again),
+            (0, true, 1, Proof::Again),
+            (1, false, 5, Proof::Restless),
+            (0, true, 5, Proof::Restless),
+            (0, false, 5, Proof::Verified),
+        ] {
+            assert_eq!(judge(&pass(rewritten), shifted, passes), expected, "{rewritten} {shifted} {passes}");
+        }
+    }
+
+    #[test]
+    fn a_changed_mark_spoils_the_pass() {
+        let agreement =
+            |mark: &str| Agreement { hash: "x".to_owned(), basis: Basis::Direct, mark: mark.to_owned() };
+        for (marks, shifted) in
+            [(vec!["a"], false), (vec!["a", "a"], false), (vec!["a", "b"], true), (vec!["a", "b", "a"], true)]
+        {
+            let mut progress = Progress::new(
+                GroupResource::parse("widgets.example.com"),
+                "v2",
+                &agreement("a"),
+                Timestamp::default(),
+            );
+            marks.iter().for_each(|mark| progress.watch(&agreement(mark)));
+            assert_eq!(progress.shifted, shifted, "{marks:?}");
+            progress.begin_verifying();
+            assert!(!progress.shifted);
+        }
+    }
+
+    #[test]
+    fn the_gravest_end_gives_the_exit_code() {
+        for (ends, code) in [
+            (vec![], 0),
+            (vec![End::Succeeded, End::Succeeded], 0),
+            (vec![End::Succeeded, End::Left], 3),
+            (vec![End::Unsafe, End::Left], 4),
+            (vec![End::Unsafe, End::Failed], 1),
+            (vec![End::Succeeded, End::Stopped], 130),
+        ] {
+            assert_eq!(exit_code(ends.clone()), code, "{ends:?}");
+        }
+    }
+
+    #[test]
+    fn every_outcome_is_counted_once() {
+        let mut counts = Counts::default();
+        for outcome in [
+            Outcome::Rewritten,
+            Outcome::Current,
+            Outcome::Conflicted,
+            Outcome::Gone,
+            Outcome::Accepted,
+            Outcome::Quarantined { reason: String::new(), message: String::new() },
+        ] {
+            counts.count(&outcome);
+        }
+        assert_eq!(counts.done(), 6);
+    }
+}

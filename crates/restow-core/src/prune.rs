@@ -1,0 +1,122 @@
+//! Whether `status.storedVersions` of a CRD may be cut down to the storage version.
+
+use crate::inventory::Crd;
+use crate::progress::{Phase, Progress};
+
+/// Why it may not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The run did not end verified.
+    #[error("the migration was not verified")]
+    Unverified,
+    /// Some objects were left as they were.
+    #[error("{0} objects are quarantined")]
+    Quarantined(u64),
+    /// The definition is another object now.
+    #[error("the definition was deleted and made again during the migration")]
+    Replaced,
+    /// The definition's spec was changed during the run.
+    #[error("the definition was changed during the migration (generation {before}, now {now})")]
+    Changed {
+        /// The generation the run began with.
+        before: i64,
+        /// The generation now.
+        now: i64,
+    },
+    /// Another storage version than the one migrated to.
+    #[error("the storage version is {now} now, the migration was for {migrated}")]
+    Moved {
+        /// The version that was migrated to.
+        migrated: String,
+        /// The version now.
+        now: String,
+    },
+}
+
+/// Decides, by the definition as it was when the run began and as it is now: the new value, or `None` when
+/// there is nothing to cut.
+pub fn prune(progress: &Progress, before: &Crd, now: &Crd) -> Result<Option<Vec<String>>, Refusal> {
+    if progress.counts.quarantined + progress.verify.quarantined > 0 {
+        return Err(Refusal::Quarantined(progress.counts.quarantined.max(progress.verify.quarantined)));
+    }
+    if !progress.verified || progress.phase != Phase::Done {
+        return Err(Refusal::Unverified);
+    }
+    if before.uid != now.uid {
+        return Err(Refusal::Replaced);
+    }
+    if now.storage_version != progress.storage_version {
+        return Err(Refusal::Moved {
+            migrated: progress.storage_version.clone(),
+            now: now.storage_version.clone(),
+        });
+    }
+    if before.generation != now.generation {
+        return Err(Refusal::Changed { before: before.generation, now: now.generation });
+    }
+    let pruned = vec![now.storage_version.clone()];
+    Ok((now.stored_versions != pruned).then_some(pruned))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::agreement::{Agreement, Basis};
+    use crate::progress::Counts;
+    use crate::resource::GroupResource;
+
+    fn crd(uid: &str, generation: i64, storage: &str, stored: &[&str]) -> Crd {
+        Crd {
+            name: GroupResource::parse("widgets.example.com"),
+            resource_version: "5".to_owned(),
+            uid: uid.to_owned(),
+            generation,
+            storage_version: storage.to_owned(),
+            versions: vec![],
+            stored_versions: stored.iter().map(|version| (*version).to_owned()).collect(),
+            changed: None,
+        }
+    }
+
+    fn progress(verified: bool, quarantined: u64) -> Progress {
+        let agreement = Agreement { hash: "x".to_owned(), basis: Basis::Direct, mark: String::new() };
+        let resource = GroupResource::parse("widgets.example.com");
+        Progress {
+            phase: Phase::Done,
+            counts: Counts { quarantined, ..Counts::default() },
+            verified,
+            ..Progress::new(resource, "v2", &agreement, Timestamp::default())
+        }
+    }
+
+    #[test]
+    fn every_guard_holds() {
+        let before = crd("u", 3, "v2", &["v1", "v2"]);
+        let ok = progress(true, 0);
+        let done = Progress { phase: Phase::Verifying, ..ok.clone() };
+        for (what, progress, now, expected) in [
+            ("all is well", &ok, crd("u", 3, "v2", &["v1", "v2"]), Ok(Some(vec!["v2".to_owned()]))),
+            ("nothing to cut", &ok, crd("u", 3, "v2", &["v2"]), Ok(None)),
+            ("not verified", &progress(false, 0), before.clone(), Err(Refusal::Unverified)),
+            ("not ended", &done, before.clone(), Err(Refusal::Unverified)),
+            ("objects left", &progress(true, 2), before.clone(), Err(Refusal::Quarantined(2))),
+            ("made again", &ok, crd("other", 3, "v2", &["v2"]), Err(Refusal::Replaced)),
+            (
+                "spec changed",
+                &ok,
+                crd("u", 4, "v2", &["v1", "v2"]),
+                Err(Refusal::Changed { before: 3, now: 4 }),
+            ),
+            (
+                "another storage version",
+                &ok,
+                crd("u", 4, "v3", &["v1", "v2", "v3"]),
+                Err(Refusal::Moved { migrated: "v2".to_owned(), now: "v3".to_owned() }),
+            ),
+        ] {
+            assert_eq!(prune(progress, &before, &now), expected, "{what}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Who may reach the cluster and how: tokens, kubeconfig files and clients.
+
+use std::{
+    fs::{self, File},
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use kube::{Client, Config};
+
+use crate::Cluster;
+
+/// The users of a cluster, their tokens and the authority to verify its servers by.
+#[derive(Debug)]
+pub(crate) struct Access {
+    users: Vec<User>,
+    ca_der: Vec<u8>,
+    ca_pem: String,
+}
+
+#[derive(Debug)]
+struct User {
+    name: String,
+    groups: Vec<String>,
+    token: String,
+}
+
+impl Access {
+    /// Gives each user a token of its own and writes `tokens.csv` into `dir`.
+    pub(crate) fn new(dir: &Path, users: &[(String, Vec<String>)], ca: (Vec<u8>, String)) -> Result<Self> {
+        let users = users
+            .iter()
+            .map(|(name, groups)| {
+                Ok(User { name: name.clone(), groups: groups.clone(), token: random_token()? })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let lines: String = users
+            .iter()
+            .map(|User { name, groups, token }| format!("{token},{name},{name},\"{}\"\n", groups.join(",")))
+            .collect();
+        fs::write(dir.join("tokens.csv"), lines).context("writing the tokens")?;
+        let (ca_der, ca_pem) = ca;
+        Ok(Self { users, ca_der, ca_pem })
+    }
+
+    /// The names of the users.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.users.iter().map(|user| user.name.as_str())
+    }
+
+    fn token(&self, name: &str) -> Result<&str> {
+        let user = self.users.iter().find(|user| user.name == name);
+        Ok(&user.with_context(|| format!("the cluster has no user {name}"))?.token)
+    }
+
+    /// A client's configuration: no proxy or anything else of the environment, and no retries that hide an answer.
+    pub(crate) fn config(&self, url: &str, user: &str) -> Result<Config> {
+        let mut config = Config::new(url.parse().context("reading the server's address")?);
+        config.root_cert = Some(vec![self.ca_der.clone()]);
+        config.auth_info.token = Some(self.token(user)?.to_owned().into());
+        config.default_retry = false;
+        Ok(config)
+    }
+
+    /// The text of a kubeconfig; a plain `http` address gets neither CA nor token.
+    pub(crate) fn kubeconfig(&self, url: &str, user: &str) -> Result<String> {
+        let token = self.token(user)?;
+        let ca = BASE64_STANDARD.encode(&self.ca_pem);
+        let (ca, token) = if url.starts_with("https:") {
+            (format!("\n    certificate-authority-data: {ca}"), format!("\n    token: {token}"))
+        } else {
+            (String::new(), " {}".to_owned())
+        };
+        Ok(format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: lab\n\
+             clusters:\n- name: lab\n  cluster:\n    server: {url}{ca}\n\
+             users:\n- name: {user}\n  user:{token}\n\
+             contexts:\n- name: lab\n  context:\n    cluster: lab\n    user: {user}\n"
+        ))
+    }
+}
+
+impl Cluster {
+    /// The address of a server.
+    pub fn url(&self, server: usize) -> String {
+        self.server_urls()[server].clone()
+    }
+
+    /// A file to reach a server with as one of the cluster's users (`admin`, `alice` or one of the spec's own).
+    pub fn kubeconfig(&self, server: usize, user: &str) -> PathBuf {
+        self.dir().join(format!("kubeconfig-{server}-{user}"))
+    }
+
+    /// Writes a file to reach the cluster with through another address, such as a proxy's.
+    pub fn kubeconfig_at(&self, url: &str, user: &str) -> Result<PathBuf> {
+        let name: String = url.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let path = self.dir().join(format!("kubeconfig-{name}-{user}"));
+        fs::write(&path, self.access().kubeconfig(url, user)?).context("writing a kubeconfig")?;
+        Ok(path)
+    }
+
+    /// A new client for a server, as `admin`.
+    pub fn client(&self, server: usize) -> Result<Client> {
+        self.client_as(server, "admin")
+    }
+
+    /// A new client for a server, as one of the cluster's users.
+    pub fn client_as(&self, server: usize, user: &str) -> Result<Client> {
+        let config = self.access().config(&self.url(server), user)?;
+        Client::try_from(config).context("making a client")
+    }
+}
+
+fn random_token() -> Result<String> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("making a token")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,110 @@
+//! The programs the lab runs: found in `KUBEBUILDER_ASSETS`, else built once with Go into a cache outside the tree.
+
+mod build;
+
+use std::{env, fmt, io, path::PathBuf};
+
+pub use build::{ETCD_VERSION, KUBERNETES_VERSION};
+
+/// The programs of one control plane.
+#[derive(Clone, Debug)]
+pub struct Assets {
+    /// The folder that holds the programs.
+    pub dir: PathBuf,
+    /// The etcd server.
+    pub etcd: PathBuf,
+    /// The API server.
+    pub kube_apiserver: PathBuf,
+    /// The controller manager, which `KUBEBUILDER_ASSETS` may lack.
+    pub kube_controller_manager: Option<PathBuf>,
+    /// The command line client, which `KUBEBUILDER_ASSETS` may lack.
+    pub kubectl: Option<PathBuf>,
+}
+
+/// Why there are no programs to run.
+#[derive(Debug, thiserror::Error)]
+pub enum AssetsError {
+    /// Neither ready programs nor a Go tool to build them with.
+    #[error("no KUBEBUILDER_ASSETS and no `go` on the PATH to build the control plane with")]
+    Unavailable,
+    /// `KUBEBUILDER_ASSETS` is set and lacks a program.
+    #[error("KUBEBUILDER_ASSETS is {dir} and has no {program} in it")]
+    Incomplete {
+        /// The folder named by the variable.
+        dir: String,
+        /// The program that is not there.
+        program: &'static str,
+    },
+    /// There is no place for the cache.
+    #[error("none of RESTOW_LAB_CACHE, XDG_CACHE_HOME and HOME is set: nowhere to keep the built programs")]
+    NoCache,
+    /// Go ran and failed.
+    #[error("building {program} failed: {reason}")]
+    Build {
+        /// The program that was being built.
+        program: &'static str,
+        /// How `go build` ended.
+        reason: String,
+    },
+    /// The cache could not be read or written.
+    #[error("{step} in the lab's cache")]
+    Io {
+        /// What was being done.
+        step: &'static str,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Assets {
+    /// Finds the programs, building them first where need be: minutes the first time, nothing after.
+    pub fn find() -> Result<Self, AssetsError> {
+        match env::var_os("KUBEBUILDER_ASSETS").filter(|dir| !dir.is_empty()) {
+            Some(dir) => Self::in_dir(PathBuf::from(dir)),
+            None => Self::in_dir(build::ensure_built(&cache_dir()?)?),
+        }
+    }
+
+    /// Takes the programs in a folder as they are.
+    pub fn in_dir(dir: PathBuf) -> Result<Self, AssetsError> {
+        let optional = |program: &str| Some(dir.join(program)).filter(|path| path.is_file());
+        let required = |program: &'static str| {
+            optional(program)
+                .ok_or_else(|| AssetsError::Incomplete { dir: dir.display().to_string(), program })
+        };
+        Ok(Self {
+            etcd: required("etcd")?,
+            kube_apiserver: required("kube-apiserver")?,
+            kube_controller_manager: optional("kube-controller-manager"),
+            kubectl: optional("kubectl"),
+            dir: dir.clone(),
+        })
+    }
+}
+
+/// The folder for everything the lab keeps between runs, outside any work tree.
+pub fn cache_dir() -> Result<PathBuf, AssetsError> {
+    let var = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    var("RESTOW_LAB_CACHE")
+        .or_else(|| var("XDG_CACHE_HOME").map(|dir| dir.join("restow/lab")))
+        .or_else(|| var("HOME").map(|dir| dir.join(".cache/restow/lab")))
+        .ok_or(AssetsError::NoCache)
+}
+
+/// Gives a test its programs, or says loudly that it did not run; under `CI=true` their absence is a failure.
+pub fn or_skip(test: &str) -> Option<Assets> {
+    match Assets::find() {
+        Ok(assets) => Some(assets),
+        Err(error @ AssetsError::Unavailable) if env::var("CI").as_deref() != Ok("true") => {
+            eprintln!("NOT RUN: {test} needs the real lab: {error}");
+            None
+        }
+        Err(error) => fail(test, &error),
+    }
+}
+
+#[allow(clippy::panic)] // a broken or, in CI, a missing lab must fail the test that asked for it
+fn fail(test: &str, error: &dyn fmt::Display) -> ! {
+    panic!("{test} needs the real lab: {error}")
+}

@@ -1,0 +1,163 @@
+//! Builds the programs from the Go modules under `lab/`, once for each content of those modules.
+
+use std::{
+    env, fs,
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use sha2::{Digest, Sha256};
+
+use super::AssetsError;
+
+/// The version of Kubernetes that the lab builds.
+pub const KUBERNETES_VERSION: &str = "1.36.3";
+/// The version of etcd that the lab builds.
+pub const ETCD_VERSION: &str = "3.6.16";
+
+/// One Go module of ours, embedded so that the library works from any folder.
+struct Module {
+    name: &'static str,
+    files: &'static [(&'static str, &'static str)],
+}
+
+const ETCD: Module = Module {
+    name: "etcd",
+    files: &[
+        ("go.mod", include_str!("../../../../lab/etcd/go.mod")),
+        ("go.sum", include_str!("../../../../lab/etcd/go.sum")),
+        ("main.go", include_str!("../../../../lab/etcd/main.go")),
+    ],
+};
+
+const KUBERNETES: Module = Module {
+    name: "kubernetes",
+    files: &[
+        ("go.mod", include_str!("../../../../lab/kubernetes/go.mod")),
+        ("go.sum", include_str!("../../../../lab/kubernetes/go.sum")),
+        ("tools.go", include_str!("../../../../lab/kubernetes/tools.go")),
+    ],
+};
+
+/// One program to build: from which module, which package of it, and how long the first time takes.
+struct Program {
+    name: &'static str,
+    module: &'static Module,
+    package: &'static str,
+    first_time: &'static str,
+}
+
+const PROGRAMS: [Program; 4] = [
+    Program { name: "etcd", module: &ETCD, package: ".", first_time: "about a minute" },
+    Program {
+        name: "kube-apiserver",
+        module: &KUBERNETES,
+        package: "k8s.io/kubernetes/cmd/kube-apiserver",
+        first_time: "about 5 minutes",
+    },
+    Program {
+        name: "kube-controller-manager",
+        module: &KUBERNETES,
+        package: "k8s.io/kubernetes/cmd/kube-controller-manager",
+        first_time: "about 2 minutes",
+    },
+    Program {
+        name: "kubectl",
+        module: &KUBERNETES,
+        package: "k8s.io/kubernetes/cmd/kubectl",
+        first_time: "about a minute",
+    },
+];
+
+/// Gives the folder of the built programs under `cache`, building them if no earlier run has.
+pub(super) fn ensure_built(cache: &Path) -> Result<PathBuf, AssetsError> {
+    let key = key();
+    let done = cache.join(&key);
+    if done.is_dir() {
+        return Ok(done);
+    }
+    require_go()?;
+    fs::create_dir_all(cache).map_err(io("making the folder"))?;
+    let lock = File::create(cache.join(format!("{key}.lock"))).map_err(io("making the lock"))?;
+    // Parallel test processes wait here for the one that builds; the lock goes with its holder.
+    lock.lock().map_err(io("waiting for the lock"))?;
+    if !done.is_dir() {
+        let scratch = tempfile::Builder::new()
+            .prefix(".build-")
+            .tempdir_in(cache)
+            .map_err(io("making the build folder"))?;
+        let bin = scratch.path().join("bin");
+        build_all(scratch.path(), &bin)?;
+        fs::rename(&bin, &done).map_err(io("moving the built programs"))?;
+    }
+    Ok(done)
+}
+
+fn build_all(scratch: &Path, bin: &Path) -> Result<(), AssetsError> {
+    for module in [&ETCD, &KUBERNETES] {
+        let dir = scratch.join(module.name);
+        fs::create_dir_all(&dir).map_err(io("making the module's folder"))?;
+        for (name, content) in module.files {
+            fs::write(dir.join(name), content).map_err(io("writing the module"))?;
+        }
+    }
+    for program in &PROGRAMS {
+        let version = if program.module.name == "etcd" { ETCD_VERSION } else { KUBERNETES_VERSION };
+        eprintln!("building {} {version} ({} the first time)", program.name, program.first_time);
+        let failed = |reason| AssetsError::Build { program: program.name, reason };
+        let output = Command::new("go")
+            .args(["build", "-mod=readonly", "-trimpath", "-ldflags", &ldflags(), "-o"])
+            .arg(bin.join(program.name))
+            .arg(program.package)
+            .current_dir(scratch.join(program.module.name))
+            .env("CGO_ENABLED", "0")
+            .env("GOWORK", "off")
+            .env_remove("GOFLAGS")
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| failed(error.to_string()))?;
+        if !output.status.success() {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            return Err(failed(format!("{}\n{}", output.status, stderr.trim_end())));
+        }
+    }
+    Ok(())
+}
+
+/// The linker flags; those for Kubernetes name no symbol of etcd, so one set serves both.
+fn ldflags() -> String {
+    let mut parts = KUBERNETES_VERSION.split('.');
+    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let package = "k8s.io/component-base/version";
+    format!(
+        "-s -w -X {package}.gitMajor={major} -X {package}.gitMinor={minor} -X {package}.gitVersion=v{KUBERNETES_VERSION}"
+    )
+}
+
+/// The name of the folder for these versions, module files and machine.
+fn key() -> String {
+    let mut hash = Sha256::new();
+    for text in [env::consts::OS, env::consts::ARCH, &ldflags()] {
+        hash.update(text);
+    }
+    for (name, content) in ETCD.files.iter().chain(KUBERNETES.files) {
+        hash.update(name);
+        hash.update(content);
+    }
+    let digest = format!("{:x}", hash.finalize());
+    format!("kubernetes-{KUBERNETES_VERSION}-etcd-{ETCD_VERSION}-{}", &digest[..12])
+}
+
+fn require_go() -> Result<(), AssetsError> {
+    let status = Command::new("go").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(AssetsError::Unavailable),
+    }
+}
+
+fn io(step: &'static str) -> impl Fn(io::Error) -> AssetsError {
+    move |source| AssetsError::Io { step, source }
+}

@@ -1,0 +1,136 @@
+//! One process of the cluster: started, signalled, measured.
+
+use std::{
+    fs::{self, File},
+    process::{Child, Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+
+use crate::{launch::Launch, reaper::Reaper};
+
+/// How many lines of a log an error carries.
+const TAIL: usize = 30;
+
+/// Names the host and becomes the program, so that the process keeps its id.
+const UNDER_HOST: &str =
+    r#"{ hostname "$1" || echo "$1" >/proc/sys/kernel/hostname; } && shift && exec "$@""#;
+
+/// What a process holds in memory, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Resident now.
+    pub current: u64,
+    /// The most that was resident since the process started.
+    pub peak: u64,
+}
+
+/// A process and the command to start it again.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    launch: Mutex<Launch>,
+    child: Mutex<Option<Child>>,
+}
+
+impl Daemon {
+    pub(crate) fn new(launch: Launch) -> Self {
+        Self { launch: Mutex::new(launch), child: Mutex::new(None) }
+    }
+
+    pub(crate) fn launch(&self) -> MutexGuard<'_, Launch> {
+        self.launch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the process under the reaper's care; its log goes on where it was.
+    pub(crate) fn spawn(&self, reaper: &Reaper) -> Result<()> {
+        let launch = self.launch().clone();
+        let log = File::options().create(true).append(true).open(&launch.log).context("opening a log")?;
+        // A session of its own: a detached cluster outlives the terminal it was started from.
+        let mut command = Command::new("setsid");
+        if let Some(host) = &launch.host {
+            command.args(["unshare", "--uts"]);
+            if !geteuid().is_root() {
+                command.args(["--user", "--map-root-user"]);
+            }
+            command.args(["sh", "-c", UNDER_HOST, "sh", host]);
+        }
+        let child = command
+            .arg(&launch.program)
+            .args(launch.flags.to_args())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("starting {}", launch.program.display()))?;
+        reaper.add(child.id())?;
+        *self.child() = Some(child);
+        Ok(())
+    }
+
+    /// Ends the process with SIGKILL and waits for its end; one that has ended already is no error.
+    pub(crate) fn kill(&self, reaper: &Reaper) -> Result<()> {
+        let Some(mut child) = self.child().take() else { return Ok(()) };
+        child.kill().and_then(|()| child.wait()).context("ending a process")?;
+        reaper.remove(child.id())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = self.pid().and_then(|pid| Pid::from_raw(pid.cast_signed())).context("it is not running")?;
+        kill_process(pid, signal).context("signalling a process")
+    }
+
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child().as_ref().map(Child::id)
+    }
+
+    /// How the process ended, if it did so by itself.
+    pub(crate) fn exited(&self) -> Option<String> {
+        let status = self.child().as_mut()?.try_wait().ok()??;
+        Some(status.to_string())
+    }
+
+    pub(crate) fn memory(&self) -> Result<Memory> {
+        let pid = self.pid().context("it is not running")?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).context("reading its status")?;
+        memory(&status).context("its status has no memory in it")
+    }
+
+    /// The end of the log.
+    pub(crate) fn log_tail(&self) -> String {
+        let path = self.launch().log.clone();
+        let log = fs::read(&path).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        // Of these a server writes a hundred at each start, whatever comes of it.
+        let lines: Vec<&str> =
+            log.lines().filter(|line| !line.contains("addrConn.createTransport")).collect();
+        let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
+        format!("--- the end of {} ---\n{tail}", path.display())
+    }
+}
+
+fn memory(status: &str) -> Option<Memory> {
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        let kib: u64 = line.trim_start_matches(':').trim().strip_suffix(" kB")?.parse().ok()?;
+        Some(kib * 1024)
+    };
+    Some(Memory { current: field("VmRSS")?, peak: field("VmHWM")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Memory, memory};
+
+    #[test]
+    fn memory_is_read_from_the_status_of_a_process() {
+        let status = "Name:\tetcd\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
+        assert_eq!(memory(status), Some(Memory { current: 1 << 20, peak: 2 << 20 }));
+        assert_eq!(memory("Name:\tzombie\n"), None);
+    }
+}

@@ -1,0 +1,201 @@
+//! A plain HTTP proxy on loopback that shows every request and response to a test and can answer in the server's stead.
+
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::Arc,
+};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use kube::{Client, client::Body};
+use tokio::{
+    net::TcpListener,
+    task::{AbortHandle, JoinSet},
+};
+
+use crate::Cluster;
+
+/// What belongs to one connection, or would have the server answer otherwise than to the proxy's own user.
+const NOT_FORWARDED: [HeaderName; 6] = [
+    header::ACCEPT_ENCODING,
+    header::AUTHORIZATION,
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::HOST,
+    header::TRANSFER_ENCODING,
+];
+
+/// A request as it came in, before it is forwarded.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The method.
+    pub method: Method,
+    /// The path without the query.
+    pub path: String,
+    /// The query, empty where there is none.
+    pub query: String,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+/// What becomes of a request.
+pub enum Action {
+    /// It goes to the server.
+    Forward,
+    /// It goes to the server once this is done.
+    Wait(Pin<Box<dyn Future<Output = ()> + Send>>),
+    /// It never reaches the server, which this answer stands for.
+    Reply(Response<Bytes>),
+    /// The connection is closed and the server never sees the request.
+    DropBefore,
+    /// The server carries the request out and its answer is lost with the connection.
+    DropAfter,
+}
+
+impl Action {
+    /// An answer with this status and a JSON body.
+    pub fn reply(status: u16, json: &str) -> Self {
+        let mut response = Response::new(Bytes::copy_from_slice(json.as_bytes()));
+        *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Self::Reply(response)
+    }
+}
+
+impl fmt::Debug for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Forward => "Forward",
+            Self::Wait(_) => "Wait",
+            Self::Reply(_) => "Reply",
+            Self::DropBefore => "DropBefore",
+            Self::DropAfter => "DropAfter",
+        })
+    }
+}
+
+/// Who watches the traffic; each method is called from many tasks at once.
+pub trait Observer: Send + Sync + 'static {
+    /// Sees a request and decides what becomes of it.
+    fn request(&self, _request: &Seen) -> Action {
+        Action::Forward
+    }
+
+    /// Sees the head of the server's response.
+    fn response(&self, _request: &Seen, _status: StatusCode, _headers: &HeaderMap) {}
+
+    /// Sees a piece of the server's response, not compressed, before it is passed on.
+    fn chunk(&self, _request: &Seen, _chunk: &[u8]) {}
+}
+
+type Reply = Response<UnsyncBoxBody<Bytes, kube::Error>>;
+
+/// A recording proxy in front of one API server; it ends when it is dropped, and its connections with it.
+#[derive(Debug)]
+pub struct Recorder {
+    addr: SocketAddr,
+    kubeconfig: PathBuf,
+    listener: AbortHandle,
+}
+
+impl Recorder {
+    /// Listens on a free loopback port and forwards to a server of the cluster as one of its users.
+    pub async fn start(
+        cluster: &Cluster,
+        server: usize,
+        user: &str,
+        observer: Arc<impl Observer>,
+    ) -> Result<Self> {
+        let mut config = cluster.access().config(&cluster.url(server), user)?;
+        // The observer is to see what was said, not how it was packed.
+        config.disable_compression = true;
+        let client = Client::try_from(config).context("making a client")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("listening")?;
+        let addr = listener.local_addr()?;
+        let kubeconfig = cluster.kubeconfig_at(&format!("http://{addr}"), user)?;
+        let task = tokio::spawn(accept(listener, client, observer));
+        Ok(Self { addr, kubeconfig, listener: task.abort_handle() })
+    }
+
+    /// Where the proxy listens, without TLS and without asking for a token.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// A file to reach the server with through the proxy.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+/// Takes connections until it is aborted, which aborts them too.
+async fn accept(listener: TcpListener, client: Client, observer: Arc<impl Observer>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        let (client, observer) = (client.clone(), Arc::clone(&observer));
+        let service = service_fn(move |request| serve(request, client.clone(), Arc::clone(&observer)));
+        connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// Answers one request; an error closes the connection without an answer.
+async fn serve(
+    request: Request<Incoming>,
+    client: Client,
+    observer: Arc<impl Observer>,
+) -> io::Result<Reply> {
+    let (parts, body) = request.into_parts();
+    let seen = Arc::new(Seen {
+        method: parts.method.clone(),
+        path: parts.uri.path().to_owned(),
+        query: parts.uri.query().unwrap_or_default().to_owned(),
+        headers: parts.headers.clone(),
+        body: body.collect().await.map_err(io::Error::other)?.to_bytes(),
+    });
+    let mut lost = false;
+    match observer.request(&seen) {
+        Action::Forward => (),
+        Action::Wait(until) => until.await,
+        Action::Reply(response) => return Ok(response.map(whole)),
+        Action::DropBefore => return Err(io::ErrorKind::ConnectionAborted.into()),
+        Action::DropAfter => lost = true,
+    }
+    let mut forwarded = Request::from_parts(parts, Body::from(seen.body.clone()));
+    for name in NOT_FORWARDED {
+        forwarded.headers_mut().remove(name);
+    }
+    let response = client.send(forwarded).await.map_err(io::Error::other)?;
+    observer.response(&seen, response.status(), response.headers());
+    if lost {
+        return Err(io::ErrorKind::ConnectionAborted.into());
+    }
+    Ok(response.map(|body| {
+        let watched = body.map_frame(move |frame| {
+            if let Some(chunk) = frame.data_ref() {
+                observer.chunk(&seen, chunk);
+            }
+            frame
+        });
+        watched.boxed_unsync()
+    }))
+}
+
+fn whole(body: Bytes) -> UnsyncBoxBody<Bytes, kube::Error> {
+    Full::new(body).map_err(|never| match never {}).boxed_unsync()
+}

@@ -1,0 +1,120 @@
+//! What a cluster is to be made of.
+
+use crate::Encryption;
+
+/// A cluster to start: by default one API server on one etcd.
+#[derive(Clone, Debug)]
+pub struct ClusterSpec {
+    pub(crate) servers: Vec<ServerSpec>,
+    pub(crate) storage_version_api: bool,
+    pub(crate) storage_migration_api: bool,
+    pub(crate) encryption: Option<Encryption>,
+    pub(crate) controllers: Vec<String>,
+    pub(crate) users: Vec<(String, Vec<String>)>,
+}
+
+impl Default for ClusterSpec {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ClusterSpec {
+    /// One API server, and the users `admin` (in `system:masters`) and `alice` (who may nothing).
+    pub fn new() -> Self {
+        Self {
+            servers: vec![ServerSpec::default()],
+            storage_version_api: false,
+            storage_migration_api: false,
+            encryption: None,
+            controllers: Vec::new(),
+            users: vec![
+                ("admin".to_owned(), vec!["system:masters".to_owned()]),
+                ("alice".to_owned(), Vec::new()),
+            ],
+        }
+    }
+
+    /// This many API servers on the one etcd, each with an identity of its own.
+    pub fn servers(mut self, count: usize) -> Self {
+        self.servers.resize_with(count.max(1), ServerSpec::default);
+        self
+    }
+
+    /// Replaces the options of one server, adding servers up to it.
+    pub fn server(mut self, index: usize, server: ServerSpec) -> Self {
+        let count = self.servers.len().max(index + 1);
+        self.servers.resize_with(count, ServerSpec::default);
+        self.servers[index] = server;
+        self
+    }
+
+    /// Serves `internal.apiserver.k8s.io` and has each server publish its storage versions.
+    pub fn storage_version_api(mut self) -> Self {
+        self.storage_version_api = true;
+        self
+    }
+
+    /// Serves `storagemigration.k8s.io`, the API of the built-in migrator.
+    pub fn storage_migration_api(mut self) -> Self {
+        self.storage_migration_api = true;
+        self
+    }
+
+    /// Starts every server with this encryption configuration, to be changed under it later.
+    pub fn encryption(mut self, encryption: Encryption) -> Self {
+        self.encryption = Some(encryption);
+        self
+    }
+
+    /// Adds a controller manager that runs just these controllers.
+    pub fn controller_manager(mut self, controllers: &[&str]) -> Self {
+        self.controllers = controllers.iter().map(|name| (*name).to_owned()).collect();
+        self
+    }
+
+    /// Adds the built-in migrator: its API and a controller manager with what it needs.
+    pub fn built_in_migrator(self) -> Self {
+        self.storage_migration_api()
+            .controller_manager(&["storage-version-migrator-controller", "garbage-collector-controller"])
+    }
+
+    /// Adds a user with a token of their own.
+    pub fn user(mut self, name: &str, groups: &[&str]) -> Self {
+        self.users.push((name.to_owned(), groups.iter().map(|group| (*group).to_owned()).collect()));
+        self
+    }
+}
+
+/// One API server's own options.
+#[derive(Clone, Debug, Default)]
+pub struct ServerSpec {
+    pub(crate) emulated_version: Option<String>,
+    pub(crate) feature_gates: Vec<(String, bool)>,
+    pub(crate) flags: Vec<(String, String)>,
+}
+
+impl ServerSpec {
+    /// A server with nothing of its own.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Has the server behave as this older minor version, as in the midst of an upgrade.
+    pub fn emulated_version(mut self, version: &str) -> Self {
+        self.emulated_version = Some(version.to_owned());
+        self
+    }
+
+    /// Turns a feature gate on or off.
+    pub fn feature_gate(mut self, name: &str, on: bool) -> Self {
+        self.feature_gates.push((name.to_owned(), on));
+        self
+    }
+
+    /// Sets any other flag, over what the lab would set.
+    pub fn flag(mut self, name: &str, value: &str) -> Self {
+        self.flags.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}

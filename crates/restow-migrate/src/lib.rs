@@ -1,0 +1,19 @@
+//! Carries out, through a client, what `restow-core` decides.
+//!
+//! One resource's way: [`discovery`] finds it, [`cluster`] tells whether the API servers agree on it, [`pages`]
+//! lists its metadata, [`rewrite`] sends a no-op patch for each object at the pace of [`throttle`],
+//! [`migration`] keeps the progress and verifies, [`prune`] cuts down a CRD's storedVersions.
+
+pub mod access;
+pub mod chunks;
+pub mod cluster;
+pub mod discovery;
+pub mod membership;
+pub mod migration;
+pub mod pages;
+pub mod prune;
+pub mod rewrite;
+pub mod server;
+pub mod stream;
+pub mod throttle;
+mod wire;

@@ -1,0 +1,98 @@
+//! Which API servers there are: their identity Leases, else the endpoints of `kubernetes`.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use restow_core::agreement::Member;
+use serde::Deserialize;
+
+use crate::server::{RequestError, Server};
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases\
+    ?labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver";
+const ENDPOINTS: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
+    ?labelSelector=kubernetes.io%2Fservice-name%3Dkubernetes";
+const ADDRESS: &str = "kubernetes.io/peer-advertise-address";
+
+#[derive(Deserialize)]
+struct Items<T> {
+    items: Vec<T>,
+}
+
+#[derive(Deserialize)]
+struct Lease {
+    metadata: LeaseMeta,
+    spec: LeaseSpec,
+}
+
+#[derive(Deserialize)]
+struct LeaseMeta {
+    name: String,
+    #[serde(default)]
+    annotations: std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LeaseSpec {
+    #[serde(default)]
+    holder_identity: String,
+    lease_duration_seconds: Option<u64>,
+    renew_time: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+struct EndpointSlice {
+    #[serde(default)]
+    endpoints: Vec<Endpoint>,
+    #[serde(default)]
+    ports: Vec<Port>,
+}
+
+#[derive(Deserialize)]
+struct Endpoint {
+    addresses: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Port {
+    port: Option<u16>,
+}
+
+/// The members, expired ones included. An error is an error, never "gone".
+pub async fn members(server: &Server) -> Result<Vec<Member>, RequestError> {
+    let leases: Items<Lease> = server.get(LEASES).await?;
+    if !leases.items.is_empty() {
+        return Ok(leases.items.into_iter().map(member).collect());
+    }
+    let slices: Items<EndpointSlice> = server.get(ENDPOINTS).await?;
+    let members = slices.items.into_iter().flat_map(|slice| {
+        let port = slice.ports.first().and_then(|port| port.port).unwrap_or(443);
+        let addresses = slice.endpoints.into_iter().flat_map(|endpoint| endpoint.addresses);
+        addresses.map(move |address| {
+            let address = if address.contains(':') {
+                format!("[{address}]:{port}")
+            } else {
+                format!("{address}:{port}")
+            };
+            Member { name: address.clone(), holder: address.clone(), address: Some(address), expires: None }
+        })
+    });
+    Ok(members.collect())
+}
+
+fn member(lease: Lease) -> Member {
+    let lasts = Duration::from_secs(lease.spec.lease_duration_seconds.unwrap_or(3600));
+    Member {
+        address: lease.metadata.annotations.get(ADDRESS).cloned(),
+        name: lease.metadata.name,
+        holder: lease.spec.holder_identity,
+        // A Lease that was never renewed is not known to have ended.
+        expires: Some(
+            lease
+                .spec
+                .renew_time
+                .map_or(Timestamp::MAX, |renewed| renewed.checked_add(lasts).unwrap_or(Timestamp::MAX)),
+        ),
+    }
+}

@@ -1,0 +1,201 @@
+//! Lists the metadata of a resource's objects as one stream of initial watch events.
+//!
+//! The server keeps no list in memory for it, and restow no more than a page: what is not yet wanted waits in
+//! the connection. A stream has no tokens, but it is sorted by key, so a broken one goes on behind the last key.
+
+use bytes::BytesMut;
+use http::Method;
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use restow_core::outcome::backoff;
+use restow_core::token::{NEWEST, Token};
+
+use crate::chunks::Chunks;
+use crate::pages::{Item, Page, Target, Waiting};
+use crate::server::{METADATA, Server};
+use crate::wire::{Event, Object};
+
+/// How often a stream is opened anew before it is given up for chunks.
+const TRIES: u32 = 5;
+
+/// A list as a stream.
+pub struct Stream<'a> {
+    server: &'a Server,
+    target: &'a Target,
+    waiting: &'a (dyn Waiting + Sync),
+    page_size: u32,
+    last_key: Option<String>,
+    open: Option<Open>,
+}
+
+struct Open {
+    body: Body,
+    buffer: BytesMut,
+    /// How much of the buffer is known to hold no line end.
+    searched: usize,
+}
+
+/// What the stream brought.
+enum Line {
+    Item(Item),
+    End,
+    Other,
+}
+
+/// Why the stream cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// The server does not stream lists, or not now.
+    #[error("the server does not stream this list: {0}")]
+    Refused(String),
+    /// Objects came out of order, so that a broken stream could not be continued.
+    #[error("the stream is not sorted: {after:?} came behind {before:?}")]
+    Unsorted {
+        /// The key that came first.
+        before: String,
+        /// The key that came behind it.
+        after: String,
+    },
+    /// It broke again and again.
+    #[error("the stream broke {TRIES} times: {0}")]
+    Broken(String),
+}
+
+impl<'a> Stream<'a> {
+    /// A stream that goes on behind a key, or from the beginning.
+    pub fn new(
+        server: &'a Server,
+        target: &'a Target,
+        page_size: u32,
+        last_key: Option<String>,
+        waiting: &'a (dyn Waiting + Sync),
+    ) -> Self {
+        Self { server, target, waiting, page_size, last_key, open: None }
+    }
+
+    /// The same list in chunks, from where this one is.
+    pub(crate) fn in_chunks(&self) -> Chunks<'a> {
+        let token = self.last_key.as_deref().map(|key| Token::behind(key, NEWEST).encode());
+        Chunks::new(self.server, self.target, self.page_size, token, self.waiting)
+    }
+
+    /// The next page.
+    pub async fn next(&mut self) -> Result<Page, StreamError> {
+        let mut page = Page::default();
+        let mut tries = 0;
+        loop {
+            match self.fill(&mut page).await? {
+                Ok(()) => return Ok(page),
+                Err(why) => {
+                    self.open = None;
+                    tries += 1;
+                    if tries >= TRIES {
+                        return Err(StreamError::Broken(why));
+                    }
+                    let wait = backoff(tries, None);
+                    self.waiting.waiting(&why, wait);
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    /// Reads until the page is full or the list has ended; the inner error is one that may pass.
+    async fn fill(&mut self, page: &mut Page) -> Result<Result<(), String>, StreamError> {
+        if self.open.is_none() {
+            match self.connect().await? {
+                Ok(open) => self.open = Some(open),
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        while let Some(open) = &mut self.open {
+            if page.items.len() >= self.page_size as usize {
+                break;
+            }
+            let line = match open.line(self.target).await {
+                Ok(Some(line)) => line,
+                Ok(None) => return Ok(Err("the stream ended early".to_owned())),
+                Err(why) => return Ok(Err(why)),
+            };
+            match line {
+                Line::Item(item) => {
+                    let key = item.key();
+                    let before = page.items.last().map(Item::key).or_else(|| self.last_key.clone());
+                    match before {
+                        Some(before) if key <= before && page.items.is_empty() => continue,
+                        Some(before) if key <= before => {
+                            return Err(StreamError::Unsorted { before, after: key });
+                        }
+                        _ => page.items.push(item),
+                    }
+                }
+                Line::End => {
+                    page.last = true;
+                    break;
+                }
+                Line::Other => {}
+            }
+        }
+        if let Some(last) = page.items.last() {
+            self.last_key = Some(last.key());
+        }
+        Ok(Ok(()))
+    }
+
+    async fn connect(&self) -> Result<Result<Open, String>, StreamError> {
+        let path = format!(
+            "{}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan",
+            self.target.list_path()
+        );
+        match self.server.open(Method::GET, &path, METADATA, None).await {
+            Ok(response) if response.status() == 200 => {
+                Ok(Ok(Open { body: response.into_body(), buffer: BytesMut::new(), searched: 0 }))
+            }
+            Ok(response) => {
+                let code = response.status().as_u16();
+                Err(StreamError::Refused(format!("it answered {code}")))
+            }
+            Err(broken) => Ok(Err(broken.to_string())),
+        }
+    }
+}
+
+impl Open {
+    async fn line(&mut self, target: &Target) -> Result<Option<Line>, String> {
+        loop {
+            if let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(self.searched + end + 1);
+                self.searched = 0;
+                return read(&line, target).map(Some);
+            }
+            self.searched = self.buffer.len();
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+                Some(Err(error)) => return Err(error.to_string()),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+fn read(line: &[u8], target: &Target) -> Result<Line, String> {
+    let event: Event<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    match &*event.kind {
+        "ADDED" => {
+            let object: Object<'_> =
+                serde_json::from_str(event.object.get()).map_err(|error| error.to_string())?;
+            Ok(Line::Item(target.item(object)))
+        }
+        "BOOKMARK" => {
+            let ended = event.object.get().contains("k8s.io/initial-events-end");
+            Ok(if ended { Line::End } else { Line::Other })
+        }
+        "ERROR" => Err(crate::wire::Status::read(event.object.get().as_bytes()).message),
+        // Changes that arrive before the end were made by others, in the storage version.
+        _ => Ok(Line::Other),
+    }
+}

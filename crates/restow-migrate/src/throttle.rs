@@ -1,0 +1,91 @@
+//! Lets requests through at the pace `restow_core::pace` decides; shared by all that write.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use restow_core::pace::{Bounds, Pace, Permit, Signal};
+use tokio::sync::Notify;
+
+/// The one gate all writes pass.
+pub struct Throttle {
+    started: Instant,
+    state: Mutex<State>,
+    freed: Notify,
+}
+
+struct State {
+    pace: Pace,
+    in_flight: usize,
+}
+
+/// The right to have one write under way; dropped without an end it counts as neither good nor bad.
+pub struct Slot<'a> {
+    throttle: &'a Throttle,
+    sent: Instant,
+}
+
+impl Throttle {
+    /// A gate with these bounds.
+    pub fn new(bounds: Bounds) -> Self {
+        Self {
+            started: Instant::now(),
+            state: Mutex::new(State { pace: Pace::new(bounds), in_flight: 0 }),
+            freed: Notify::new(),
+        }
+    }
+
+    /// Waits until one more write may be sent.
+    pub async fn acquire(&self) -> Slot<'_> {
+        loop {
+            let freed = self.freed.notified();
+            let permit = {
+                let mut state = self.state();
+                let now = self.started.elapsed();
+                let permit = state.pace.permit(now, state.in_flight);
+                if permit == Permit::Now {
+                    state.pace.sent(now);
+                    state.in_flight += 1;
+                }
+                permit
+            };
+            match permit {
+                Permit::Now => return Slot { throttle: self, sent: Instant::now() },
+                Permit::WhenOneEnds => freed.await,
+                Permit::At(at) => tokio::time::sleep(at.saturating_sub(self.started.elapsed())).await,
+            }
+        }
+    }
+
+    /// Counts bytes that went over the wire outside of a slot.
+    pub fn transferred(&self, bytes: usize) {
+        let now = self.started.elapsed();
+        self.state().pace.transferred(now, bytes);
+    }
+
+    /// How many writes may be under way now.
+    pub fn limit(&self) -> f64 {
+        self.state().pace.limit()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot<'_> {
+    /// Says how it ended, and gives the slot back.
+    pub fn ended(self, signal: Signal, bytes: usize) {
+        let took: Duration = self.sent.elapsed();
+        let now = self.throttle.started.elapsed();
+        let mut state = self.throttle.state();
+        state.pace.ended(now, took, signal);
+        state.pace.transferred(now, bytes);
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.throttle.state().in_flight -= 1;
+        self.throttle.freed.notify_one();
+    }
+}

@@ -1,0 +1,302 @@
+//! The command line, as it is typed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use restow_core::pace::{Bounds, Preset};
+
+const ABOUT: &str = "Rewrites what a Kubernetes cluster has stored, so that every object is kept in the version, \
+and under the encryption key, that the API servers use now.
+
+A rewrite is a patch that changes nothing: objects keep their content, and their data never reaches restow. \
+A run starts only when all API servers agree on the storage version, and is done when a second pass found nothing \
+left to rewrite.";
+
+const EXIT_CODES: &str = "Exit codes:
+  0  done and verified
+  1  failed
+  2  wrong usage
+  3  some objects were left (quarantined)
+  4  unsafe: the API servers disagree, or the version changed under the run
+  130  stopped by ctrl-C; --resume goes on";
+
+#[derive(Parser)]
+#[command(name = "restow", version, about = ABOUT, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    /// Say more on stderr; twice, for requests
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Plan(Plan),
+    Migrate(Migrate),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// How to reach the cluster, as in kubectl.
+#[derive(ClapArgs)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct Connection {
+    /// The kubeconfig file
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// The cluster of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) cluster: Option<String>,
+    /// The user of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) user: Option<String>,
+    /// The address of the API server, instead of the kubeconfig's
+    #[arg(short, long, global = true, value_name = "URL")]
+    pub(crate) server: Option<http::Uri>,
+    /// Act as this user
+    #[arg(long = "as", global = true, value_name = "USER")]
+    pub(crate) as_user: Option<String>,
+    /// Act as a member of this group (may be repeated)
+    #[arg(long, global = true, value_name = "GROUP", requires = "as_user")]
+    pub(crate) as_group: Vec<String>,
+    /// Do not verify the server's certificate
+    #[arg(long, global = true)]
+    pub(crate) insecure_skip_tls_verify: bool,
+    /// An API server, asked directly whether it agrees; name every one (may be repeated)
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) api_server: Vec<http::Uri>,
+    /// Take your word that there is just one API server
+    #[arg(long, global = true, conflicts_with = "api_server")]
+    pub(crate) assume_single_server: bool,
+    /// For managed clusters, whose API servers hide behind one address: watch that address for so long
+    #[arg(long, global = true, value_name = "DURATION", value_parser = duration,
+          conflicts_with_all = ["api_server", "assume_single_server"])]
+    pub(crate) sample_servers: Option<Duration>,
+}
+
+/// Show what is stored, whether it can and needs to be migrated, and what that would cost
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  restow plan                          every resource
+  restow plan widgets.example.com      one
+  restow plan secrets --dry-run-objects  send every write as a server-side dry run")]
+pub(crate) struct Plan {
+    /// Resources, such as secrets or widgets.example.com; all when none is named
+    #[arg(value_name = "RESOURCE")]
+    pub(crate) resources: Vec<String>,
+    /// Send every write as a server-side dry run, and show what would be rejected
+    #[arg(long)]
+    pub(crate) dry_run_objects: bool,
+    /// Leave out what cannot be migrated
+    #[arg(long)]
+    pub(crate) migratable: bool,
+    #[command(flatten)]
+    pub(crate) pace: Pace,
+    /// Count events among what can be migrated
+    #[arg(long)]
+    pub(crate) include_events: bool,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+/// Rewrite what is stored in an old version or under an old key, and verify it
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  restow migrate widgets.example.com
+  restow migrate secrets --pace fast                    after a key rotation
+  restow migrate widgets --prune-stored-versions        then v1beta1 can be dropped from the CRD
+  restow migrate widgets --retry-quarantined            just those that were left
+  restow migrate --all --resume                         go on after ctrl-C or a crash")]
+pub(crate) struct Migrate {
+    /// Resources, such as secrets or widgets.example.com
+    #[arg(value_name = "RESOURCE", required_unless_present_any = ["all", "resume"])]
+    pub(crate) resources: Vec<String>,
+    /// Every resource that can be migrated
+    #[arg(long, conflicts_with = "resources")]
+    pub(crate) all: bool,
+    /// Send every write as a server-side dry run: nothing is stored
+    #[arg(long, conflicts_with_all = ["resume", "retry_quarantined", "prune_stored_versions"])]
+    pub(crate) dry_run: bool,
+    /// Go on where an unfinished run was stopped
+    #[arg(long, conflicts_with = "retry_quarantined")]
+    pub(crate) resume: bool,
+    /// Try once more just those objects that the last run left
+    #[arg(long, conflicts_with = "all")]
+    pub(crate) retry_quarantined: bool,
+    /// What proves the end: a full second pass, or nothing
+    #[arg(long, value_enum, default_value_t = Verify::Full, value_name = "HOW")]
+    pub(crate) verify: Verify,
+    /// After a verified run, cut a CRD's status.storedVersions down to its storage version
+    #[arg(long)]
+    pub(crate) prune_stored_versions: bool,
+    /// Move managedFields entries of versions that are no longer served to the storage version
+    #[arg(long)]
+    pub(crate) repair_managed_fields: bool,
+    /// Rewrite events too, which resets how long they live
+    #[arg(long)]
+    pub(crate) include_events: bool,
+    /// How to list: chunked, streaming, or whichever suits
+    #[arg(long, value_enum, default_value_t = List::Auto, value_name = "HOW")]
+    pub(crate) list: List,
+    /// Stop after so long; --resume goes on
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) pace: Pace,
+    /// Where progress is kept [default: $XDG_STATE_HOME/restow]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// The form of the report
+    #[arg(short, long, value_enum, default_value_t = ReportOutput::Table)]
+    pub(crate) output: ReportOutput,
+}
+
+/// How fast, and what is never exceeded.
+#[derive(ClapArgs)]
+#[command(next_help_heading = "Pace")]
+pub(crate) struct Pace {
+    /// gentle: hardly noticed; steady: the cluster's own traffic first; fast: all the servers give
+    #[arg(long, value_enum, default_value_t = PaceName::Steady, value_name = "PACE")]
+    pub(crate) pace: PaceName,
+    /// At most so many writes under way
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) max_in_flight: Option<u32>,
+    /// At most so many writes a second
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) qps: Option<f64>,
+    /// At most so many bytes a second, such as 500K or 10M
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) bandwidth: Option<f64>,
+    /// Objects in a page: what is sent again at most after a crash
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10000))]
+    pub(crate) page_size: u32,
+}
+
+impl Pace {
+    /// The bounds these flags mean.
+    pub(crate) fn bounds(&self) -> Bounds {
+        let bounds = self.preset().bounds();
+        Bounds {
+            max_in_flight: self.max_in_flight.unwrap_or(bounds.max_in_flight),
+            qps: self.qps.or(bounds.qps),
+            bandwidth: self.bandwidth,
+            ..bounds
+        }
+    }
+
+    pub(crate) fn preset(&self) -> Preset {
+        match self.pace {
+            PaceName::Gentle => Preset::Gentle,
+            PaceName::Steady => Preset::Steady,
+            PaceName::Fast => Preset::Fast,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PaceName {
+    Gentle,
+    Steady,
+    Fast,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Verify {
+    Full,
+    None,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum List {
+    Chunked,
+    Streaming,
+    Auto,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    Table,
+    Wide,
+    Json,
+    Yaml,
+    Name,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportOutput {
+    Table,
+    Json,
+    Yaml,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: jiff::SignedDuration =
+        text.parse().map_err(|_| "give a number and a unit, such as 90s, 5m or 1h30m".to_owned())?;
+    Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if number > 0.0 && f64::is_finite(number) => Ok(number),
+        _ => Err("give a number above zero".to_owned()),
+    }
+}
+
+fn bytes(text: &str) -> Result<f64, String> {
+    let upper = text.trim().trim_end_matches("/s").to_uppercase();
+    let (number, factor) = [("K", 1e3), ("M", 1e6), ("G", 1e9), ("KI", 1024.0), ("MI", 1024.0 * 1024.0)]
+        .into_iter()
+        .find_map(|(unit, factor)| {
+            let bare = upper.strip_suffix('B').unwrap_or(&upper);
+            bare.strip_suffix(unit).map(|number| (number.trim().to_owned(), factor))
+        })
+        .unwrap_or_else(|| (upper.trim_end_matches('B').to_owned(), 1.0));
+    match number.parse::<f64>() {
+        Ok(number) if number > 0.0 && number.is_finite() => Ok(number * factor),
+        _ => Err("give a number of bytes above zero, such as 500K, 10M or 1048576".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_and_durations_are_read_or_refused() {
+        for (text, expected) in [
+            ("500K", Some(5e5)),
+            ("10M", Some(1e7)),
+            ("10MB/s", Some(1e7)),
+            ("1Mi", Some(1_048_576.0)),
+            ("1048576", Some(1_048_576.0)),
+            ("0", None),
+            ("-1K", None),
+            ("fast", None),
+            ("", None),
+        ] {
+            assert_eq!(bytes(text).ok(), expected, "{text}");
+        }
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert!(duration("90").is_err() && duration("-5s").is_err() && duration("soon").is_err());
+        assert!(positive("0").is_err() && positive("nan").is_err() && positive("2.5").is_ok());
+    }
+}

@@ -1,0 +1,39 @@
+//! How a command fails: what to say, what to do about it, and the exit code.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+/// A failure told to a person.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// Exit code 1.
+    pub(crate) fn failed(message: impl Display) -> Self {
+        Self { code: 1, message: message.to_string(), hint: None }
+    }
+
+    /// Exit code 2.
+    pub(crate) fn usage(message: impl Display) -> Self {
+        Self { code: 2, ..Self::failed(message) }
+    }
+
+    /// Adds what can be done about it.
+    pub(crate) fn hint(mut self, hint: impl Display) -> Self {
+        self.hint = Some(hint.to_string());
+        self
+    }
+
+    /// Says it on stderr.
+    pub(crate) fn tell(self) -> ExitCode {
+        anstream::eprintln!("\x1b[1;31merror:\x1b[0m {}", self.message);
+        if let Some(hint) = self.hint {
+            anstream::eprintln!("\x1b[1;36mhint:\x1b[0m {hint}");
+        }
+        ExitCode::from(self.code)
+    }
+}

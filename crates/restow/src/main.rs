@@ -1,0 +1,58 @@
+//! `restow`: storage version migration for Kubernetes, from a terminal. Also `kubectl restow`, told by its name.
+
+mod args;
+mod connect;
+mod failure;
+mod migrate;
+mod output;
+mod plan;
+mod report;
+mod select;
+mod signals;
+mod state;
+mod table;
+mod view;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, FromArgMatches as _};
+
+use crate::args::{Args, Command};
+use crate::failure::Failure;
+
+/// What this program calls itself in hints.
+pub(crate) fn program() -> &'static str {
+    let name = std::env::args_os().next().map(std::path::PathBuf::from);
+    match name.as_ref().and_then(|path| path.file_stem()?.to_str()) {
+        Some(name) if name.starts_with("kubectl-") || name.starts_with("kubectl_") => "kubectl restow",
+        _ => "restow",
+    }
+}
+
+fn main() -> ExitCode {
+    let command = Args::command().bin_name(program());
+    let args = match command.try_get_matches().and_then(|matches| Args::from_arg_matches(&matches)) {
+        Ok(args) => args,
+        Err(error) => error.exit(),
+    };
+    output::log(args.verbose);
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Failure::failed(error).tell(),
+    };
+    match runtime.block_on(run(args)) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.tell(),
+    }
+}
+
+async fn run(args: Args) -> Result<u8, Failure> {
+    match args.command {
+        Command::Plan(plan) => plan::run(&args.connection, &plan).await,
+        Command::Migrate(migrate) => migrate::run(&args.connection, &migrate).await,
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Args::command(), "restow", &mut std::io::stdout());
+            Ok(0)
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What a run did, for eyes and for scripts.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use restow_core::progress::{End, Progress, Quarantined};
+use restow_migrate::prune::Pruned;
+use serde::ser::SerializeSeq as _;
+use serde::{Serialize, Serializer};
+
+use crate::output::{count, time};
+
+/// How many of the objects that were left a summary names.
+const NAMED: usize = 10;
+
+/// The report of a run.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    pub(crate) succeeded: bool,
+    pub(crate) resources: Vec<ResourceReport>,
+}
+
+/// The report of one resource.
+pub(crate) struct ResourceReport {
+    pub(crate) progress: Progress,
+    pub(crate) left: Left,
+    pub(crate) end: End,
+    pub(crate) error: Option<String>,
+    pub(crate) pruned: Option<Pruned>,
+    pub(crate) dry_run: bool,
+}
+
+/// The objects that were left: read from their file when they are wanted, because there may be many.
+pub(crate) enum Left {
+    File(PathBuf),
+    Here(Vec<Quarantined>),
+}
+
+impl Left {
+    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = Quarantined> + '_> {
+        match self {
+            Self::Here(left) => Box::new(left.iter().cloned()),
+            Self::File(path) => match std::fs::File::open(path) {
+                Ok(file) => Box::new(
+                    std::io::BufRead::lines(std::io::BufReader::new(file))
+                        .map_while(Result::ok)
+                        .filter_map(|line| serde_json::from_str(&line).ok()),
+                ),
+                Err(_) => Box::new(std::iter::empty()),
+            },
+        }
+    }
+}
+
+impl Serialize for Left {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut seq = serializer.serialize_seq(None)?;
+        for object in self.iter() {
+            seq.serialize_element(&object)?;
+        }
+        seq.end()
+    }
+}
+
+impl Serialize for ResourceReport {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Shown<'a> {
+            resource: String,
+            storage_version: &'a str,
+            storage_version_hash: &'a str,
+            agreement: restow_core::agreement::Basis,
+            listed: u64,
+            rewritten: u64,
+            current: u64,
+            conflicted: u64,
+            gone: u64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            accepted: Option<u64>,
+            quarantined: &'a Left,
+            verified: bool,
+            verify_passes: u32,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pruned_stored_versions: Option<&'a [String]>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            error: Option<&'a str>,
+            seconds: f64,
+        }
+        let (progress, counts) = (&self.progress, &self.progress.counts);
+        let shown = Shown {
+            resource: progress.resource.to_string(),
+            storage_version: &progress.storage_version,
+            storage_version_hash: &progress.storage_version_hash,
+            agreement: progress.basis,
+            listed: counts.listed,
+            rewritten: counts.rewritten,
+            current: counts.current,
+            conflicted: counts.conflicted,
+            gone: counts.gone,
+            accepted: self.dry_run.then_some(counts.accepted),
+            quarantined: &self.left,
+            verified: progress.verified,
+            verify_passes: progress.passes,
+            pruned_stored_versions: self.pruned.as_ref().map(|pruned| pruned.after.as_slice()),
+            error: self.error.as_deref(),
+            seconds: (progress.seconds * 1000.0).round() / 1000.0,
+        };
+        shown.serialize(serializer)
+    }
+}
+
+/// The summary of one resource, and the command for what is left to do.
+pub(crate) fn summary(report: &ResourceReport) -> String {
+    let (progress, counts) = (&report.progress, &report.progress.counts);
+    let name = &progress.resource;
+    let mut parts = Vec::new();
+    if report.dry_run {
+        parts.push(format!("{} would be accepted", count(counts.accepted)));
+    } else {
+        parts.push(format!("{} rewritten", count(counts.rewritten)));
+        parts.push(format!("{} already current", count(counts.current)));
+    }
+    let mut also = |number: u64, what: &str| {
+        if number > 0 {
+            parts.push(format!("{} {what}", count(number)));
+        }
+    };
+    also(counts.conflicted, "written by others meanwhile");
+    also(counts.gone, "deleted meanwhile");
+    let quarantined = counts.quarantined + progress.verify.quarantined;
+    also(quarantined, if report.dry_run { "would be rejected" } else { "quarantined" });
+    let mark = match report.end {
+        End::Succeeded if report.dry_run => "dry run",
+        End::Succeeded if progress.verified => "verified",
+        End::Succeeded => "done, not verified",
+        End::Left => "incomplete",
+        End::Unsafe => "unsafe",
+        End::Failed => "failed",
+        End::Stopped => "stopped",
+    };
+    let mut text = format!("{name} ({}): {mark}: {}", progress.storage_version, parts.join(", "));
+    text.push_str(&format!(
+        " in {}, agreement {}\n",
+        time(Duration::from_secs_f64(progress.seconds)),
+        progress.basis
+    ));
+    if let Some(pruned) = &report.pruned {
+        text.push_str(&format!(
+            "  storedVersions: {} -> {}\n",
+            pruned.before.join(", "),
+            pruned.after.join(", ")
+        ));
+    }
+    for object in report.left.iter().take(NAMED) {
+        let place =
+            if object.namespace.is_empty() { String::new() } else { format!("{}/", object.namespace) };
+        text.push_str(&format!("  left: {place}{}: {}: {}\n", object.name, object.reason, object.message));
+    }
+    if quarantined > NAMED as u64 {
+        let rest = count(quarantined - NAMED as u64);
+        match &report.left {
+            Left::File(path) => {
+                text.push_str(&format!("  and {rest} more, all listed in {}\n", path.display()))
+            }
+            Left::Here(_) => text.push_str(&format!("  and {rest} more; -o json lists all\n")),
+        }
+    }
+    if let Some(error) = &report.error {
+        text.push_str(&format!("  {error}\n"));
+    }
+    let program = crate::program();
+    match report.end {
+        End::Left if !report.dry_run => {
+            text.push_str(&format!("  when that is mended: {program} migrate {name} --retry-quarantined\n"));
+        }
+        End::Stopped | End::Failed if !report.dry_run => {
+            text.push_str(&format!("  to go on: {program} migrate {name} --resume\n"));
+        }
+        _ => {}
+    }
+    text
+}

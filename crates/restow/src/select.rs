@@ -1,0 +1,72 @@
+//! From the names a person typed to resources.
+
+use restow_core::inventory::{Obstacle, Resource, find};
+use restow_migrate::access;
+use restow_migrate::cluster::{Cluster, Inventory};
+
+use crate::failure::Failure;
+
+/// The resources of these names, each once; one that is stored by another stands for that other.
+pub(crate) fn named<'a>(inventory: &'a Inventory, names: &[String]) -> Result<Vec<&'a Resource>, Failure> {
+    let mut chosen: Vec<&Resource> = Vec::new();
+    for name in names {
+        let mut resource = find(&inventory.resources, name).map_err(|error| {
+            let failure = Failure::usage(error);
+            match inventory.unavailable.first() {
+                Some((version, obstacle)) => {
+                    failure.hint(format!("{version} may have it, but {}", obstacle.explain()))
+                }
+                None => failure.hint(format!("{} plan shows them all", crate::program())),
+            }
+        })?;
+        if let Some(Obstacle::SharedWith(owner)) = &resource.obstacle
+            && let Some(other) = inventory.resources.iter().find(|resource| resource.name == *owner)
+        {
+            resource = other;
+        }
+        if !chosen.iter().any(|other| other.name == resource.name) {
+            chosen.push(resource);
+        }
+    }
+    Ok(chosen)
+}
+
+/// Fails unless each can be migrated.
+pub(crate) fn migratable(resources: &[&Resource]) -> Result<(), Failure> {
+    match resources.iter().find_map(|resource| resource.obstacle.as_ref().map(|why| (resource, why))) {
+        Some((resource, why)) => {
+            Err(Failure::usage(format!("{} cannot be migrated: {}", resource.name, why.explain())))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Fails unless the user may list and patch each, and prune where that was asked for.
+pub(crate) async fn permitted(
+    cluster: &Cluster,
+    resources: &[&Resource],
+    prune: bool,
+) -> Result<(), Failure> {
+    let mut missing = Vec::new();
+    let ask = |error| Failure::failed(format!("asking for permissions: {error}"));
+    for resource in resources {
+        missing.extend(
+            access::missing(cluster.server(), &resource.name, &["list", "patch"]).await.map_err(ask)?,
+        );
+        if prune && resource.crd.is_some() {
+            let status = restow_core::resource::GroupResource::new(
+                "apiextensions.k8s.io",
+                "customresourcedefinitions/status",
+            );
+            missing.extend(access::missing(cluster.server(), &status, &["patch"]).await.map_err(ask)?);
+        }
+    }
+    missing.dedup();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let what: Vec<String> = missing.iter().map(ToString::to_string).collect();
+    let rules: Vec<String> = missing.iter().map(access::Missing::rule).collect();
+    Err(Failure::failed(format!("no permission: {}", what.join("; ")))
+        .hint(format!("a ClusterRole with this would grant it: rules: [{}]", rules.join(", "))))
+}

@@ -1,0 +1,267 @@
+//! Progress on disk, so that a run killed at any instant goes on.
+//!
+//! Each resource of a cluster has a state file, replaced whole after each page, and a file of the objects that
+//! were left, which only grows. The state says how long that second file is, so that lines of a page that was
+//! not finished do not count.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+
+use restow_core::progress::{Phase, Progress, Quarantined};
+use restow_core::resource::GroupResource;
+use restow_migrate::migration::Journal;
+use serde::{Deserialize, Serialize};
+
+/// The form of the state file; another form is refused.
+const FORM: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Saved {
+    restow: u32,
+    server: String,
+    quarantine_bytes: u64,
+    progress: Progress,
+}
+
+/// The directory of one cluster's state.
+pub(crate) struct StateDir(PathBuf);
+
+/// The state of one resource, locked against other runs.
+pub(crate) struct ResourceState {
+    state: PathBuf,
+    quarantine: PathBuf,
+    server: String,
+    quarantine_bytes: u64,
+    _lock: File,
+}
+
+/// Why there is no state to use.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StateError {
+    #[error("another restow is migrating {0}")]
+    Locked(GroupResource),
+    #[error("{path} cannot be used")]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{0} is not a state file of this restow")]
+    Unreadable(PathBuf),
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> StateError {
+    let path = path.to_owned();
+    move |source| StateError::Io { path, source }
+}
+
+impl StateDir {
+    /// The directory for a cluster, below the one given or the user's own.
+    pub(crate) fn open(given: Option<&Path>, cluster: &str) -> Result<Self, StateError> {
+        let base = given.map(Path::to_owned).unwrap_or_else(default_dir);
+        let dir = base.join(cluster);
+        fs::create_dir_all(&dir).map_err(at(&dir))?;
+        Ok(Self(dir))
+    }
+
+    /// Resources with a run that has not ended.
+    pub(crate) fn unfinished(&self) -> Result<Vec<GroupResource>, StateError> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.0).map_err(at(&self.0))? {
+            let path = entry.map_err(at(&self.0))?.path();
+            if path.extension().is_some_and(|extension| extension == "json")
+                && let Ok(saved) = read(&path)
+                && saved.progress.phase != Phase::Done
+            {
+                found.push(saved.progress.resource);
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// The state of one resource, for this run alone.
+    pub(crate) fn resource(&self, name: &GroupResource, server: &str) -> Result<ResourceState, StateError> {
+        let lock_path = self.0.join(format!("{name}.lock"));
+        let lock = File::create(&lock_path).map_err(at(&lock_path))?;
+        lock.try_lock().map_err(|_| StateError::Locked(name.clone()))?;
+        Ok(ResourceState {
+            state: self.0.join(format!("{name}.json")),
+            quarantine: self.0.join(format!("{name}.quarantine.jsonl")),
+            server: server.to_owned(),
+            quarantine_bytes: 0,
+            _lock: lock,
+        })
+    }
+}
+
+fn default_dir() -> PathBuf {
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/".into()));
+    match std::env::var_os("XDG_STATE_HOME").filter(|dir| !dir.is_empty()) {
+        Some(dir) => PathBuf::from(dir).join("restow"),
+        None => home().join(".local/state/restow"),
+    }
+}
+
+fn read(path: &Path) -> Result<Saved, StateError> {
+    let text = fs::read(path).map_err(at(path))?;
+    match serde_json::from_slice::<Saved>(&text) {
+        Ok(saved) if saved.restow == FORM => Ok(saved),
+        _ => Err(StateError::Unreadable(path.to_owned())),
+    }
+}
+
+impl ResourceState {
+    /// The progress of the last run, if there was one; lines of an unfinished page are cut off.
+    pub(crate) fn load(&mut self) -> Result<Option<Progress>, StateError> {
+        if !self.state.exists() {
+            return Ok(None);
+        }
+        let saved = read(&self.state)?;
+        self.quarantine_bytes = saved.quarantine_bytes;
+        if let Ok(file) = OpenOptions::new().write(true).open(&self.quarantine) {
+            file.set_len(saved.quarantine_bytes).map_err(at(&self.quarantine))?;
+        }
+        Ok(Some(saved.progress))
+    }
+
+    /// Begins anew with these objects left.
+    pub(crate) fn reset(&mut self, left: &[Quarantined]) -> Result<(), StateError> {
+        let text = lines(left);
+        replace(&self.quarantine, &text).map_err(at(&self.quarantine))?;
+        self.quarantine_bytes = text.len() as u64;
+        Ok(())
+    }
+
+    /// The objects that were left, one by one.
+    pub(crate) fn left(&self) -> io::Result<impl Iterator<Item = Quarantined> + use<>> {
+        let lines = match File::open(&self.quarantine) {
+            Ok(file) => Some(BufReader::new(file).lines()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        Ok(lines
+            .into_iter()
+            .flatten()
+            .map_while(Result::ok)
+            .filter_map(|line| serde_json::from_str(&line).ok()))
+    }
+
+    /// Where they are listed.
+    pub(crate) fn left_path(&self) -> &Path {
+        &self.quarantine
+    }
+
+    fn write(&mut self, progress: &Progress, left: &[Quarantined]) -> io::Result<()> {
+        if !left.is_empty() {
+            let text = lines(left);
+            let mut file = OpenOptions::new().create(true).append(true).open(&self.quarantine)?;
+            file.write_all(&text)?;
+            file.sync_data()?;
+            self.quarantine_bytes += text.len() as u64;
+        }
+        let saved = Saved {
+            restow: FORM,
+            server: self.server.clone(),
+            quarantine_bytes: self.quarantine_bytes,
+            progress: progress.clone(),
+        };
+        replace(&self.state, &serde_json::to_vec_pretty(&saved)?)
+    }
+}
+
+impl Journal for ResourceState {
+    async fn save(&mut self, progress: &Progress, left: &[Quarantined]) -> io::Result<()> {
+        self.write(progress, left)
+    }
+}
+
+/// Keeps nothing: for dry runs.
+pub(crate) struct Nowhere(pub(crate) Vec<Quarantined>);
+
+impl Journal for Nowhere {
+    async fn save(&mut self, _: &Progress, left: &[Quarantined]) -> io::Result<()> {
+        self.0.extend_from_slice(left);
+        Ok(())
+    }
+}
+
+fn lines(left: &[Quarantined]) -> Vec<u8> {
+    left.iter()
+        .flat_map(|object| [serde_json::to_vec(object).unwrap_or_default(), b"\n".to_vec()])
+        .flatten()
+        .collect()
+}
+
+/// Replaces a file so that a crash leaves the old or the new one, whole.
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
+    file.write_all(text)?;
+    file.sync_data()?;
+    fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use restow_core::agreement::{Agreement, Basis};
+
+    use super::*;
+
+    fn progress() -> Progress {
+        let agreement = Agreement { hash: "x".to_owned(), basis: Basis::Direct, mark: String::new() };
+        Progress::new(GroupResource::parse("widgets.example.com"), "v2", &agreement, Timestamp::default())
+    }
+
+    fn bad(name: &str) -> Quarantined {
+        Quarantined {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+            uid: "u".to_owned(),
+            reason: "Invalid".to_owned(),
+            message: "no".to_owned(),
+        }
+    }
+
+    #[test]
+    fn lines_of_an_unfinished_page_do_not_count() -> Result<(), Box<dyn std::error::Error>> {
+        let temp = tempfile::tempdir()?;
+        let dir = StateDir::open(Some(temp.path()), "c")?;
+        let name = GroupResource::parse("widgets.example.com");
+        {
+            let mut state = dir.resource(&name, "s")?;
+            assert!(state.load()?.is_none());
+            state.write(&progress(), &[bad("a")])?;
+            // Killed between the two writes of the next page.
+            OpenOptions::new().append(true).open(&state.quarantine)?.write_all(&lines(&[bad("b")]))?;
+        }
+        let mut state = dir.resource(&name, "s")?;
+        assert_eq!(state.load()?, Some(progress()));
+        assert_eq!(state.left()?.map(|object| object.name).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(dir.unfinished()?, std::slice::from_ref(&name));
+        state.reset(&[])?;
+        state.write(&Progress { phase: Phase::Done, ..progress() }, &[])?;
+        assert_eq!(state.left()?.count(), 0);
+        assert!(dir.unfinished()?.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn two_runs_of_one_resource_are_refused() -> Result<(), Box<dyn std::error::Error>> {
+        let temp = tempfile::tempdir()?;
+        let dir = StateDir::open(Some(temp.path()), "c")?;
+        let name = GroupResource::parse("widgets.example.com");
+        let _first = dir.resource(&name, "s")?;
+        assert!(matches!(dir.resource(&name, "s"), Err(StateError::Locked(_))));
+        Ok(())
+    }
+
+    #[test]
+    fn a_foreign_file_is_refused() -> Result<(), Box<dyn std::error::Error>> {
+        let temp = tempfile::tempdir()?;
+        let dir = StateDir::open(Some(temp.path()), "c")?;
+        let mut state = dir.resource(&GroupResource::parse("widgets.example.com"), "s")?;
+        fs::write(&state.state, "{}")?;
+        assert!(matches!(state.load(), Err(StateError::Unreadable(_))));
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! What a person sees of a run: bars on a terminal, plain lines elsewhere. Always on stderr.
+
+use std::io::IsTerminal as _;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use restow_core::estimate::time_left;
+use restow_core::outcome::Outcome;
+use restow_core::progress::{Phase, Progress};
+use restow_migrate::migration::Observer;
+use restow_migrate::pages::Waiting;
+use restow_migrate::throttle::Throttle;
+
+use crate::output::{count, time};
+
+/// How often a line is written where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+/// Waits shorter than this are not worth telling.
+const WORTH_TELLING: Duration = Duration::from_secs(1);
+
+/// The view of one resource's migration.
+pub(crate) struct View<'a> {
+    name: String,
+    throttle: &'a Throttle,
+    bar: Option<ProgressBar>,
+    quiet: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    began: Instant,
+    at_start: u64,
+    decided: u64,
+    expected: Option<u64>,
+    doing: &'static str,
+    last_line: Instant,
+    last_wait: Option<Instant>,
+    waiting: bool,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(name: String, throttle: &'a Throttle, quiet: bool) -> Self {
+        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
+            bar.set_style(style());
+            bar.set_prefix(name.clone());
+            bar
+        });
+        let now = Instant::now();
+        let state = State {
+            began: now,
+            at_start: 0,
+            decided: 0,
+            expected: None,
+            doing: "starting",
+            last_line: now,
+            last_wait: None,
+            waiting: false,
+        };
+        Self { name, throttle, bar, quiet, state: Mutex::new(state) }
+    }
+
+    /// Takes the bar away, for the summary to follow.
+    pub(crate) fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// Says something beside the bar.
+    pub(crate) fn say(&self, text: &str) {
+        match &self.bar {
+            _ if self.quiet => {}
+            Some(bar) => bar.suspend(|| eprintln!("{}: {text}", self.name)),
+            None => eprintln!("{}: {text}", self.name),
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn show(&self, state: &mut State) {
+        let done = state.decided - state.at_start;
+        let spent = state.began.elapsed();
+        let rate = done as f64 / spent.as_secs_f64().max(0.001);
+        let left = state.expected.and_then(|all| time_left(done, all.saturating_sub(state.decided), spent));
+        let left = left.map(|left| format!(", {} left", time(left))).unwrap_or_default();
+        if let Some(bar) = &self.bar {
+            bar.set_position(state.decided);
+            bar.set_message(format!(
+                "{} {rate:.0}/s{left}, {:.0} at once",
+                state.doing,
+                self.throttle.limit()
+            ));
+        } else if !self.quiet && state.last_line.elapsed() >= LINE_EVERY {
+            state.last_line = Instant::now();
+            let of = state.expected.map(|all| format!(" of {}", count(all))).unwrap_or_default();
+            eprintln!("{}: {} {}{of}, {rate:.0}/s{left}", self.name, state.doing, count(state.decided));
+        }
+    }
+}
+
+fn style() -> ProgressStyle {
+    let template = "{prefix:.bold} {wide_bar:.cyan/dim} {pos}/{len} {msg}";
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("━╸─")
+}
+
+impl Waiting for View<'_> {
+    fn waiting(&self, why: &str, wait: Duration) {
+        let mut state = self.state();
+        state.waiting = true;
+        let often = state.last_wait.is_some_and(|last| last.elapsed() < LINE_EVERY);
+        if wait >= WORTH_TELLING && !often {
+            state.last_wait = Some(Instant::now());
+            drop(state);
+            self.say(&format!("waiting: {why} (ctrl-C is safe)"));
+        }
+    }
+}
+
+impl Observer for View<'_> {
+    fn settling(&self, wait: Duration) {
+        self.say(&format!(
+            "its definition changed just now; waiting {} until the servers have followed",
+            time(wait)
+        ));
+    }
+
+    fn pass(&self, progress: &Progress) {
+        let mut state = self.state();
+        let done = progress.pass().done();
+        state.began = Instant::now();
+        state.at_start = done;
+        state.decided = done;
+        state.expected = progress.expected;
+        state.doing = if progress.phase == Phase::Rewriting { "rewriting" } else { "verifying" };
+        if let Some(bar) = &self.bar {
+            bar.set_length(progress.expected.unwrap_or(done));
+        } else if !self.quiet {
+            let of = progress.expected.map(|all| format!(" {} objects", count(all))).unwrap_or_default();
+            eprintln!("{}: {}{of}, agreement {}", self.name, state.doing, progress.basis);
+        }
+        self.show(&mut state);
+    }
+
+    fn decided(&self, _: &Outcome) {
+        let mut state = self.state();
+        state.decided += 1;
+        self.show(&mut state);
+    }
+
+    fn page(&self, progress: &Progress) {
+        let mut state = self.state();
+        state.decided = progress.pass().done();
+        if let (Some(bar), Some(expected)) = (&self.bar, progress.expected) {
+            bar.set_length(expected.max(state.decided));
+        }
+        self.show(&mut state);
+    }
+}

@@ -1,0 +1,90 @@
+//! Objects that the server will not take are named, and the others go on.
+
+use serde_json::{Value, json};
+
+use crate::support::{Restow, Widgets, name, patch, send, shared, try_send, wait};
+
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+
+/// Denies updates of those objects of a group that have the label `locked`.
+async fn deny(client: &kube::Client, group: &str, plural: &str) {
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": group},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [group], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [plural],
+            }]},
+            "validations": [{
+                "expression": "!has(object.metadata.labels.locked)",
+                "message": "locked by the change board",
+            }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": group}, "spec": {"policyName": group, "validationActions": ["Deny"]},
+    });
+    send(client, "POST", POLICIES, Some(&policy)).await;
+    send(client, "POST", BINDINGS, Some(&binding)).await;
+}
+
+#[tokio::test]
+async fn a_policy_that_denies_some() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let widgets = Widgets { plural: "denials" };
+    widgets.define(&client).await;
+    widgets.create(&client, 1000).await;
+    let locked: Vec<usize> = (0..7).map(|number| number * 143).collect();
+    for index in &locked {
+        let label = json!({"metadata": {"labels": {"locked": "true"}}});
+        patch(&client, &widgets.path("v1", &name(*index)), &label).await;
+    }
+    widgets.store_as(&client, "v2").await;
+    deny(&client, &widgets.group(), widgets.plural).await;
+    wait("the policy to deny", || async {
+        let touch = json!({"metadata": {"annotations": {"touched": "true"}}});
+        try_send(&client, "PATCH", &widgets.path("v1", &format!("{}?dryRun=All", name(0))), Some(&touch))
+            .await
+            .is_err()
+    })
+    .await;
+
+    let restow = Restow::new(cluster);
+    let planned = restow.run(&["plan", &widgets.name(), "--dry-run-objects", "-o", "json"]).await.expect(3);
+    let planned: Value = serde_json::from_str(&planned.stdout).unwrap();
+    assert_eq!(planned[0]["rejected"].as_array().unwrap().len(), 7, "{planned:#}");
+    assert_eq!(
+        widgets.stored_as(cluster).await[&format!("{}/v1", widgets.group())],
+        1000,
+        "a dry run stored something"
+    );
+
+    let report = restow.migrate(&widgets.name(), &["--pace", "fast"]).await.expect(3).resource();
+    assert_eq!((&report["rewritten"], &report["verified"]), (&json!(993), &json!(false)));
+    let left = report["quarantined"].as_array().unwrap();
+    let mut names: Vec<&str> = left.iter().map(|object| object["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, locked.iter().map(|index| name(*index)).collect::<Vec<_>>());
+    for object in left {
+        assert!(object["message"].as_str().unwrap().contains("locked by the change board"), "{object}");
+        assert_eq!(object["namespace"], "default");
+    }
+    let summary = restow.run(&["migrate", &widgets.name(), "--retry-quarantined"]).await.expect(3);
+    assert!(summary.stdout.contains("--retry-quarantined"), "{summary:#?}");
+
+    send(&client, "DELETE", &format!("{BINDINGS}/{}", widgets.group()), None).await;
+    wait("the policy to be gone", || async {
+        let touch = json!({"metadata": {"annotations": {"touched": "true"}}});
+        try_send(&client, "PATCH", &widgets.path("v1", &format!("{}?dryRun=All", name(0))), Some(&touch))
+            .await
+            .is_ok()
+    })
+    .await;
+    let report = restow.migrate(&widgets.name(), &["--retry-quarantined"]).await.expect(0).resource();
+    assert_eq!((&report["rewritten"], &report["verified"]), (&json!(1000), &json!(true)));
+    assert_eq!(widgets.stored_as(cluster).await[&format!("{}/v2", widgets.group())], 1000);
+}

@@ -1,0 +1,100 @@
+//! Retiring a version: storedVersions are pruned with every guard held, and managedFields survive.
+
+use serde_json::{Value, json};
+
+use crate::support::{Restow, Widgets, name, patch, send, shared};
+
+/// The versions of an object's managedFields entries.
+async fn field_versions(client: &kube::Client, path: &str) -> Vec<String> {
+    let object = send(client, "GET", path, None).await;
+    let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    entries.iter().map(|entry| entry["apiVersion"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn stored_versions_are_pruned_after_a_verified_run_only() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let widgets = Widgets { plural: "prunes" };
+    widgets.define(&client).await;
+    widgets.create(&client, 50).await;
+    widgets.store_as(&client, "v2").await;
+    assert_eq!(widgets.stored_versions(&client).await, json!(["v1", "v2"]));
+    let restow = Restow::new(cluster);
+    // Without the flag, and without proof, they stay.
+    restow.migrate(&widgets.name(), &[]).await.expect(0);
+    assert_eq!(widgets.stored_versions(&client).await, json!(["v1", "v2"]));
+    let unproven =
+        restow.migrate(&widgets.name(), &["--verify", "none", "--prune-stored-versions"]).await.expect(4);
+    assert!(unproven.resource()["error"].as_str().unwrap().contains("not verified"), "{unproven:#?}");
+    assert_eq!(widgets.stored_versions(&client).await, json!(["v1", "v2"]));
+
+    let report = restow.migrate(&widgets.name(), &["--prune-stored-versions"]).await.expect(0).resource();
+    assert_eq!(report["prunedStoredVersions"], json!(["v2"]));
+    assert_eq!(widgets.stored_versions(&client).await, json!(["v2"]));
+    // Now v1 can be dropped, which the server refuses while it is among the stored versions.
+    widgets.set_versions(&client, &[("v2", true, true)]).await;
+}
+
+#[tokio::test]
+async fn managed_fields_of_a_dropped_version_are_not_wiped() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let widgets = Widgets { plural: "owners" };
+    widgets.define(&client).await;
+    widgets.create(&client, 20).await;
+    widgets.store_as(&client, "v2").await;
+    // One object is written through v2 alone.
+    let fresh: Value = json!({
+        "apiVersion": format!("{}/v2", widgets.group()), "kind": "Widget", "metadata": {"name": "fresh"}, "spec": {},
+    });
+    send(&client, "POST", &widgets.path("v2", ""), Some(&fresh)).await;
+    let (v1, v2) = (format!("{}/v1", widgets.group()), format!("{}/v2", widgets.group()));
+    let restow = Restow::new(cluster);
+    restow.migrate(&widgets.name(), &["--prune-stored-versions"]).await.expect(0);
+    assert_eq!(field_versions(&client, &widgets.path("v2", &name(0))).await, [v1.clone()]);
+
+    // Dropped too early: the owners are still recorded through v1. restow must not cause the wipe.
+    widgets.set_versions(&client, &[("v2", true, true)]).await;
+    let report = restow.migrate(&widgets.name(), &[]).await.expect(3).resource();
+    assert_eq!(report["quarantined"].as_array().unwrap().len(), 20, "{report:#}");
+    assert_eq!(report["quarantined"][0]["reason"], "StaleManagedFields");
+    assert_eq!(report["current"], 1);
+    assert_eq!(field_versions(&client, &widgets.path("v2", &name(0))).await, [v1.clone()]);
+
+    // The repair moves them, ownership intact.
+    let before = send(&client, "GET", &widgets.path("v2", &name(1)), None).await;
+    let more = ["--retry-quarantined", "--repair-managed-fields"];
+    let report = restow.migrate(&widgets.name(), &more).await.expect(0).resource();
+    assert_eq!(report["verified"], true);
+    let after = send(&client, "GET", &widgets.path("v2", &name(1)), None).await;
+    assert_eq!(field_versions(&client, &widgets.path("v2", &name(1))).await, [v2]);
+    let owned = |object: &Value| {
+        let entry = &object["metadata"]["managedFields"][0];
+        (entry["manager"].clone(), entry["operation"].clone(), entry["fieldsV1"].clone())
+    };
+    assert_eq!(owned(&before), owned(&after));
+    assert_eq!(before["metadata"]["generation"], after["metadata"]["generation"]);
+    // And a user's write no longer wipes them.
+    patch(&client, &widgets.path("v2", &name(1)), &json!({"metadata": {"labels": {"by": "user"}}})).await;
+    assert!(!field_versions(&client, &widgets.path("v2", &name(1))).await.is_empty());
+}
+
+#[tokio::test]
+async fn an_unserved_version_is_repaired_before_it_is_dropped() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let widgets = Widgets { plural: "retirees" };
+    widgets.define(&client).await;
+    widgets.create(&client, 20).await;
+    widgets.set_versions(&client, &[("v1", false, false), ("v2", true, true)]).await;
+    let restow = Restow::new(cluster);
+    let more = ["--repair-managed-fields", "--prune-stored-versions"];
+    let report = restow.migrate(&widgets.name(), &more).await.expect(0).resource();
+    assert_eq!((&report["rewritten"], &report["verified"]), (&json!(20), &json!(true)));
+    widgets.set_versions(&client, &[("v2", true, true)]).await;
+    patch(&client, &widgets.path("v2", &name(1)), &json!({"metadata": {"labels": {"by": "user"}}})).await;
+    let versions = field_versions(&client, &widgets.path("v2", &name(1))).await;
+    assert!(!versions.is_empty() && versions.iter().all(|version| version.ends_with("/v2")), "{versions:?}");
+    restow.migrate(&widgets.name(), &[]).await.expect(0);
+}

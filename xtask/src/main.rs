@@ -1,0 +1,45 @@
+//! Chores of the workspace, each a subcommand in a module of its own: `cargo xtask --help`.
+
+mod lab;
+mod test;
+mod tour;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Chores of the restow workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Measure restow beside others on a real control plane.
+    /// A real control plane on this machine, to try things on.
+    #[command(subcommand)]
+    Lab(lab::Command),
+    /// Run everything that must pass before a change lands.
+    Test,
+    /// See restow do its job on a real control plane.
+    Tour(tour::Tour),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let done = match Cli::parse().chore {
+        Chore::Lab(command) => lab::run(command).await,
+        Chore::Test => test::run(),
+        Chore::Tour(tour) => tour::run(&tour).await,
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
