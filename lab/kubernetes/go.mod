@@ -2,7 +2,10 @@ module restow.dev/lab/kubernetes
 
 go 1.26.0
 
-require k8s.io/kubernetes v1.36.3
+require (
+	k8s.io/kubernetes v1.36.3
+	k8s.io/sample-apiserver v0.0.0
+)
 
 require (
 	cel.dev/expr v0.25.1 // indirect

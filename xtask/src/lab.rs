@@ -44,6 +44,9 @@ pub(crate) struct Up {
     /// Run a controller manager with the built-in migrator (and its API).
     #[arg(long)]
     controller_manager: bool,
+    /// Run an aggregated API server beside them, which serves wardle.example.com.
+    #[arg(long)]
+    aggregated: bool,
 }
 
 /// The cluster to end.
@@ -108,6 +111,9 @@ fn spec(up: &Up) -> ClusterSpec {
     }
     if up.controller_manager {
         spec = spec.built_in_migrator();
+    }
+    if up.aggregated {
+        spec = spec.aggregated();
     }
     spec
 }

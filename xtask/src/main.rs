@@ -1,5 +1,6 @@
 //! Chores of the workspace, each a subcommand in a module of its own: `cargo xtask --help`.
 
+mod bench;
 mod lab;
 mod test;
 mod tour;
@@ -19,6 +20,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Chore {
     /// Measure restow beside others on a real control plane.
+    Bench(bench::Bench),
     /// A real control plane on this machine, to try things on.
     #[command(subcommand)]
     Lab(lab::Command),
@@ -31,6 +33,7 @@ enum Chore {
 #[tokio::main]
 async fn main() -> ExitCode {
     let done = match Cli::parse().chore {
+        Chore::Bench(bench) => bench::run(bench).await,
         Chore::Lab(command) => lab::run(command).await,
         Chore::Test => test::run(),
         Chore::Tour(tour) => tour::run(&tour).await,

@@ -88,6 +88,9 @@ pub enum Asked {
     },
     /// The one address of the kubeconfig; the user said there is one server.
     Single(Answered),
+    /// Nobody: the resource is an aggregated API server's, whose replicas stand behind a Service. The members are
+    /// kube-apiservers, which only pass the question on to any one of them.
+    Aggregated,
 }
 
 /// All that was seen about one resource at one moment.
@@ -134,6 +137,8 @@ pub enum Disagreement {
     },
     /// The set of servers changed while it was sampled.
     Unsteady,
+    /// An aggregated API server stores the resource and has not registered how.
+    Aggregated,
 }
 
 impl fmt::Display for Disagreement {
@@ -154,6 +159,10 @@ impl fmt::Display for Disagreement {
                 write!(f, "{live} API servers are alive and {named} named with --api-server")
             }
             Self::Unsteady => f.write_str("the set of API servers changed while it was sampled"),
+            Self::Aggregated => f.write_str(
+                "it is served by an aggregated API server that shows no StorageVersion, and whose replicas cannot \
+                 be asked one by one",
+            ),
         }
     }
 }
@@ -167,7 +176,12 @@ impl Disagreement {
             }
             Self::Unasked(_) | Self::UnknownMembers(_) | Self::Unnamed { .. } => {
                 "name every API server with --api-server URL; on a managed cluster, whose servers hide behind one \
-                 address, --sample-servers 60s; where there is just one, --assume-single-server"
+                 address, --sample-servers 60s; where there is just one, --assume-single-server (a server that is gone \
+                 for good leaves its Lease in kube-system for an hour: delete that)"
+            }
+            Self::Aggregated => {
+                "when every replica of that server runs one version, migrate its resources by themselves with \
+                 --assume-single-server"
             }
         }
     }
@@ -192,7 +206,9 @@ fn decide_servers(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagree
         Err(why) => Err(why.clone()),
     };
     if let Some(storage_version) = &seen.storage_version {
-        return registered(seen, storage_version, live.as_deref().unwrap_or_default());
+        // What an aggregated API server stores is not for the members to register.
+        let must = if seen.asked == Asked::Aggregated { &[] } else { live.as_deref().unwrap_or_default() };
+        return registered(seen, storage_version, must);
     }
     let (answers, basis) = match &seen.asked {
         Asked::Members(answers) => {
@@ -215,6 +231,7 @@ fn decide_servers(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagree
         Asked::Samples { steady: false, .. } => return Err(Disagreement::Unsteady),
         Asked::Samples { answers, .. } => (answers, Basis::Sampled),
         Asked::Single(_) => return Err(Disagreement::UnknownMembers("none was asked".to_owned())),
+        Asked::Aggregated => return Err(Disagreement::Aggregated),
     };
     Ok(Agreement { hash: one_hash(answers)?, basis, mark: mark_of(live.as_deref().unwrap_or_default()) })
 }
@@ -406,6 +423,29 @@ mod tests {
         assert_eq!(
             registered(Some("example.com/v1"), &[("a", "example.com/v1")]),
             "not every live API server could be asked: b: has not registered its storage version"
+        );
+    }
+
+    #[test]
+    fn an_aggregated_api_is_agreed_on_by_its_own_servers_alone() {
+        let sighting = |storage_version| {
+            let mut sighting = seen(Ok(vec![member("kube-apiserver", 200)]), Asked::Aggregated);
+            sighting.storage_version = storage_version;
+            verdict(&sighting)
+        };
+        let registered = |common: Option<&str>, versions: &[&str]| StorageVersion {
+            resource_version: "7".to_owned(),
+            entries: versions.iter().map(|v| (format!("replica-{v}"), format!("example.com/{v}"))).collect(),
+            common: common.map(str::to_owned),
+        };
+        assert_eq!(sighting(None), Disagreement::Aggregated.to_string());
+        assert_eq!(
+            sighting(Some(registered(Some("example.com/v1"), &["v1"]))),
+            "storageversion gIwvi5rymmg="
+        );
+        assert_eq!(
+            sighting(Some(registered(None, &["v1", "v2"]))),
+            "the API servers disagree: replica-v1 stores example.com/v1; replica-v2 stores example.com/v2"
         );
     }
 

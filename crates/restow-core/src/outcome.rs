@@ -136,13 +136,12 @@ pub fn give_up(reason: String, message: String) -> Outcome {
 
 /// How long to wait before try `attempt` (1 is the first repeat): what the server asked for, else doubling.
 pub fn backoff(attempt: u32, asked: Option<Duration>) -> Duration {
+    const SHORTEST: Duration = Duration::from_millis(100);
     const LONGEST_ASKED: Duration = Duration::from_secs(60);
     const LONGEST: Duration = Duration::from_secs(5);
     match asked {
-        Some(asked) => asked.min(LONGEST_ASKED),
-        None => Duration::from_millis(100)
-            .saturating_mul(1 << attempt.clamp(1, 10).saturating_sub(1))
-            .min(LONGEST),
+        Some(asked) => asked.clamp(SHORTEST, LONGEST_ASKED),
+        None => SHORTEST.saturating_mul(1 << attempt.clamp(1, 10).saturating_sub(1)).min(LONGEST),
     }
 }
 
@@ -225,6 +224,7 @@ mod tests {
         let s = Duration::from_secs;
         assert_eq!(backoff(1, Some(s(4))), s(4));
         assert_eq!(backoff(1, Some(s(4000))), s(60));
+        assert_eq!(backoff(1, Some(s(0))), Duration::from_millis(100));
         assert_eq!(backoff(1, None), Duration::from_millis(100));
         assert_eq!(backoff(3, None), Duration::from_millis(400));
         assert_eq!(backoff(u32::MAX, None), s(5));

@@ -103,8 +103,8 @@ pub struct Progress {
     pub storage_version: String,
     /// The hash of that version.
     pub storage_version_hash: String,
-    /// What the agreement rests on.
-    pub basis: Basis,
+    /// What the agreement rests on; none before there is one.
+    pub basis: Option<Basis>,
     /// What is being done.
     pub phase: Phase,
     /// Where the next page starts; none at the beginning of a pass.
@@ -134,18 +134,13 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A migration that begins at `now`, for the version the API servers agree on.
-    pub fn new(
-        resource: GroupResource,
-        storage_version: &str,
-        agreement: &Agreement,
-        now: Timestamp,
-    ) -> Self {
+    /// A migration to a storage version, of this hash, that begins at `now`.
+    pub fn new(resource: GroupResource, storage_version: &str, hash: &str, now: Timestamp) -> Self {
         Self {
             resource,
             storage_version: storage_version.to_owned(),
-            storage_version_hash: agreement.hash.clone(),
-            basis: agreement.basis,
+            storage_version_hash: hash.to_owned(),
+            basis: None,
             phase: Phase::Rewriting,
             continue_token: None,
             last_key: None,
@@ -180,11 +175,11 @@ impl Progress {
     /// Takes in the agreement as it is between two pages; it is kept with the progress, so that a crash does not
     /// hide a change.
     pub fn watch(&mut self, agreement: &Agreement) {
-        if self.mark.as_ref().is_some_and(|mark| *mark != agreement.mark) || self.basis != agreement.basis {
+        if self.mark.as_ref().is_some_and(|mark| *mark != agreement.mark) {
             self.shifted = true;
         }
         self.mark = Some(agreement.mark.clone());
-        self.basis = agreement.basis;
+        self.basis = Some(agreement.basis);
     }
 
     /// Begins a pass that verifies.
@@ -282,12 +277,8 @@ mod tests {
         for (marks, shifted) in
             [(vec!["a"], false), (vec!["a", "a"], false), (vec!["a", "b"], true), (vec!["a", "b", "a"], true)]
         {
-            let mut progress = Progress::new(
-                GroupResource::parse("widgets.example.com"),
-                "v2",
-                &agreement("a"),
-                Timestamp::default(),
-            );
+            let name = GroupResource::parse("widgets.example.com");
+            let mut progress = Progress::new(name, "v2", "x", Timestamp::default());
             marks.iter().for_each(|mark| progress.watch(&agreement(mark)));
             assert_eq!(progress.shifted, shifted, "{marks:?}");
             progress.begin_verifying();

@@ -63,7 +63,6 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::agreement::{Agreement, Basis};
     use crate::progress::Counts;
     use crate::resource::GroupResource;
 
@@ -81,13 +80,12 @@ mod tests {
     }
 
     fn progress(verified: bool, quarantined: u64) -> Progress {
-        let agreement = Agreement { hash: "x".to_owned(), basis: Basis::Direct, mark: String::new() };
         let resource = GroupResource::parse("widgets.example.com");
         Progress {
             phase: Phase::Done,
             counts: Counts { quarantined, ..Counts::default() },
             verified,
-            ..Progress::new(resource, "v2", &agreement, Timestamp::default())
+            ..Progress::new(resource, "v2", "x", Timestamp::default())
         }
     }
 

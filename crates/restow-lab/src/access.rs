@@ -50,6 +50,11 @@ impl Access {
         self.users.iter().map(|user| user.name.as_str())
     }
 
+    /// The authority's certificate, as an APIService has it.
+    pub(crate) fn ca_bundle(&self) -> String {
+        BASE64_STANDARD.encode(&self.ca_pem)
+    }
+
     fn token(&self, name: &str) -> Result<&str> {
         let user = self.users.iter().find(|user| user.name == name);
         Ok(&user.with_context(|| format!("the cluster has no user {name}"))?.token)
@@ -67,7 +72,7 @@ impl Access {
     /// The text of a kubeconfig; a plain `http` address gets neither CA nor token.
     pub(crate) fn kubeconfig(&self, url: &str, user: &str) -> Result<String> {
         let token = self.token(user)?;
-        let ca = BASE64_STANDARD.encode(&self.ca_pem);
+        let ca = self.ca_bundle();
         let (ca, token) = if url.starts_with("https:") {
             (format!("\n    certificate-authority-data: {ca}"), format!("\n    token: {token}"))
         } else {

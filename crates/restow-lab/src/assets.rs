@@ -19,6 +19,8 @@ pub struct Assets {
     pub kube_controller_manager: Option<PathBuf>,
     /// The command line client, which `KUBEBUILDER_ASSETS` may lack.
     pub kubectl: Option<PathBuf>,
+    /// The aggregated API server of Kubernetes' own examples, which `KUBEBUILDER_ASSETS` may lack.
+    pub sample_apiserver: Option<PathBuf>,
 }
 
 /// Why there are no programs to run.
@@ -78,6 +80,7 @@ impl Assets {
             kube_apiserver: required("kube-apiserver")?,
             kube_controller_manager: optional("kube-controller-manager"),
             kubectl: optional("kubectl"),
+            sample_apiserver: optional("sample-apiserver"),
             dir: dir.clone(),
         })
     }
@@ -96,12 +99,27 @@ pub fn cache_dir() -> Result<PathBuf, AssetsError> {
 pub fn or_skip(test: &str) -> Option<Assets> {
     match Assets::find() {
         Ok(assets) => Some(assets),
-        Err(error @ AssetsError::Unavailable) if env::var("CI").as_deref() != Ok("true") => {
-            eprintln!("NOT RUN: {test} needs the real lab: {error}");
-            None
-        }
+        Err(error @ AssetsError::Unavailable) => not_run(test, &error),
         Err(error) => fail(test, &error),
     }
+}
+
+/// The same for a test that needs the aggregated API server too.
+pub fn aggregated_or_skip(test: &str) -> Option<Assets> {
+    let assets = or_skip(test)?;
+    if assets.sample_apiserver.is_some() {
+        return Some(assets);
+    }
+    let dir = assets.dir.display().to_string();
+    not_run(test, &AssetsError::Incomplete { dir, program: "sample-apiserver" })
+}
+
+fn not_run<T>(test: &str, error: &AssetsError) -> Option<T> {
+    if env::var("CI").as_deref() == Ok("true") {
+        fail(test, error);
+    }
+    eprintln!("NOT RUN: {test} needs the real lab: {error}");
+    None
 }
 
 #[allow(clippy::panic)] // a broken or, in CI, a missing lab must fail the test that asked for it

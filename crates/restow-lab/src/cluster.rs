@@ -22,6 +22,7 @@ pub struct Cluster {
     etcd_port: Port,
     server_ports: Vec<Port>,
     controller_manager_port: Option<Port>,
+    aggregated_port: Option<Port>,
     daemons: BTreeMap<Part, Daemon>,
     reaper: Reaper,
     detached: bool,
@@ -49,6 +50,11 @@ impl Cluster {
         if cluster.controller_manager_port.is_some() {
             cluster.spawn(Part::ControllerManager)?;
             cluster.wait_ready(Part::ControllerManager).await?;
+        }
+        if let Some(port) = &cluster.aggregated_port {
+            cluster.register_aggregated(port.number).await?;
+            cluster.spawn(Part::Aggregated)?;
+            cluster.wait_ready(Part::Aggregated).await?;
         }
         Ok(cluster)
     }
@@ -84,6 +90,7 @@ impl Cluster {
             etcd_port,
             server_ports,
             controller_manager_port: None,
+            aggregated_port: None,
             daemons,
             reaper,
             detached: false,
@@ -107,6 +114,16 @@ impl Cluster {
             )?;
             cluster.daemons.insert(Part::ControllerManager, Daemon::new(manager));
             cluster.controller_manager_port = Some(port);
+        }
+        if spec.aggregated {
+            let port = port()?;
+            pki.issue(&cluster.dir, "aggregated")?;
+            pki.issue(&cluster.dir, launch::FRONT_PROXY)?;
+            let kubeconfig = cluster.kubeconfig(0, "admin");
+            let etcd_port = cluster.etcd_port.number;
+            let server = launch::aggregated(assets, &cluster.dir, &kubeconfig, etcd_port, port.number)?;
+            cluster.daemons.insert(Part::Aggregated, Daemon::new(server));
+            cluster.aggregated_port = Some(port);
         }
         Ok(cluster)
     }

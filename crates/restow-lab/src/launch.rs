@@ -6,6 +6,9 @@ use anyhow::{Context, Result};
 
 use crate::{Assets, ClusterSpec, Flags, ServerSpec};
 
+/// The name in the certificate that API servers show the aggregated one.
+pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
+
 /// One command to run, again after each kill.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
@@ -69,12 +72,27 @@ pub(crate) fn api_server(
         flags.set("encryption-provider-config", text(&encryption_file(dir, index)));
         flags.set("encryption-provider-config-automatic-reload", "true");
     }
+    if spec.aggregated {
+        front_proxy_flags(&mut flags, dir);
+    }
     if let Some(server) = spec.servers.get(index) {
         server_flags(&mut flags, server);
     }
     settle_emulation(&mut flags);
     let host = Some(format!("restow-lab-{index}"));
     Launch { program: assets.kube_apiserver.clone(), flags, host, log: dir.join(format!("{name}.log")) }
+}
+
+/// Has an API server tell the aggregated one, by a certificate of its own, whose request it passes on.
+fn front_proxy_flags(flags: &mut Flags, dir: &Path) {
+    flags
+        .set("proxy-client-cert-file", text(&dir.join(format!("{FRONT_PROXY}.crt"))))
+        .set("proxy-client-key-file", text(&dir.join(format!("{FRONT_PROXY}.key"))))
+        .set("requestheader-allowed-names", FRONT_PROXY)
+        .set("requestheader-client-ca-file", text(&dir.join("ca.crt")))
+        .set("requestheader-extra-headers-prefix", "X-Remote-Extra-")
+        .set("requestheader-group-headers", "X-Remote-Group")
+        .set("requestheader-username-headers", "X-Remote-User");
 }
 
 fn server_flags(flags: &mut Flags, server: &ServerSpec) {
@@ -125,6 +143,31 @@ pub(crate) fn controller_manager(
         .set("tls-cert-file", file("crt"))
         .set("tls-private-key-file", file("key"));
     Ok(Launch { program, flags, host: None, log: dir.join("controller-manager.log") })
+}
+
+/// The command of the aggregated API server, which asks the first API server who a user is and what they may.
+pub(crate) fn aggregated(
+    assets: &Assets,
+    dir: &Path,
+    kubeconfig: &Path,
+    etcd_port: u16,
+    port: u16,
+) -> Result<Launch> {
+    let program = assets
+        .sample_apiserver
+        .clone()
+        .with_context(|| format!("no sample-apiserver in {}", assets.dir.display()))?;
+    let mut flags = Flags::default();
+    flags
+        .set("authentication-kubeconfig", text(kubeconfig))
+        .set("authorization-kubeconfig", text(kubeconfig))
+        .set("bind-address", "127.0.0.1")
+        .set("etcd-servers", format!("http://127.0.0.1:{etcd_port}"))
+        .set("kubeconfig", text(kubeconfig))
+        .set("secure-port", port.to_string())
+        .set("tls-cert-file", text(&dir.join("aggregated.crt")))
+        .set("tls-private-key-file", text(&dir.join("aggregated.key")));
+    Ok(Launch { program, flags, host: None, log: dir.join("aggregated.log") })
 }
 
 /// The file with the encryption configuration of one API server.

@@ -16,6 +16,7 @@
 //! A cluster ends with the process that started it, however that process ends.
 
 mod access;
+mod aggregated;
 pub mod assets;
 mod cluster;
 mod daemon;

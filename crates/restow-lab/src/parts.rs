@@ -26,6 +26,8 @@ pub enum Part {
     ApiServer(usize),
     /// The controller manager, where the spec asks for one.
     ControllerManager,
+    /// The aggregated API server, where the spec asks for one.
+    Aggregated,
 }
 
 impl fmt::Display for Part {
@@ -34,6 +36,7 @@ impl fmt::Display for Part {
             Self::Etcd => f.write_str("etcd"),
             Self::ApiServer(index) => write!(f, "API server {index}"),
             Self::ControllerManager => f.write_str("controller manager"),
+            Self::Aggregated => f.write_str("aggregated API server"),
         }
     }
 }
@@ -105,6 +108,8 @@ impl Cluster {
     }
 
     /// Waits until a part says that it is ready; the error carries the end of its log.
+    ///
+    /// The aggregated API server is ready when every API server passes requests on to it.
     pub async fn wait_ready(&self, part: Part) -> Result<()> {
         let daemon = self.daemon(part)?;
         let deadline = Instant::now() + READY;
@@ -127,8 +132,14 @@ impl Cluster {
             Part::ControllerManager => {
                 (self.controller_manager_url().context("no controller manager")?, "/healthz")
             }
+            Part::Aggregated => return self.probe_aggregated().await,
         };
-        let mut config = self.access().config(&url, "admin")?;
+        self.ask(&url, path).await
+    }
+
+    /// Fails unless a server answers a path, with whatever.
+    pub(crate) async fn ask(&self, url: &str, path: &str) -> Result<()> {
+        let mut config = self.access().config(url, "admin")?;
         config.read_timeout = Some(Duration::from_secs(5));
         let request = http::Request::get(path).body(Vec::new())?;
         Client::try_from(config)?.request_text(request).await?;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 
 /// The names every server answers to.
-const NAMES: [&str; 3] = ["127.0.0.1", "localhost", "kubernetes.default.svc"];
+const NAMES: [&str; 4] = ["127.0.0.1", "localhost", "kubernetes.default.svc", "wardle.default.svc"];
 
 /// One authority for a whole cluster, so that a kubeconfig verifies any of its servers.
 pub(crate) struct Pki {

@@ -10,6 +10,7 @@ pub struct ClusterSpec {
     pub(crate) storage_migration_api: bool,
     pub(crate) encryption: Option<Encryption>,
     pub(crate) controllers: Vec<String>,
+    pub(crate) aggregated: bool,
     pub(crate) users: Vec<(String, Vec<String>)>,
 }
 
@@ -28,6 +29,7 @@ impl ClusterSpec {
             storage_migration_api: false,
             encryption: None,
             controllers: Vec::new(),
+            aggregated: false,
             users: vec![
                 ("admin".to_owned(), vec!["system:masters".to_owned()]),
                 ("alice".to_owned(), Vec::new()),
@@ -77,6 +79,13 @@ impl ClusterSpec {
     pub fn built_in_migrator(self) -> Self {
         self.storage_migration_api()
             .controller_manager(&["storage-version-migrator-controller", "garbage-collector-controller"])
+    }
+
+    /// Adds an aggregated API server, Kubernetes' own example: it serves `wardle.example.com` v1beta1 and v1alpha1
+    /// and stores v1alpha1, as JSON, below `/registry/wardle.example.com/`.
+    pub fn aggregated(mut self) -> Self {
+        self.aggregated = true;
+        self
     }
 
     /// Adds a user with a token of their own.

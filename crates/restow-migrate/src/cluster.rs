@@ -107,19 +107,25 @@ impl Cluster {
             let asked = Asked::Single(answered(&self.server, resource).await?);
             return Ok(Sighting { kind, members: Ok(Vec::new()), storage_version: None, asked, definition });
         }
-        let members = match membership::members(&self.server).await {
-            Ok(members) => Ok(members),
-            Err(error @ RequestError::Broken(_)) => return Err(error),
-            Err(error) => Err(error.to_string()),
-        };
+        let members = self.members().await?;
         let storage_version = self.storage_version(resource).await?;
         let asked = match (&self.trust, &storage_version) {
+            _ if resource.origin == Origin::Aggregated => Asked::Aggregated,
             (_, Some(_)) => Asked::Members(Vec::new()),
             (Trust::Named(urls), None) => Asked::Named(self.ask_named(urls, resource).await),
             (Trust::Sampled(period), None) => self.sample(*period, resource, &members).await?,
             (_, None) => Asked::Members(self.ask_members(&members, resource).await?),
         };
         Ok(Sighting { kind, members, storage_version, asked, definition })
+    }
+
+    /// The API servers, or why they cannot be listed at all; a server in trouble is an error, to be asked again.
+    async fn members(&self) -> Result<Result<Vec<Member>, String>, RequestError> {
+        match membership::members(&self.server).await {
+            Ok(members) => Ok(Ok(members)),
+            Err(error) if error.is_final() => Ok(Err(error.to_string())),
+            Err(error) => Err(error),
+        }
     }
 
     /// The state of a custom resource's CRD: its generation counts every change of its spec.
@@ -177,11 +183,6 @@ impl Cluster {
         members: &Result<Vec<Member>, String>,
         resource: &Resource,
     ) -> Result<Vec<Answered>, RequestError> {
-        if resource.origin == Origin::Aggregated {
-            // Its replicas stand behind a Service; kube-apiservers only pass the question on to any of them.
-            let why = "it is served by an aggregated API server that registers no StorageVersion".to_owned();
-            return Ok(vec![Answered { server: resource.name.to_string(), hash: Err(why) }]);
-        }
         let live =
             members.as_ref().map(|members| agreement::live(members, Timestamp::now())).unwrap_or_default();
         if let [only] = live.as_slice() {
@@ -241,7 +242,7 @@ impl Cluster {
             }
             tokio::time::sleep(SAMPLE_EVERY).await;
         }
-        let after = membership::members(&self.server).await.unwrap_or_default();
+        let after = self.members().await?.unwrap_or_default();
         let reference = first.as_deref().unwrap_or(&before);
         let steady = members.is_ok() && holders(reference) == holders(&after);
         if steady && first.is_none() {

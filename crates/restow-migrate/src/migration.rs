@@ -117,7 +117,7 @@ impl<O: Observer> Migration<'_, O> {
     /// Waits until a fresh definition has settled, and takes the agreement the run is for.
     pub async fn begin(&self) -> Result<Progress, Failure> {
         self.settle().await?;
-        let agreement = match self.cluster.agreement(self.resource).await {
+        let agreement = match self.unless_stopped(self.cluster.agreement(self.resource)).await? {
             Ok(agreement) => agreement,
             Err(AgreementError::Disagreement(why)) => return Err(Failure::Disagreement(why)),
             Err(AgreementError::Request(error)) => return Err(error.into()),
@@ -130,7 +130,7 @@ impl<O: Observer> Migration<'_, O> {
             )));
         }
         let version = self.resource.storage_version_name();
-        Ok(Progress::new(self.resource.name.clone(), version, &agreement, Timestamp::now()))
+        Ok(Progress::new(self.resource.name.clone(), version, &agreement.hash, Timestamp::now()))
     }
 
     /// Takes a migration from where its progress is to its end.
@@ -164,7 +164,7 @@ impl<O: Observer> Migration<'_, O> {
         let server = self.cluster.server();
         self.check(progress).await?;
         if progress.pass().listed == 0 {
-            progress.expected = pages::count(server, &target).await.ok().flatten();
+            progress.expected = self.unless_stopped(pages::count(server, &target)).await?.ok().flatten();
         }
         self.observer.pass(progress);
         let rewriter = self.rewriter(&target);
@@ -295,7 +295,7 @@ impl<O: Observer> Migration<'_, O> {
     async fn wait_for_agreement(&self, progress: &Progress) -> Result<Agreement, Failure> {
         let since = Instant::now();
         loop {
-            let silent = match self.cluster.agreement(self.resource).await {
+            let silent = match self.unless_stopped(self.cluster.agreement(self.resource)).await? {
                 Ok(agreement) if agreement.hash == progress.storage_version_hash => return Ok(agreement),
                 Ok(agreement) => {
                     return Err(Failure::Moved(format!(
@@ -311,7 +311,7 @@ impl<O: Observer> Migration<'_, O> {
                 Err(AgreementError::Disagreement(why)) => return Err(Failure::Disagreement(why)),
                 Err(AgreementError::Request(error)) => match error.code() {
                     Some(404) => return Err(PageError::Vanished(self.resource.name.clone()).into()),
-                    Some(code) if (400..500).contains(&code) && code != 429 => return Err(error.into()),
+                    Some(_) if error.is_final() => return Err(error.into()),
                     // A server that is down or overloaded is never given up.
                     _ => error.to_string(),
                 },

@@ -212,7 +212,7 @@ impl Rewriter<'_> {
                 managed_fields: fields,
             },
         };
-        let body = serde_json::to_vec(&patch).unwrap_or_default();
+        let body = bytes::Bytes::from(serde_json::to_vec(&patch).unwrap_or_default());
         let sent = body.len();
         let reply = self.server.send(Method::PATCH, &path, METADATA, Some((MERGE_PATCH, body))).await?;
         let bytes = sent + reply.body.len();

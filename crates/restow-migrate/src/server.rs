@@ -1,6 +1,7 @@
 //! One API server behind one address, and plain requests to it.
 
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, DATE, RETRY_AFTER};
@@ -15,6 +16,13 @@ use crate::wire::Status;
 
 /// How long one request may take; API servers end theirs after a minute.
 const PATIENCE: Duration = Duration::from_secs(70);
+/// How long a server that was ready is taken to be so still: none ends and starts in less.
+const READY_FOR: Duration = Duration::from_secs(1);
+/// How often, and how far apart, a server that will not say whether it is ready is asked.
+const READY_TRIES: u32 = 10;
+const READY_EVERY: Duration = Duration::from_millis(500);
+/// How long a server is left alone that did not say it even then.
+const UNTOLD_FOR: Duration = Duration::from_secs(60);
 
 /// What restow asks lists for: metadata only.
 pub(crate) const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
@@ -27,6 +35,8 @@ const JSON: &str = "application/json";
 pub struct Server {
     name: String,
     client: kube::Client,
+    /// Until when its word is taken that something is forbidden.
+    trusted: Arc<Mutex<Option<Instant>>>,
 }
 
 /// A request that got no answer.
@@ -65,6 +75,11 @@ impl RequestError {
             Self::Refused { code, .. } => Some(*code),
             _ => None,
         }
+    }
+
+    /// Whether asking again would bring the same answer: the server was well and said no.
+    pub fn is_final(&self) -> bool {
+        self.code().is_some_and(|code| (400..500).contains(&code) && code != 408 && code != 429)
     }
 }
 
@@ -113,7 +128,7 @@ impl Server {
             http::HeaderValue::from_static(concat!("restow/", env!("CARGO_PKG_VERSION"))),
         ));
         let client = ClientBuilder::try_from(config)?.build();
-        Ok(Self { name, client })
+        Ok(Self { name, client, trusted: Arc::default() })
     }
 
     /// Its address.
@@ -151,17 +166,57 @@ impl Server {
         content_type: &'static str,
         body: Vec<u8>,
     ) -> Result<T, RequestError> {
-        let reply = self.send(method, path, JSON, Some((content_type, body))).await?;
+        let reply = self.send(method, path, JSON, Some((content_type, body.into()))).await?;
         read(path, &reply)
     }
 
     /// Sends one request and takes the whole answer.
+    ///
+    /// A server that starts forbids everything until it has read what is allowed. That says nothing about the
+    /// request, so it counts as no answer.
     pub(crate) async fn send(
         &self,
         method: Method,
         path: &str,
         accept: &'static str,
-        body: Option<(&'static str, Vec<u8>)>,
+        body: Option<(&'static str, Bytes)>,
+    ) -> Result<Reply, Broken> {
+        let reply = self.exchange(method.clone(), path, accept, body.clone()).await?;
+        if reply.code != 403 || self.trusted().is_some_and(|until| Instant::now() < until) {
+            return Ok(reply);
+        }
+        self.ready().await?;
+        // It may have become ready only after it had answered.
+        self.exchange(method, path, accept, body).await
+    }
+
+    /// Fails while the server is starting.
+    async fn ready(&self) -> Result<(), Broken> {
+        for _ in 0..READY_TRIES {
+            match self.exchange(Method::GET, "/readyz", JSON, None).await?.code {
+                200 => {
+                    *self.trusted() = Some(Instant::now() + READY_FOR);
+                    return Ok(());
+                }
+                500.. => return Err(Broken("the API server is not ready".to_owned())),
+                // Even this is forbidden at first; some clusters never allow it.
+                _ => tokio::time::sleep(READY_EVERY).await,
+            }
+        }
+        *self.trusted() = Some(Instant::now() + UNTOLD_FOR);
+        Ok(())
+    }
+
+    fn trusted(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.trusted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &'static str,
+        body: Option<(&'static str, Bytes)>,
     ) -> Result<Reply, Broken> {
         let exchange = async {
             let response = self.open(method, path, accept, body).await?;
@@ -180,7 +235,7 @@ impl Server {
         method: Method,
         path: &str,
         accept: &'static str,
-        body: Option<(&'static str, Vec<u8>)>,
+        body: Option<(&'static str, Bytes)>,
     ) -> Result<Response<Body>, Broken> {
         let mut request = Request::builder().method(method).uri(path).header(ACCEPT, accept);
         let body = match body {

@@ -152,8 +152,10 @@ impl<'a> Stream<'a> {
                 Ok(Ok(Open { body: response.into_body(), buffer: BytesMut::new(), searched: 0 }))
             }
             Ok(response) => {
-                let code = response.status().as_u16();
-                Err(StreamError::Refused(format!("it answered {code}")))
+                let why = format!("it answered {}", response.status().as_u16());
+                // A watch cache that is still filling says so, and one that never fills is given up after some tries.
+                let passing = matches!(response.status().as_u16(), 429 | 502..=504);
+                if passing { Ok(Err(why)) } else { Err(StreamError::Refused(why)) }
             }
             Err(broken) => Ok(Err(broken.to_string())),
         }

@@ -1,9 +1,8 @@
 //! `restow migrate`: rewrites resources, one after the other.
 
-use restow_core::agreement::{Agreement, Basis};
-use restow_core::inventory::Resource;
+use restow_core::inventory::{Obstacle, Resource};
 use restow_core::progress::{End, Phase, Progress, exit_code};
-use restow_core::resource::GroupResource;
+use restow_core::resource::{GroupResource, GroupVersion};
 use restow_migrate::cluster::{Cluster, Inventory};
 use restow_migrate::migration::{self, ListMode, Migration, Settings};
 use restow_migrate::prune::prune_stored_versions;
@@ -15,7 +14,7 @@ use crate::args::{self, Connection, List, Migrate, ReportOutput, Verify};
 use crate::connect::{connect, unanswered};
 use crate::failure::Failure;
 use crate::output;
-use crate::report::{Left, Report, ResourceReport, summary};
+use crate::report::{Left, Report, ResourceReport, Unavailable, summary};
 use crate::select;
 use crate::signals::stop_on_signals;
 use crate::state::{Nowhere, ResourceState, StateDir};
@@ -47,13 +46,14 @@ pub(crate) async fn run(connection: &Connection, flags: &Migrate) -> Result<u8, 
         throttle: Throttle::new(flags.pace.bounds()),
         stop: stop_on_signals(flags.timeout).map_err(Failure::failed)?,
     };
-    let mut report = Report { succeeded: false, resources: Vec::new() };
+    let unavailable = if flags.all { unavailable(&inventory) } else { Vec::new() };
+    let mut report = Report { succeeded: false, resources: Vec::new(), unavailable };
     if flags.dry_run {
         for resource in chosen {
             report.resources.push(run.rehearse(resource).await);
         }
     } else {
-        // All states are locked and marked as begun before the first write, so that --resume knows the whole run.
+        // All states are locked and kept before the first write.
         let mut states = Vec::new();
         for resource in &chosen {
             states.push(run.open(&dir, resource)?);
@@ -65,12 +65,16 @@ pub(crate) async fn run(connection: &Connection, flags: &Migrate) -> Result<u8, 
             }
         }
     }
-    tell_unavailable(&inventory, flags);
     Ok(finish(report, flags))
 }
 
 fn finish(mut report: Report, flags: &Migrate) -> u8 {
-    let code = exit_code(report.resources.iter().map(|resource| resource.end));
+    // Everything was asked for, and these may have stored anything.
+    for left in &report.unavailable {
+        eprintln!("warning: {} was left out: {}", left.group_version, left.message);
+    }
+    let left_out = report.unavailable.iter().map(|_| End::Failed);
+    let code = exit_code(report.resources.iter().map(|resource| resource.end).chain(left_out));
     report.succeeded = code == 0;
     match flags.output {
         ReportOutput::Table => report.resources.iter().for_each(|resource| output::print(&summary(resource))),
@@ -112,13 +116,12 @@ fn choose<'a>(
     select::named(inventory, &flags.resources)
 }
 
-/// `--all` must not pass over what could not even be listed.
-fn tell_unavailable(inventory: &Inventory, flags: &Migrate) {
-    if flags.all {
-        for (version, obstacle) in &inventory.unavailable {
-            eprintln!("warning: {version} was left out: {}", obstacle.explain());
-        }
-    }
+fn unavailable(inventory: &Inventory) -> Vec<Unavailable> {
+    let each = |(version, obstacle): &(GroupVersion, Obstacle)| Unavailable {
+        group_version: version.to_string(),
+        message: obstacle.explain(),
+    };
+    inventory.unavailable.iter().map(each).collect()
 }
 
 fn broken_state(error: crate::state::StateError) -> Failure {
@@ -176,13 +179,18 @@ impl Run<'_> {
                     resource.name
                 );
             }
+            _ if self.flags.resume => {
+                eprintln!("{}: there is no unfinished run to resume; starting anew", resource.name);
+            }
             _ => {}
         }
         state.reset(&[]).map_err(broken_state)?;
-        // Nothing is agreed on yet; `begin` replaces this before the first write.
-        let nothing = Agreement { hash, basis: Basis::Assumed, mark: String::new() };
-        let version = resource.storage_version_name();
-        Ok((state, Progress::new(resource.name.clone(), version, &nothing, jiff::Timestamp::now())))
+        let progress = unbegun(resource);
+        // Kept at once, so that --resume knows the whole run even if it ends before this resource's turn.
+        state
+            .write(&progress, &[])
+            .map_err(|error| Failure::failed(format!("keeping the progress: {error}")))?;
+        Ok((state, progress))
     }
 
     async fn migrate(
@@ -197,7 +205,6 @@ impl Run<'_> {
             if self.flags.retry_quarantined {
                 self.retry(&migration, &mut state, &mut progress).await?;
             } else if progress.counts.listed == 0 {
-                migration::Journal::save(&mut state, &progress, &[]).await?;
                 progress = migration.begin().await?;
             } else {
                 view.say(&format!(
@@ -260,17 +267,17 @@ impl Run<'_> {
     }
 }
 
+/// The progress of a migration that nothing is agreed on yet; `begin` replaces it before the first write.
+fn unbegun(resource: &Resource) -> Progress {
+    let hash = resource.hash.as_deref().unwrap_or_default();
+    Progress::new(resource.name.clone(), resource.storage_version_name(), hash, jiff::Timestamp::now())
+}
+
 /// Runs a migration whose writes are dry runs, and keeps nothing.
 pub(crate) async fn rehearse(migration: &Migration<'_, View<'_>>) -> ResourceReport {
     let mut left = Nowhere(Vec::new());
     let resource = migration.resource;
-    let nothing = Agreement {
-        hash: resource.hash.clone().unwrap_or_default(),
-        basis: Basis::Assumed,
-        mark: String::new(),
-    };
-    let version = resource.storage_version_name();
-    let mut progress = Progress::new(resource.name.clone(), version, &nothing, jiff::Timestamp::now());
+    let mut progress = unbegun(resource);
     let result = async {
         progress = migration.begin().await?;
         migration.run(&mut progress, &mut left).await

@@ -18,6 +18,17 @@ const NAMED: usize = 10;
 pub(crate) struct Report {
     pub(crate) succeeded: bool,
     pub(crate) resources: Vec<ResourceReport>,
+    /// What `--all` had to leave out, because its server did not even say what there is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unavailable: Vec<Unavailable>,
+}
+
+/// A version of a group whose resources could not be listed.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Unavailable {
+    pub(crate) group_version: String,
+    pub(crate) message: String,
 }
 
 /// The report of one resource.
@@ -70,7 +81,7 @@ impl Serialize for ResourceReport {
             resource: String,
             storage_version: &'a str,
             storage_version_hash: &'a str,
-            agreement: restow_core::agreement::Basis,
+            agreement: Option<restow_core::agreement::Basis>,
             listed: u64,
             rewritten: u64,
             current: u64,
@@ -140,11 +151,8 @@ pub(crate) fn summary(report: &ResourceReport) -> String {
         End::Stopped => "stopped",
     };
     let mut text = format!("{name} ({}): {mark}: {}", progress.storage_version, parts.join(", "));
-    text.push_str(&format!(
-        " in {}, agreement {}\n",
-        time(Duration::from_secs_f64(progress.seconds)),
-        progress.basis
-    ));
+    let basis = progress.basis.map(|basis| format!(", agreement {basis}")).unwrap_or_default();
+    text.push_str(&format!(" in {}{basis}\n", time(Duration::from_secs_f64(progress.seconds))));
     if let Some(pruned) = &report.pruned {
         text.push_str(&format!(
             "  storedVersions: {} -> {}\n",
@@ -166,7 +174,7 @@ pub(crate) fn summary(report: &ResourceReport) -> String {
             Left::Here(_) => text.push_str(&format!("  and {rest} more; -o json lists all\n")),
         }
     }
-    if let Some(error) = &report.error {
+    if let Some(error) = report.error.as_ref().filter(|_| report.end != End::Stopped) {
         text.push_str(&format!("  {error}\n"));
     }
     let program = crate::program();

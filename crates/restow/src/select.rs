@@ -1,6 +1,7 @@
 //! From the names a person typed to resources.
 
-use restow_core::inventory::{Obstacle, Resource, find};
+use restow_core::inventory::{NameError, Obstacle, Resource, find};
+use restow_core::resource::GroupVersion;
 use restow_migrate::access;
 use restow_migrate::cluster::{Cluster, Inventory};
 
@@ -10,15 +11,8 @@ use crate::failure::Failure;
 pub(crate) fn named<'a>(inventory: &'a Inventory, names: &[String]) -> Result<Vec<&'a Resource>, Failure> {
     let mut chosen: Vec<&Resource> = Vec::new();
     for name in names {
-        let mut resource = find(&inventory.resources, name).map_err(|error| {
-            let failure = Failure::usage(error);
-            match inventory.unavailable.first() {
-                Some((version, obstacle)) => {
-                    failure.hint(format!("{version} may have it, but {}", obstacle.explain()))
-                }
-                None => failure.hint(format!("{} plan shows them all", crate::program())),
-            }
-        })?;
+        let mut resource =
+            find(&inventory.resources, name).map_err(|error| unknown(inventory, name, &error))?;
         if let Some(Obstacle::SharedWith(owner)) = &resource.obstacle
             && let Some(other) = inventory.resources.iter().find(|resource| resource.name == *owner)
         {
@@ -29,6 +23,26 @@ pub(crate) fn named<'a>(inventory: &'a Inventory, names: &[String]) -> Result<Ve
         }
     }
     Ok(chosen)
+}
+
+/// A resource of an API server that is down is not one that does not exist, and not the user's mistake.
+fn unknown(inventory: &Inventory, name: &str, error: &NameError) -> Failure {
+    let group = name.split_once('.').map(|(_, group)| group.to_lowercase());
+    let mut may_have_it: Vec<_> = inventory.unavailable.iter().collect();
+    may_have_it.retain(|(version, _)| group.as_ref().is_none_or(|group| version.group == *group));
+    may_have_it.dedup_by(|(next, _), (version, _)| next.group == version.group);
+    let near = match error {
+        NameError::Unknown { near, .. } if !may_have_it.is_empty() => near,
+        _ => return Failure::usage(error).hint(format!("{} plan shows them all", crate::program())),
+    };
+    let each = |(version, obstacle): &&(GroupVersion, Obstacle)| {
+        format!("{version} may have it, but {}", obstacle.explain())
+    };
+    let mut which: Vec<String> = may_have_it.iter().map(each).collect();
+    if !near.is_empty() {
+        which.push(format!("or did you mean {}?", near.join(" or ")));
+    }
+    Failure::failed(format!("no API server that answers has a resource {name:?}")).hint(which.join("; "))
 }
 
 /// Fails unless each can be migrated.

@@ -24,7 +24,10 @@ pub(crate) fn stop_on_signals(timeout: Option<Duration>) -> std::io::Result<Canc
             () = out_of_time => eprintln!("the time is over; what is under way is finished first"),
         }
         told.cancel();
-        interrupt.recv().await;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
         std::process::exit(130);
     });
     Ok(stop)

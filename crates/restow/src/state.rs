@@ -150,7 +150,8 @@ impl ResourceState {
         &self.quarantine
     }
 
-    fn write(&mut self, progress: &Progress, left: &[Quarantined]) -> io::Result<()> {
+    /// Keeps the progress, and the objects of the last page that were left.
+    pub(crate) fn write(&mut self, progress: &Progress, left: &[Quarantined]) -> io::Result<()> {
         if !left.is_empty() {
             let text = lines(left);
             let mut file = OpenOptions::new().create(true).append(true).open(&self.quarantine)?;
@@ -203,13 +204,11 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use restow_core::agreement::{Agreement, Basis};
 
     use super::*;
 
     fn progress() -> Progress {
-        let agreement = Agreement { hash: "x".to_owned(), basis: Basis::Direct, mark: String::new() };
-        Progress::new(GroupResource::parse("widgets.example.com"), "v2", &agreement, Timestamp::default())
+        Progress::new(GroupResource::parse("widgets.example.com"), "v2", "x", Timestamp::default())
     }
 
     fn bad(name: &str) -> Quarantined {

@@ -36,13 +36,13 @@ struct State {
     doing: &'static str,
     last_line: Instant,
     last_wait: Option<Instant>,
-    waiting: bool,
 }
 
 impl<'a> View<'a> {
     pub(crate) fn new(name: String, throttle: &'a Throttle, quiet: bool) -> Self {
         let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
+            // Nothing is drawn before the first pass begins.
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
             bar.set_style(style());
             bar.set_prefix(name.clone());
             bar
@@ -56,7 +56,6 @@ impl<'a> View<'a> {
             doing: "starting",
             last_line: now,
             last_wait: None,
-            waiting: false,
         };
         Self { name, throttle, bar, quiet, state: Mutex::new(state) }
     }
@@ -103,7 +102,7 @@ impl<'a> View<'a> {
 }
 
 fn style() -> ProgressStyle {
-    let template = "{prefix:.bold} {wide_bar:.cyan/dim} {pos}/{len} {msg}";
+    let template = "{prefix:.bold} {wide_bar:.cyan/dim} {human_pos}/{human_len} {msg}";
     ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("━╸─")
@@ -112,7 +111,6 @@ fn style() -> ProgressStyle {
 impl Waiting for View<'_> {
     fn waiting(&self, why: &str, wait: Duration) {
         let mut state = self.state();
-        state.waiting = true;
         let often = state.last_wait.is_some_and(|last| last.elapsed() < LINE_EVERY);
         if wait >= WORTH_TELLING && !often {
             state.last_wait = Some(Instant::now());
@@ -134,15 +132,18 @@ impl Observer for View<'_> {
         let mut state = self.state();
         let done = progress.pass().done();
         state.began = Instant::now();
+        state.last_line = state.began;
         state.at_start = done;
         state.decided = done;
         state.expected = progress.expected;
         state.doing = if progress.phase == Phase::Rewriting { "rewriting" } else { "verifying" };
         if let Some(bar) = &self.bar {
+            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
             bar.set_length(progress.expected.unwrap_or(done));
         } else if !self.quiet {
             let of = progress.expected.map(|all| format!(" {} objects", count(all))).unwrap_or_default();
-            eprintln!("{}: {}{of}, agreement {}", self.name, state.doing, progress.basis);
+            let basis = progress.basis.map(|basis| format!(", agreement {basis}")).unwrap_or_default();
+            eprintln!("{}: {}{of}{basis}", self.name, state.doing);
         }
         self.show(&mut state);
     }

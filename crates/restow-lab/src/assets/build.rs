@@ -49,7 +49,7 @@ struct Program {
     first_time: &'static str,
 }
 
-const PROGRAMS: [Program; 4] = [
+const PROGRAMS: [Program; 5] = [
     Program { name: "etcd", module: &ETCD, package: ".", first_time: "about a minute" },
     Program {
         name: "kube-apiserver",
@@ -68,6 +68,12 @@ const PROGRAMS: [Program; 4] = [
         module: &KUBERNETES,
         package: "k8s.io/kubernetes/cmd/kubectl",
         first_time: "about a minute",
+    },
+    Program {
+        name: "sample-apiserver",
+        module: &KUBERNETES,
+        package: "k8s.io/sample-apiserver",
+        first_time: "about 20 seconds",
     },
 ];
 

@@ -195,3 +195,22 @@ async fn a_double_change_under_the_verifying_pass_is_seen() {
     assert!(report["verifyPasses"].as_u64().unwrap() >= 2, "{report:#}");
     assert_eq!(widgets.stored_as(cluster).await[&format!("{}/v2", widgets.group())], MANY);
 }
+
+/// Servers behind one address: fresh connections show one hash for a while, and nobody comes or goes.
+#[tokio::test]
+async fn one_address_is_sampled_when_asked_to() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let widgets = Widgets { plural: "samples" };
+    widgets.define(&client).await;
+    widgets.create(&client, 10).await;
+    widgets.store_as(&client, "v2").await;
+    let proxy = restow_lab::Proxy::start(cluster.addr(0)).await.unwrap();
+    let restow = Restow::with_kubeconfig(cluster.kubeconfig_at(&proxy.url(), "admin").unwrap());
+    let report = restow.migrate(&widgets.name(), &["--sample-servers", "3s"]).await.expect(0).resource();
+    assert_eq!((&report["agreement"], &report["verified"]), (&json!("sampled"), &json!(true)));
+    let fresh = proxy.connections();
+    assert!(fresh >= 6, "only {fresh} connections: one that is kept always shows one server");
+    let assumed = restow.migrate(&widgets.name(), &["--assume-single-server"]).await.expect(0).resource();
+    assert_eq!(assumed["agreement"], "assumed");
+}

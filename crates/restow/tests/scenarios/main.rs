@@ -2,10 +2,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod support;
+mod traffic;
 
+mod aggregated;
 mod agreement;
+mod cli;
+mod faults;
+mod listing;
 mod privacy;
 mod rejected;
+mod restless;
 mod retiring;
 mod rewriting;
+mod storm;
 mod unreadable;

@@ -1,0 +1,238 @@
+//! What restow says to a person: bad input, missing permissions, servers that are not there, forms of output.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::support::{Restow, Widgets, send, shared};
+
+/// Wrong words on the command line: exit code 2, and an answer that helps.
+#[tokio::test]
+async fn wrong_usage_is_explained() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let widgets = Widgets { plural: "gadgets" };
+    widgets.define(&client).await;
+    let dir = tempfile::tempdir().unwrap();
+    let broken = dir.path().join("broken.yaml");
+    std::fs::write(&broken, "clusters: [").unwrap();
+    let broken = broken.to_str().unwrap();
+    let restow = Restow::new(cluster);
+    for (args, words) in [
+        (&["migrate"][..], &["<RESOURCE>", "--help"][..]),
+        (&["migrate", "gadgts"], &["no resource \"gadgts\"", "did you mean gadgets.gadgets.example.com?"]),
+        (&["migrate", "zzzzz"], &["no resource \"zzzzz\"", "restow plan shows them all"]),
+        (&["migrate", "events"], &["events cannot be migrated", "--include-events"]),
+        (&["migrate", "bindings"], &["does not answer list and patch"]),
+        (&["migrate", "secrets", "--pace", "quick"], &["quick", "gentle, steady, fast"]),
+        (&["migrate", "secrets", "--qps", "0"], &["--qps", "above zero"]),
+        (&["migrate", "secrets", "--bandwidth", "lots"], &["--bandwidth", "10M"]),
+        (&["migrate", "secrets", "--page-size", "0"], &["--page-size", "1..=10000"]),
+        (&["migrate", "secrets", "--timeout", "soon"], &["--timeout", "90s"]),
+        (&["migrate", "secrets", "--verify", "half"], &["full, none"]),
+        (&["migrate", "secrets", "--list", "paged"], &["chunked, streaming, auto"]),
+        (&["migrate", "--resume"], &["no unfinished run"]),
+        (&["migrate", "secrets", "--retry-quarantined"], &["no earlier run left objects of secrets"]),
+        (&["migrate", "secrets", "--dry-run", "--prune-stored-versions"], &["cannot be used with"]),
+        (&["migrate", "secrets", "--api-server", "here"], &["--api-server here is no URL", "https://"]),
+        (&["plan", "--kubeconfig", broken], &["cannot be read", "line 1"]),
+        (&["plan", "--kubeconfig", "/no/such/file"], &["cannot be read", "No such file"]),
+        (&["plan", "--context", "elsewhere"], &["elsewhere", "its contexts are: lab"]),
+    ] {
+        let ran = restow.run(args).await.expect(2);
+        for word in words {
+            assert!(ran.stderr.contains(word), "{args:?} does not say {word:?}: {ran:#?}");
+        }
+        assert_eq!(ran.stdout, "", "{args:?}: an error is no data");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there() {
+    let Some(cluster) = shared() else { return };
+    let restow = Restow::new(cluster);
+    for args in [&["plan"][..], &["migrate", "secrets"], &["migrate", "--all", "-o", "json"]] {
+        let mut args = args.to_vec();
+        args.extend(["--server", "https://127.0.0.1:1"]);
+        let ran = restow.run(&args).await.expect(1);
+        assert!(ran.stderr.contains("cannot reach https://127.0.0.1:1"), "{ran:#?}");
+        assert!(ran.stderr.contains("hint:"), "{ran:#?}");
+    }
+}
+
+/// The rules the README names are enough, and what is missing is named with the rule that grants it.
+#[tokio::test]
+async fn permissions_are_asked_for_by_name() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let widgets = Widgets { plural: "permits" };
+    widgets.define(&client).await;
+    widgets.create(&client, 10).await;
+    widgets.store_as(&client, "v2").await;
+    let restow = Restow::with_kubeconfig(cluster.kubeconfig(0, "alice"));
+
+    let ran = restow.run(&["plan"]).await.expect(1);
+    assert!(ran.stderr.contains("cannot list resource"), "{ran:#?}");
+    assert!(ran.stderr.contains("resources: [\"customresourcedefinitions\"], verbs: [\"list\"]"), "{ran:#?}");
+
+    let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+    grant(
+        &client,
+        "look",
+        &[
+            rule("apiextensions.k8s.io", "customresourcedefinitions", &["get", "list"]),
+            rule("apiregistration.k8s.io", "apiservices", &["list"]),
+            rule("coordination.k8s.io", "leases", &["list"]),
+        ],
+    )
+    .await;
+    let ran = restow.migrate(&widgets.name(), &["--prune-stored-versions"]).await.expect(1);
+    assert!(ran.stderr.contains(&format!("you may not patch {}", widgets.name())), "{ran:#?}");
+    let wanted =
+        format!("{{apiGroups: [{:?}], resources: [\"permits\"], verbs: [\"list\"]}}", widgets.group());
+    assert!(ran.stderr.contains(&wanted), "{ran:#?}");
+    assert!(ran.stderr.contains("you may not patch customresourcedefinitions/status"), "{ran:#?}");
+
+    grant(
+        &client,
+        "migrate",
+        &[
+            rule(&widgets.group(), "permits", &["list", "patch"]),
+            rule("apiextensions.k8s.io", "customresourcedefinitions/status", &["patch"]),
+        ],
+    )
+    .await;
+    let report = restow.migrate(&widgets.name(), &["--prune-stored-versions"]).await.expect(0).resource();
+    assert_eq!((&report["rewritten"], &report["verified"]), (&json!(10), &json!(true)));
+
+    // The same through impersonation.
+    let admin = Restow::new(cluster);
+    admin.migrate(&widgets.name(), &["--as", "alice"]).await.expect(0);
+    let ran = admin.migrate("secrets", &["--as", "alice"]).await.expect(1);
+    assert!(ran.stderr.contains("you may not list secrets"), "{ran:#?}");
+}
+
+async fn grant(client: &kube::Client, name: &str, rules: &[Value]) {
+    let api = "rbac.authorization.k8s.io";
+    let role = json!({
+        "apiVersion": format!("{api}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules,
+    });
+    let binding = json!({
+        "apiVersion": format!("{api}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": api, "kind": "User", "name": "alice"}],
+    });
+    send(client, "POST", &format!("/apis/{api}/v1/clusterroles"), Some(&role)).await;
+    send(client, "POST", &format!("/apis/{api}/v1/clusterrolebindings"), Some(&binding)).await;
+    // Authorization follows from a watch: ask until it does.
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {"user": "alice", "resourceAttributes": {
+            "verb": rules[0]["verbs"][0], "group": rules[0]["apiGroups"][0], "resource": rules[0]["resources"][0],
+        }},
+    });
+    crate::support::wait("the role to count", || async {
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        send(client, "POST", path, Some(&review)).await["status"]["allowed"] == true
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn plan_shows_what_there_is_in_every_form() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let widgets = Widgets { plural: "plans" };
+    widgets.define(&client).await;
+    widgets.create(&client, 30).await;
+    widgets.store_as(&client, "v2").await;
+    let restow = Restow::new(cluster);
+    let name = widgets.name();
+
+    let lines: Value =
+        serde_json::from_str(&restow.run(&["plan", "-o", "json"]).await.expect(0).stdout).unwrap();
+    let line =
+        |name: &str| lines.as_array().unwrap().iter().find(|line| line["resource"] == name).cloned().unwrap();
+    let planned = line(&name);
+    assert_eq!(
+        (&planned["storageVersion"], &planned["objects"], &planned["needed"], &planned["storedVersions"]),
+        (&json!("v2"), &json!(30), &json!("yes"), &json!(["v1", "v2"]))
+    );
+    assert_eq!((&planned["servedBy"], &planned["requests"]), (&json!("custom"), &json!(62)));
+    assert_eq!(line("events")["migratable"], false);
+    assert_eq!(line("events.events.k8s.io")["sharesStorageWith"], json!(["events"]));
+    assert_eq!(line("bindings")["whyNot"], "does not answer list and patch");
+    // Stored in a version that is not served.
+    assert_eq!(line("customresourcedefinitions.apiextensions.k8s.io")["storageVersion"], "v1beta1");
+
+    let names = restow.run(&["plan", "--migratable", "-o", "name"]).await.expect(0).stdout;
+    assert!(
+        names.lines().any(|line| line == name) && names.lines().all(|line| line != "bindings"),
+        "{names}"
+    );
+    let yaml = restow.run(&["plan", &name, "-o", "yaml"]).await.expect(0).stdout;
+    assert!(yaml.contains(&format!("resource: {name}")), "{yaml}");
+    let table = restow.run(&["plan", &name]).await.expect(0).stdout;
+    assert!(table.starts_with("RESOURCE") && table.contains("storedVersions v1, v2"), "{table}");
+    let wide = restow.run(&["plan", &name, "-o", "wide"]).await.expect(0).stdout;
+    assert!(
+        wide.contains("HASH") && wide.contains(planned["storageVersionHash"].as_str().unwrap()),
+        "{wide}"
+    );
+}
+
+#[tokio::test]
+async fn all_means_each_stored_resource_once() {
+    let Some(cluster) = shared() else { return };
+    let restow = Restow::new(cluster);
+    let ran = restow.run(&["migrate", "--all", "--dry-run", "-o", "json"]).await;
+    // Other tests define and poison their own resources meanwhile; what is chosen is what counts here.
+    let report = ran.report();
+    let names: Vec<&str> =
+        report["resources"].as_array().unwrap().iter().map(|r| r["resource"].as_str().unwrap()).collect();
+    assert!(names.contains(&"secrets") && names.contains(&"deployments.apps"), "{names:?}");
+    assert!(!names.contains(&"events") && !names.contains(&"events.events.k8s.io"), "{names:?}");
+    let events =
+        restow.run(&["migrate", "events.events.k8s.io", "--include-events", "-o", "json"]).await.expect(0);
+    assert_eq!(events.resource()["resource"], "events", "shared storage is migrated where it is stored");
+}
+
+/// A run that is out of time says how to go on, and does: with what was cut short, and with what had not begun.
+#[tokio::test]
+async fn out_of_time_is_resumed() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let all = [Widgets { plural: "hurries" }, Widgets { plural: "lates" }];
+    for widgets in &all {
+        widgets.define(&client).await;
+        widgets.create(&client, 100).await;
+        widgets.store_as(&client, "v2").await;
+    }
+    let restow = Restow::new(cluster);
+    let (first, second) = (all[0].name(), all[1].name());
+    let slowly = ["migrate", &first, &second, "--qps", "10", "--page-size", "10", "--timeout", "10s"];
+    let ran = restow.run(&slowly).await.expect(130);
+    assert!(ran.stdout.contains(&format!("restow migrate {first} --resume")), "{ran:#?}");
+    let report = restow.run(&["migrate", "--resume", "-o", "json"]).await.expect(0).report();
+    assert_eq!(report["resources"].as_array().unwrap().len(), 2, "{report:#}");
+    for (widgets, report) in all.iter().zip(report["resources"].as_array().unwrap()) {
+        assert_eq!((&report["listed"], &report["verified"]), (&json!(100), &json!(true)), "{report:#}");
+        // Those of the page that was cut short were written before they were counted.
+        let counted =
+            ["rewritten", "current", "conflicted"].iter().map(|count| report[count].as_u64().unwrap());
+        assert_eq!(counted.sum::<u64>(), 100, "{report:#}");
+        assert_eq!(widgets.stored_as(cluster).await[&format!("{}/v2", widgets.group())], 100);
+    }
+    restow.run(&["migrate", "--resume"]).await.expect(2);
+}
+
+#[tokio::test]
+async fn it_is_a_kubectl_plugin_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let plugin = dir.path().join("kubectl-restow");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_restow"), &plugin).unwrap();
+    let help =
+        tokio::process::Command::new(&plugin).arg("--help").stdin(Stdio::null()).output().await.unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    assert!(help.contains("Usage: kubectl restow"), "{help}");
+}

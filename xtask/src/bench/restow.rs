@@ -1,0 +1,179 @@
+//! restow itself: its release binary as a child process, timed and measured from outside.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use restow_lab::Cluster;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    process::{Child, ChildStdout, Command},
+    sync::{oneshot, watch},
+    task::JoinHandle,
+};
+
+use super::widgets::Widgets;
+
+/// How often the memory of a run is looked at; the kernel keeps the peak, so only the last look counts.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A preset of restow's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Pace {
+    Gentle,
+    Steady,
+    Fast,
+}
+
+impl Pace {
+    /// The word for it on the command line.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Gentle => "gentle",
+            Self::Steady => "steady",
+            Self::Fast => "fast",
+        }
+    }
+}
+
+/// How to start restow.
+pub(crate) struct Restow {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    more: Vec<String>,
+}
+
+/// A run under way.
+pub(crate) struct Running {
+    child: Child,
+    stdout: ChildStdout,
+    began: Instant,
+    rewriting: oneshot::Receiver<Instant>,
+    said: JoinHandle<String>,
+    peak: watch::Receiver<u64>,
+    _state: TempDir,
+}
+
+/// What a run took.
+pub(crate) struct Ran {
+    /// From its word that it rewrites to its end.
+    pub(crate) pass: Duration,
+    /// From its start to its end.
+    pub(crate) whole: Duration,
+    /// The most memory it held, in bytes.
+    pub(crate) peak: u64,
+}
+
+impl Restow {
+    /// The binary in this folder, on this cluster, with more arguments of its own.
+    pub(crate) fn new(dir: &Path, cluster: &Cluster, more: &str) -> Self {
+        let more = more.split_whitespace().map(str::to_owned).collect();
+        Self { program: dir.join("restow"), kubeconfig: cluster.kubeconfig(0, "admin"), more }
+    }
+
+    /// Starts the migration of the widgets.
+    pub(crate) fn start(&self, pace: Pace, verify: bool) -> Result<Running> {
+        let state = tempfile::tempdir()?;
+        let mut command = Command::new(&self.program);
+        command
+            .args(["migrate", &Widgets::name(), "-o", "json", "--pace", pace.word()])
+            .args(["--verify", if verify { "full" } else { "none" }, "--state-dir"])
+            .arg(state.path())
+            .args(&self.more)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env_remove("RESTOW_LOG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let began = Instant::now();
+        let mut child = command.spawn().with_context(|| format!("starting {}", self.program.display()))?;
+        let stdout = child.stdout.take().context("restow has no output")?;
+        let mut lines = BufReader::new(child.stderr.take().context("restow has no errors")?).lines();
+        let (tell, rewriting) = oneshot::channel();
+        let said = tokio::spawn(async move {
+            let (mut said, mut tell) = (String::new(), Some(tell));
+            while let Ok(Some(line)) = lines.next_line().await {
+                if line.contains(": rewriting ")
+                    && let Some(tell) = tell.take()
+                {
+                    tell.send(Instant::now()).ok();
+                }
+                said.push_str(&line);
+                said.push('\n');
+            }
+            said
+        });
+        let peak = look(child.id().context("restow ended at once")?);
+        Ok(Running { child, stdout, began, rewriting, said, peak, _state: state })
+    }
+
+    /// A whole migration.
+    pub(crate) async fn run(&self, pace: Pace, verify: bool) -> Result<Ran> {
+        let mut running = self.start(pace, verify)?;
+        let rewriting = running.rewriting().await?;
+        running.end(rewriting).await
+    }
+}
+
+impl Running {
+    /// When the first write was about to be sent.
+    pub(crate) async fn rewriting(&mut self) -> Result<Instant> {
+        if let Ok(since) = (&mut self.rewriting).await {
+            return Ok(since);
+        }
+        bail!("restow rewrote nothing: {}", (&mut self.said).await?)
+    }
+
+    /// Waits for the process to end, by itself or by [`stop`](Self::stop).
+    pub(crate) async fn exited(&mut self) -> Result<()> {
+        self.child.wait().await?;
+        Ok(())
+    }
+
+    /// Ends the run where it is.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
+    }
+
+    /// Waits for its end, which must be a good one.
+    async fn end(mut self, rewriting: Instant) -> Result<Ran> {
+        let mut report = String::new();
+        self.stdout.read_to_string(&mut report).await?;
+        let status = self.child.wait().await?;
+        let ended = Instant::now();
+        let said = self.said.await?;
+        let succeeded =
+            serde_json::from_str::<Value>(&report).is_ok_and(|report| report["succeeded"] == true);
+        if !status.success() || !succeeded {
+            bail!("restow ended with {status}\n{said}{report}");
+        }
+        let peak = *self.peak.borrow();
+        Ok(Ran { pass: ended - rewriting, whole: ended - self.began, peak })
+    }
+}
+
+/// Follows the peak memory of a process until it has ended.
+fn look(pid: u32) -> watch::Receiver<u64> {
+    let (tell, peak) = watch::channel(0);
+    tokio::spawn(async move {
+        while let Some(bytes) = peak_memory(pid) {
+            tell.send(bytes).ok();
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    });
+    peak
+}
+
+fn peak_memory(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}

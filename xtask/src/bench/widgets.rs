@@ -1,0 +1,173 @@
+//! The objects that are migrated: custom resources of 1 KiB, whose storage version flips between v1 and v2.
+
+use std::{collections::BTreeMap, ops::Range, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use http::Method;
+use restow_core::resource::{GroupVersion, storage_version_hash};
+use restow_lab::Cluster;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    link::{Call, Endpoint, Protocol, apart},
+    loader::{AT_ONCE, drive, rewrite_all},
+};
+
+const GROUP: &str = "bench.example.com";
+const PLURAL: &str = "widgets";
+const KIND: &str = "Widget";
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const PREFIX: &str = "/registry/bench.example.com/widgets/";
+/// The size of one object as it is stored.
+const STORED_BYTES: usize = 1024;
+/// A CRD's handlers may follow its discovery only seconds later (kubernetes#130235).
+const SETTLE: Duration = Duration::from_secs(7);
+
+/// The widgets of one cluster.
+pub(crate) struct Widgets<'a> {
+    cluster: &'a Cluster,
+    endpoint: &'a Endpoint,
+    storage: &'static str,
+    count: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stored {
+    api_version: String,
+}
+
+impl<'a> Widgets<'a> {
+    /// Defines the resource and makes so many objects, stored as v1.
+    pub(crate) async fn make(cluster: &'a Cluster, endpoint: &'a Endpoint, count: usize) -> Result<Self> {
+        let mut widgets = Self { cluster, endpoint, storage: "v1", count: 0 };
+        let crd = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": Self::name()},
+            "spec": {
+                "group": GROUP, "scope": "Namespaced",
+                "names": {"plural": PLURAL, "singular": "widget", "kind": KIND},
+                "versions": versions("v1"),
+            },
+        });
+        let mut link = endpoint.link().await?;
+        link.json(Method::POST, CRDS, Some(&crd)).await?;
+        link.wait(&widgets.collection(), |list| list["items"].is_array()).await?;
+        widgets.grow(count).await?;
+        Ok(widgets)
+    }
+
+    /// Makes more of them, up to so many.
+    pub(crate) async fn grow(&mut self, count: usize) -> Result<()> {
+        let (endpoint, collection) = (self.endpoint.clone(), self.collection());
+        let (range, version) = (self.count..count, self.storage);
+        apart(move || async move { create(&endpoint, &collection, version, range).await }).await?;
+        self.count = count;
+        let average = self.bytes().await? / count.max(1);
+        ensure!(average.abs_diff(STORED_BYTES) < 64, "an object takes {average} bytes, not {STORED_BYTES}");
+        Ok(())
+    }
+
+    /// The full name, as restow takes it.
+    pub(crate) fn name() -> String {
+        format!("{PLURAL}.{GROUP}")
+    }
+
+    /// How many objects there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The objects' path, at the storage version.
+    pub(crate) fn collection(&self) -> String {
+        format!("/apis/{GROUP}/{}/namespaces/default/{PLURAL}", self.storage)
+    }
+
+    /// What the built-in migrator takes.
+    pub(crate) fn group_resource() -> Value {
+        json!({"group": GROUP, "resource": PLURAL})
+    }
+
+    /// One object, which may be touched.
+    pub(crate) fn first(&self) -> String {
+        format!("{}/{}", self.collection(), object_name(0))
+    }
+
+    /// Makes all objects need a migration: flips the storage version and waits until the handlers have followed.
+    pub(crate) async fn flip(&mut self) -> Result<()> {
+        if self.left_behind().await? > 0 {
+            // Somebody left some behind: nobody is to profit from that.
+            self.rewrite(Protocol::Http2).await?;
+        }
+        let left = self.left_behind().await?;
+        ensure!(left == 0, "{left} objects cannot be brought to {}", self.storage);
+
+        self.storage = if self.storage == "v1" { "v2" } else { "v1" };
+        let mut link = self.endpoint.link().await?;
+        let spec = json!({"spec": {"versions": versions(self.storage)}});
+        link.json(Method::PATCH, &format!("{CRDS}/{}", Self::name()), Some(&spec)).await?;
+        let hash = storage_version_hash(&GroupVersion::new(GROUP, self.storage), KIND);
+        link.wait(&format!("/apis/{GROUP}/{}", self.storage), |found| {
+            found["resources"][0]["storageVersionHash"] == hash.as_str()
+        })
+        .await?;
+        tokio::time::sleep(SETTLE).await;
+
+        let left = self.left_behind().await?;
+        ensure!(left == self.count, "only {left} of {} objects need a migration", self.count);
+        Ok(())
+    }
+
+    /// Has the bare loader rewrite all.
+    pub(crate) async fn rewrite(&self, protocol: Protocol) -> Result<Duration> {
+        rewrite_all(self.endpoint.clone(), self.collection(), protocol).await
+    }
+
+    /// How many objects etcd holds in another version than the storage version.
+    pub(crate) async fn left_behind(&self) -> Result<usize> {
+        let mut census = BTreeMap::<String, usize>::new();
+        let count = |_: &str, bytes: &[u8]| {
+            let version = serde_json::from_slice::<Stored>(bytes).map(|stored| stored.api_version);
+            *census.entry(version.unwrap_or_default()).or_default() += 1;
+        };
+        self.cluster.etcd().for_each(PREFIX, count).await?;
+        let all: usize = census.values().sum();
+        ensure!(all == self.count, "etcd holds {all} objects, not {}", self.count);
+        Ok(all - census.get(&format!("{GROUP}/{}", self.storage)).copied().unwrap_or(0))
+    }
+
+    async fn bytes(&self) -> Result<usize> {
+        let mut sum = 0;
+        self.cluster.etcd().for_each(PREFIX, |_, bytes| sum += bytes.len()).await?;
+        Ok(sum)
+    }
+}
+
+fn versions(storage: &str) -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    ["v1", "v2"]
+        .iter()
+        .map(|&name| json!({"name": name, "served": true, "storage": name == storage, "schema": schema}))
+        .collect()
+}
+
+fn object_name(index: usize) -> String {
+    format!("w-{index:07}")
+}
+
+async fn create(endpoint: &Endpoint, collection: &str, version: &str, range: Range<usize>) -> Result<()> {
+    let links = endpoint.links(Protocol::Http2, AT_ONCE).await?;
+    let (start, count) = (range.start, range.len());
+    drive(links, count, |index| {
+        let object = json!({
+            "apiVersion": format!("{GROUP}/{version}"), "kind": KIND,
+            "metadata": {"name": object_name(start + index)},
+            "spec": {"size": index, "padding": "x".repeat(560)},
+        });
+        let body = object.to_string().into();
+        Call::write(Method::POST, collection.to_owned(), "application/json", body)
+    })
+    .await
+    .context("making the objects")
+}
