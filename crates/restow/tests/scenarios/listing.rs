@@ -50,7 +50,7 @@ async fn a_stream_instead_of_pages() {
 async fn a_stream_that_is_cut_goes_on_behind_the_last_object() {
     let Some(cluster) = shared() else { return };
     let client = cluster.client(0).unwrap();
-    let widgets = Widgets { plural: "cuts" };
+    let widgets = Widgets { plural: "snips" };
     widgets.define(&client).await;
     widgets.create(&client, 1000).await;
     widgets.store_as(&client, "v2").await;
