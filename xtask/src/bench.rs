@@ -52,6 +52,15 @@ pub(crate) struct Bench {
     /// Measure the ceiling over HTTP/1.1 with a connection for each request as well.
     #[arg(long)]
     http1: bool,
+    /// The paces the probe is sent beside.
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "PACE",
+        default_value = "steady,fast,gentle"
+    )]
+    paces: Vec<Pace>,
     /// Windows of the probe during a steady migration, each between two without; other paces get a quarter.
     #[arg(long, value_name = "N", default_value_t = 8)]
     windows: usize,
@@ -120,8 +129,9 @@ pub(crate) async fn run(bench: Bench) -> Result<()> {
         probe::prepare(&endpoint).await?;
         let window = Duration::from_secs(bench.window);
         let fewer = bench.windows.div_ceil(4);
-        for (pace, windows) in [(Pace::Steady, bench.windows), (Pace::Fast, fewer), (Pace::Gentle, fewer)] {
-            stage.probe(pace, windows, window).await?;
+        for pace in &bench.paces {
+            let windows = if *pace == Pace::Steady { bench.windows } else { fewer };
+            stage.probe(*pace, windows, window).await?;
         }
     }
     if bench.memory {

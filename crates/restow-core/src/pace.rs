@@ -3,6 +3,7 @@
 //! Time is a `Duration` since any fixed start, so that a test is a table and not a wait. Rate limiting is kept
 //! here rather than taken from a crate because its decisions share one state with the in-flight limit.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// A named set of bounds.
@@ -27,17 +28,29 @@ pub struct Bounds {
     pub bandwidth: Option<f64>,
     /// Latency may rise to so many times the lowest seen before the pace falls.
     pub tolerance: f64,
+    /// After each write its place rests for so many times as long as the write took.
+    pub rest: f64,
 }
 
 impl Preset {
     /// Its bounds.
     pub fn bounds(self) -> Bounds {
-        let (max_in_flight, qps, tolerance) = match self {
-            Self::Gentle => (1, Some(20.0), 1.3),
-            Self::Steady => (8, None, 1.6),
-            Self::Fast => (32, None, f64::INFINITY),
+        let (max_in_flight, qps, tolerance, rest) = match self {
+            Self::Gentle => (1, Some(20.0), 1.3, 1.0),
+            Self::Steady => (8, None, 1.15, 1.0),
+            Self::Fast => (32, None, f64::INFINITY, 0.0),
         };
-        Bounds { max_in_flight, qps, bandwidth: None, tolerance }
+        Bounds { max_in_flight, qps, bandwidth: None, tolerance, rest }
+    }
+}
+
+impl Preset {
+    /// How many objects a page has: a large one costs the server a moment that its users notice.
+    pub fn page_size(self) -> u32 {
+        match self {
+            Self::Gentle | Self::Steady => 100,
+            Self::Fast => 500,
+        }
     }
 }
 
@@ -78,6 +91,7 @@ pub struct Pace {
     lowest_since: Duration,
     last_cut: Duration,
     idle_until: Duration,
+    resting: VecDeque<Duration>,
     qps_at: Duration,
     bandwidth_at: Duration,
 }
@@ -93,6 +107,7 @@ impl Pace {
             lowest_since: Duration::ZERO,
             last_cut: Duration::ZERO,
             idle_until: Duration::ZERO,
+            resting: VecDeque::new(),
             qps_at: Duration::ZERO,
             bandwidth_at: Duration::ZERO,
         }
@@ -111,8 +126,10 @@ impl Pace {
 
     /// Whether one more may be sent beside the `in_flight` ones.
     pub fn permit(&self, now: Duration, in_flight: usize) -> Permit {
-        if in_flight as f64 >= self.limit.max(1.0).floor() {
-            return Permit::WhenOneEnds;
+        let rested = |until: &&Duration| **until > now;
+        let resting = self.resting.iter().filter(rested).count();
+        if (in_flight + resting) as f64 >= self.limit.max(1.0).floor() {
+            return self.resting.iter().find(rested).map_or(Permit::WhenOneEnds, |until| Permit::At(*until));
         }
         let free = self.idle_until.max((self.qps_at.max(self.bandwidth_at)).saturating_sub(BURST));
         if free <= now { Permit::Now } else { Permit::At(free) }
@@ -137,16 +154,27 @@ impl Pace {
     pub fn ended(&mut self, now: Duration, took: Duration, signal: Signal) {
         let took = took.as_secs_f64();
         match signal {
-            Signal::Overloaded => self.cut(now, 0.5),
+            Signal::Overloaded => self.cut(now, 0.5, LOWEST),
             Signal::Fine => {
                 self.learn(now, took);
                 if self.smoothed > self.bounds.tolerance * self.lowest {
-                    self.cut(now, 0.8);
+                    // Latency alone, which is never quite even, does not stop the one place there always is.
+                    self.cut(now, 0.8, 1.0);
                 } else {
-                    let grown = self.limit + 1.0 / self.limit.max(1.0);
+                    // Where latency counts, it must be seen at one limit before the next is tried.
+                    let step = if self.bounds.tolerance.is_finite() { 0.05 } else { 1.0 };
+                    let grown = self.limit + step / self.limit.max(1.0);
                     self.limit = grown.min(f64::from(self.bounds.max_in_flight));
                 }
             }
+        }
+        if self.bounds.rest > 0.0 {
+            while self.resting.front().is_some_and(|until| *until <= now) {
+                self.resting.pop_front();
+            }
+            let until = now + Duration::from_secs_f64((took * self.bounds.rest).min(1.0));
+            let place = self.resting.partition_point(|other| *other <= until);
+            self.resting.insert(place, until);
         }
         if self.limit < 1.0 {
             self.idle_until = now + Duration::from_secs_f64((took * (1.0 / self.limit - 1.0)).min(1.0));
@@ -164,10 +192,10 @@ impl Pace {
     }
 
     /// Cuts once for one trouble: answers to requests sent before the last cut do not count again.
-    fn cut(&mut self, now: Duration, factor: f64) {
+    fn cut(&mut self, now: Duration, factor: f64, lowest: f64) {
         let patience = Duration::from_secs_f64(self.smoothed.clamp(0.01, 2.0));
         if now.saturating_sub(self.last_cut) >= patience || self.last_cut.is_zero() {
-            self.limit = (self.limit * factor).max(LOWEST);
+            self.limit = (self.limit * factor).max(lowest.min(self.limit));
             self.last_cut = now;
         }
     }
@@ -209,6 +237,16 @@ mod tests {
     }
 
     #[test]
+    fn uneven_latency_leaves_one_place() {
+        let mut pace = Pace::new(Preset::Steady.bounds());
+        for request in 1..3000_u64 {
+            let took = ms(if request % 7 == 0 { 30 } else { 3 });
+            pace.ended(ms(request * 10), took, Signal::Fine);
+            assert!(pace.limit() >= 1.0, "{}", pace.limit());
+        }
+    }
+
+    #[test]
     fn overload_halves_once_for_one_trouble() {
         let mut pace = Pace::new(Preset::Fast.bounds());
         play(&mut pace, 3000, 6, 100.0);
@@ -230,12 +268,28 @@ mod tests {
             pace.ended(now, ms(100), Signal::Overloaded);
         }
         assert!(matches!(pace.permit(now, 0), Permit::At(at) if at > now));
-        assert_eq!(pace.permit(now, 1), Permit::WhenOneEnds);
+        assert_ne!(pace.permit(now, 1), Permit::Now);
+    }
+
+    #[test]
+    fn a_place_rests_after_each_write() {
+        let bounds =
+            Bounds { max_in_flight: 2, qps: None, bandwidth: None, tolerance: f64::INFINITY, rest: 1.0 };
+        let mut pace = Pace::new(bounds);
+        pace.ended(ms(100), ms(10), Signal::Fine);
+        assert_eq!(pace.permit(ms(100), 0), Permit::Now, "one place rests, the other is free");
+        assert_eq!(pace.permit(ms(100), 1), Permit::At(ms(110)), "one rests, the other is taken");
+        pace.ended(ms(104), ms(10), Signal::Fine);
+        assert_eq!(pace.permit(ms(104), 0), Permit::At(ms(110)), "both rest");
+        assert_eq!(pace.permit(ms(110), 0), Permit::Now);
+        assert_eq!(pace.permit(ms(110), 2), Permit::At(ms(114)));
+        assert_eq!(pace.permit(ms(114), 2), Permit::WhenOneEnds);
     }
 
     #[test]
     fn hard_bounds_hold() {
-        let bounds = Bounds { max_in_flight: 4, qps: Some(10.0), bandwidth: Some(1000.0), tolerance: 2.0 };
+        let bounds =
+            Bounds { max_in_flight: 4, qps: Some(10.0), bandwidth: Some(1000.0), tolerance: 2.0, rest: 0.0 };
         let mut pace = Pace::new(bounds);
         let mut now = Duration::from_secs(1);
         let mut sent = 0;

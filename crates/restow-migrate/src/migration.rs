@@ -146,8 +146,10 @@ impl<O: Observer> Migration<'_, O> {
                 progress.begin_verifying();
             }
             self.pass(progress, journal).await?;
+            if progress.verify.quarantined > 0 {
+                break;
+            }
             match judge(&progress.verify, progress.shifted, progress.passes) {
-                Proof::Verified if progress.verify.quarantined > 0 => break,
                 Proof::Verified => progress.verified = true,
                 Proof::Again => progress.begin_verifying(),
                 Proof::Restless => return Err(Failure::Restless(restless(progress))),

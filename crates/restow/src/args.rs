@@ -178,9 +178,9 @@ pub(crate) struct Pace {
     /// At most so many bytes a second, such as 500K or 10M
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) bandwidth: Option<f64>,
-    /// Objects in a page: what is sent again at most after a crash
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10000))]
-    pub(crate) page_size: u32,
+    /// Objects in a page: what is sent again at most after a crash [default: 500 when fast, else 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10000))]
+    page_size: Option<u32>,
 }
 
 impl Pace {
@@ -193,6 +193,11 @@ impl Pace {
             bandwidth: self.bandwidth,
             ..bounds
         }
+    }
+
+    /// How many objects a page has.
+    pub(crate) fn page_size(&self) -> u32 {
+        self.page_size.unwrap_or_else(|| self.preset().page_size())
     }
 
     pub(crate) fn preset(&self) -> Preset {

@@ -86,7 +86,7 @@ fn finish(mut report: Report, flags: &Migrate) -> u8 {
 
 fn settings(flags: &Migrate) -> Settings {
     Settings {
-        page_size: flags.pace.page_size,
+        page_size: flags.pace.page_size(),
         list: match flags.list {
             List::Streaming => ListMode::Streaming,
             // Chunks resume from a token and show what cannot be read.
@@ -316,7 +316,7 @@ fn explain(failure: &migration::Failure) -> String {
 /// Kept beside the flags so that both say the same.
 pub(crate) fn rehearsal_settings(pace: &args::Pace) -> Settings {
     Settings {
-        page_size: pace.page_size,
+        page_size: pace.page_size(),
         list: ListMode::Chunked,
         verify: false,
         manner: Manner { dry_run: true, repair_managed_fields: false },

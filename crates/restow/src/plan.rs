@@ -101,7 +101,7 @@ async fn line<'r>(cluster: &Cluster, resource: &'r Resource, flags: &Plan) -> (&
         _ => (None, None),
     };
     let rate = flags.pace.qps.unwrap_or(f64::INFINITY).min(usual_rate(flags.pace.preset()));
-    let work = objects.map(|objects| estimate(objects, u64::from(flags.pace.page_size), true, rate));
+    let work = objects.map(|objects| estimate(objects, u64::from(flags.pace.page_size()), true, rate));
     let shares = match &resource.obstacle {
         Some(Obstacle::SharedWith(owner)) => vec![owner.to_string()],
         _ => resource.shared_by.iter().map(ToString::to_string).collect(),
@@ -156,7 +156,7 @@ fn take_measure(line: &mut Line, report: &ResourceReport, flags: &Plan) {
     let counts = &report.progress.counts;
     if report.end != End::Stopped && counts.done() > 0 && report.progress.seconds > 0.0 {
         let rate = counts.done() as f64 / report.progress.seconds;
-        let work = estimate(counts.listed, u64::from(flags.pace.page_size), true, rate);
+        let work = estimate(counts.listed, u64::from(flags.pace.page_size()), true, rate);
         (line.requests, line.seconds) = (Some(work.requests), Some(work.time.as_secs_f64()));
     }
     line.rejected = Some(report.left.iter().collect());

@@ -112,6 +112,12 @@ impl<'a> Widgets<'a> {
             found["resources"][0]["storageVersionHash"] == hash.as_str()
         })
         .await?;
+        // A changed definition has the server fill its caches anew at the first request, whoever sends it.
+        for version in ["v1", "v2"] {
+            let path =
+                format!("/apis/{GROUP}/{version}/namespaces/default/{PLURAL}?limit=1&resourceVersion=0");
+            link.wait(&path, |found| found["items"].is_array()).await?;
+        }
         tokio::time::sleep(SETTLE).await;
 
         let left = self.left_behind().await?;
