@@ -7,7 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::resource::{GroupVersion, storage_version_hash};
+use restow_api::UNKNOWN;
+
+use crate::resource::{GroupVersion, is_hash, storage_version_hash};
 
 /// What an agreement rests on, the strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,8 +117,10 @@ pub struct Agreement {
     pub hash: String,
     /// What it rests on.
     pub basis: Basis,
-    /// Changes whenever the set of servers or what they registered has changed.
+    /// Changes whenever the set of servers, what they registered or the definition has changed.
     pub mark: String,
+    /// The CustomResourceDefinition, as uid and generation, of a custom resource.
+    pub definition: Option<String>,
 }
 
 /// Why there is no agreement.
@@ -192,6 +196,7 @@ pub fn decide(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagreement
     let mut agreement = decide_servers(seen, now)?;
     if let Some(definition) = &seen.definition {
         agreement.mark = format!("{} {definition}", agreement.mark).trim_start().to_owned();
+        agreement.definition = Some(definition.clone());
     }
     Ok(agreement)
 }
@@ -199,7 +204,7 @@ pub fn decide(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagreement
 fn decide_servers(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagreement> {
     if let Asked::Single(answer) = &seen.asked {
         let hash = one_hash(std::slice::from_ref(answer))?;
-        return Ok(Agreement { hash, basis: Basis::Assumed, mark: String::new() });
+        return Ok(Agreement { hash, basis: Basis::Assumed, mark: String::new(), definition: None });
     }
     let live = match &seen.members {
         Ok(members) => Ok(live(members, now)),
@@ -233,7 +238,8 @@ fn decide_servers(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagree
         Asked::Single(_) => return Err(Disagreement::UnknownMembers("none was asked".to_owned())),
         Asked::Aggregated => return Err(Disagreement::Aggregated),
     };
-    Ok(Agreement { hash: one_hash(answers)?, basis, mark: mark_of(live.as_deref().unwrap_or_default()) })
+    let mark = mark_of(live.as_deref().unwrap_or_default());
+    Ok(Agreement { hash: one_hash(answers)?, basis, mark, definition: None })
 }
 
 fn registered(
@@ -256,6 +262,7 @@ fn registered(
             hash: storage_version_hash(&GroupVersion::parse(common), &seen.kind),
             basis: Basis::StorageVersion,
             mark: storage_version.resource_version.clone(),
+            definition: None,
         }),
         _ => Err(Disagreement::Split(storage_version.entries.clone())),
     }
@@ -287,6 +294,28 @@ fn mark_of(live: &[&Member]) -> String {
         .into_iter()
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+/// The hashes all servers that were heard store a resource in; "Unknown" for one that cannot be told.
+pub fn hashes(seen: &Sighting) -> Vec<String> {
+    let known = |hash: &String| if is_hash(hash) { hash.clone() } else { UNKNOWN.to_owned() };
+    let of_answers = |answers: &[Answered]| -> BTreeSet<String> {
+        answers.iter().filter_map(|answer| answer.hash.as_ref().ok()).map(known).collect()
+    };
+    let hashes = match (&seen.storage_version, &seen.asked) {
+        (Some(registered), _) => {
+            let hash = |(_, version): &(String, String)| {
+                storage_version_hash(&GroupVersion::parse(version), &seen.kind)
+            };
+            registered.entries.iter().map(hash).collect()
+        }
+        (None, Asked::Members(answers) | Asked::Named(answers) | Asked::Samples { answers, .. }) => {
+            of_answers(answers)
+        }
+        (None, Asked::Single(answer)) => of_answers(std::slice::from_ref(answer)),
+        (None, Asked::Aggregated) => BTreeSet::new(),
+    };
+    hashes.into_iter().collect()
 }
 
 /// How long a changed CRD is given until its handlers have followed its discovery (kubernetes#130235).

@@ -12,6 +12,9 @@
 //! The order below is the order in which a resource meets them.
 
 pub mod agreement;
+pub mod condition;
+pub mod election;
+pub mod encryption;
 pub mod estimate;
 pub mod inventory;
 pub mod isolate;
@@ -22,4 +25,6 @@ pub mod page;
 pub mod progress;
 pub mod prune;
 pub mod resource;
+pub mod schedule;
 pub mod token;
+pub mod trigger;

@@ -113,8 +113,17 @@ pub struct Progress {
     pub last_key: Option<String>,
     /// The mark of the agreement the pass stands under; none before it begins.
     pub mark: Option<String>,
-    /// Whether that mark changed during the pass.
+    /// Whether that mark, or the seal, changed during the pass.
     pub shifted: bool,
+    /// The CustomResourceDefinition, as uid and generation, that the pass stands under.
+    #[serde(default)]
+    pub definition: Option<String>,
+    /// The hash of the encryption configuration it is migrated to, where that is watched.
+    #[serde(default)]
+    pub encryption: Option<String>,
+    /// The seal of that configuration in the pass; none before it begins.
+    #[serde(default)]
+    pub seal: Option<String>,
     /// How many objects there were when the pass began, where the server tells.
     pub expected: Option<u64>,
     /// What became of the objects in the first pass.
@@ -146,6 +155,9 @@ impl Progress {
             last_key: None,
             mark: None,
             shifted: false,
+            definition: None,
+            encryption: None,
+            seal: None,
             expected: None,
             counts: Counts::default(),
             verify: Counts::default(),
@@ -180,6 +192,15 @@ impl Progress {
         }
         self.mark = Some(agreement.mark.clone());
         self.basis = Some(agreement.basis);
+        self.definition.clone_from(&agreement.definition);
+    }
+
+    /// Takes in the encryption configuration as it is at one end of a pass.
+    pub fn watch_seal(&mut self, seal: &str) {
+        if self.seal.as_ref().is_some_and(|before| before != seal) {
+            self.shifted = true;
+        }
+        self.seal = Some(seal.to_owned());
     }
 
     /// Begins a pass that verifies.
@@ -189,6 +210,7 @@ impl Progress {
         self.last_key = None;
         self.verify = Counts::default();
         self.mark = None;
+        self.seal = None;
         self.shifted = false;
         self.passes += 1;
     }
@@ -272,8 +294,12 @@ mod tests {
 
     #[test]
     fn a_changed_mark_spoils_the_pass() {
-        let agreement =
-            |mark: &str| Agreement { hash: "x".to_owned(), basis: Basis::Direct, mark: mark.to_owned() };
+        let agreement = |mark: &str| Agreement {
+            hash: "x".to_owned(),
+            basis: Basis::Direct,
+            mark: mark.to_owned(),
+            definition: None,
+        };
         for (marks, shifted) in
             [(vec!["a"], false), (vec!["a", "a"], false), (vec!["a", "b"], true), (vec!["a", "b", "a"], true)]
         {

@@ -12,14 +12,17 @@ pub enum Refusal {
     /// Some objects were left as they were.
     #[error("{0} objects are quarantined")]
     Quarantined(u64),
+    /// The run did not watch a definition.
+    #[error("the migration was not of a custom resource")]
+    Unwatched,
     /// The definition is another object now.
     #[error("the definition was deleted and made again during the migration")]
     Replaced,
     /// The definition's spec was changed during the run.
     #[error("the definition was changed during the migration (generation {before}, now {now})")]
     Changed {
-        /// The generation the run began with.
-        before: i64,
+        /// The generation the run was verified under.
+        before: String,
         /// The generation now.
         now: i64,
     },
@@ -33,16 +36,18 @@ pub enum Refusal {
     },
 }
 
-/// Decides, by the definition as it was when the run began and as it is now: the new value, or `None` when
+/// Decides, by the definition that the verifying pass stood under and as it is now: the new value, or `None` when
 /// there is nothing to cut.
-pub fn prune(progress: &Progress, before: &Crd, now: &Crd) -> Result<Option<Vec<String>>, Refusal> {
+pub fn prune(progress: &Progress, now: &Crd) -> Result<Option<Vec<String>>, Refusal> {
     if progress.counts.quarantined + progress.verify.quarantined > 0 {
         return Err(Refusal::Quarantined(progress.counts.quarantined.max(progress.verify.quarantined)));
     }
     if !progress.verified || progress.phase != Phase::Done {
         return Err(Refusal::Unverified);
     }
-    if before.uid != now.uid {
+    let before = progress.definition.as_deref().and_then(|definition| definition.split_once('/'));
+    let Some((uid, generation)) = before else { return Err(Refusal::Unwatched) };
+    if uid != now.uid {
         return Err(Refusal::Replaced);
     }
     if now.storage_version != progress.storage_version {
@@ -51,8 +56,8 @@ pub fn prune(progress: &Progress, before: &Crd, now: &Crd) -> Result<Option<Vec<
             now: now.storage_version.clone(),
         });
     }
-    if before.generation != now.generation {
-        return Err(Refusal::Changed { before: before.generation, now: now.generation });
+    if generation != now.generation.to_string() {
+        return Err(Refusal::Changed { before: generation.to_owned(), now: now.generation });
     }
     let pruned = vec![now.storage_version.clone()];
     Ok((now.stored_versions != pruned).then_some(pruned))
@@ -85,6 +90,7 @@ mod tests {
             phase: Phase::Done,
             counts: Counts { quarantined, ..Counts::default() },
             verified,
+            definition: Some("u/3".to_owned()),
             ..Progress::new(resource, "v2", "x", Timestamp::default())
         }
     }
@@ -94,18 +100,20 @@ mod tests {
         let before = crd("u", 3, "v2", &["v1", "v2"]);
         let ok = progress(true, 0);
         let done = Progress { phase: Phase::Verifying, ..ok.clone() };
+        let unwatched = Progress { definition: None, ..ok.clone() };
         for (what, progress, now, expected) in [
             ("all is well", &ok, crd("u", 3, "v2", &["v1", "v2"]), Ok(Some(vec!["v2".to_owned()]))),
             ("nothing to cut", &ok, crd("u", 3, "v2", &["v2"]), Ok(None)),
             ("not verified", &progress(false, 0), before.clone(), Err(Refusal::Unverified)),
             ("not ended", &done, before.clone(), Err(Refusal::Unverified)),
             ("objects left", &progress(true, 2), before.clone(), Err(Refusal::Quarantined(2))),
+            ("not watched", &unwatched, before.clone(), Err(Refusal::Unwatched)),
             ("made again", &ok, crd("other", 3, "v2", &["v2"]), Err(Refusal::Replaced)),
             (
                 "spec changed",
                 &ok,
                 crd("u", 4, "v2", &["v1", "v2"]),
-                Err(Refusal::Changed { before: 3, now: 4 }),
+                Err(Refusal::Changed { before: "3".to_owned(), now: 4 }),
             ),
             (
                 "another storage version",
@@ -114,7 +122,7 @@ mod tests {
                 Err(Refusal::Moved { migrated: "v2".to_owned(), now: "v3".to_owned() }),
             ),
         ] {
-            assert_eq!(prune(progress, &before, &now), expected, "{what}");
+            assert_eq!(prune(progress, &now), expected, "{what}");
         }
     }
 }

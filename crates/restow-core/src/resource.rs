@@ -101,6 +101,11 @@ pub fn storage_version_hash(version: &GroupVersion, kind: &str) -> String {
     STANDARD.encode(&digest[..8])
 }
 
+/// Whether a text has the form of such a hash.
+pub fn is_hash(text: &str) -> bool {
+    STANDARD.decode(text).is_ok_and(|bytes| bytes.len() == 8)
+}
+
 /// Versions a built-in may be stored in without being served; tried when a hash matches no served version.
 const UNSERVED: [&str; 12] = [
     "v1beta1", "v1beta2", "v1beta3", "v1alpha1", "v1alpha2", "v1alpha3", "v1", "v2", "v2beta1", "v2beta2",

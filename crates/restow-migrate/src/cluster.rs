@@ -8,8 +8,9 @@ use jiff::Timestamp;
 use restow_core::agreement::{
     self, Agreement, Answered, Asked, Disagreement, Member, Sighting, StorageVersion,
 };
+use restow_core::encryption::{self, Config, Encryption};
 use restow_core::inventory::{Document, Obstacle, Origin, Resource, inventory};
-use restow_core::resource::GroupVersion;
+use restow_core::resource::{GroupResource, GroupVersion};
 use serde::Deserialize;
 
 use crate::server::{RequestError, Server};
@@ -49,6 +50,54 @@ pub enum AgreementError {
     Request(#[from] RequestError),
 }
 
+const STORAGE_VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
+
+/// The name of a resource's StorageVersion object.
+pub(crate) fn storage_version_name(name: &GroupResource) -> String {
+    let group = if name.group.is_empty() { "core" } else { &name.group };
+    format!("{group}.{}", name.resource)
+}
+
+#[derive(Deserialize)]
+struct StorageVersionObject {
+    metadata: StorageVersionMeta,
+    #[serde(default)]
+    status: StorageVersionStatus,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StorageVersionMeta {
+    name: String,
+    resource_version: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StorageVersionStatus {
+    #[serde(default)]
+    storage_versions: Vec<StorageVersionEntry>,
+    common_encoding_version: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct StorageVersionEntry {
+    #[serde(rename = "apiServerID")]
+    id: String,
+    #[serde(rename = "encodingVersion")]
+    encoding: String,
+}
+
+impl From<StorageVersionObject> for StorageVersion {
+    fn from(object: StorageVersionObject) -> Self {
+        Self {
+            resource_version: object.metadata.resource_version,
+            entries: object.status.storage_versions.into_iter().map(|e| (e.id, e.encoding)).collect(),
+            common: object.status.common_encoding_version.filter(|version| !version.is_empty()),
+        }
+    }
+}
+
 /// The time between two samples of one address.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
@@ -76,6 +125,40 @@ impl Cluster {
             })
             .collect();
         Ok(Inventory { resources, unavailable })
+    }
+
+    /// How the API servers are told apart.
+    pub fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    /// The encryption configurations of all API servers, as their metrics tell.
+    ///
+    /// An error is of the server restow talks to, or says that metrics may not be read.
+    pub async fn encryption(&self) -> Result<Encryption, RequestError> {
+        let mut answers = Vec::new();
+        let members =
+            if matches!(self.trust, Trust::Single) { Ok(Vec::new()) } else { self.members().await? };
+        if let Trust::Sampled(period) = self.trust {
+            return self.sample_encryption(period, &members).await;
+        }
+        let peers = self.peers(&members);
+        if peers.is_empty() {
+            let config = metrics(&self.server).await?;
+            return Ok(encryption::agree(&[(self.server.name().to_owned(), Ok(config))]));
+        }
+        for (server, peer) in peers {
+            let config = match peer {
+                Ok(peer) => match metrics(&peer).await {
+                    Ok(config) => Ok(config),
+                    Err(error) if error.is_final() => return Err(error),
+                    Err(error) => Err(error.to_string()),
+                },
+                Err(why) => Err(why),
+            };
+            answers.push((server, config));
+        }
+        Ok(encryption::agree(&answers))
     }
 
     /// A name for this cluster that outlives its addresses, where it may be read.
@@ -112,15 +195,15 @@ impl Cluster {
         let asked = match (&self.trust, &storage_version) {
             _ if resource.origin == Origin::Aggregated => Asked::Aggregated,
             (_, Some(_)) => Asked::Members(Vec::new()),
-            (Trust::Named(urls), None) => Asked::Named(self.ask_named(urls, resource).await),
+            (Trust::Named(_), None) => Asked::Named(self.ask(&members, resource).await?),
             (Trust::Sampled(period), None) => self.sample(*period, resource, &members).await?,
-            (_, None) => Asked::Members(self.ask_members(&members, resource).await?),
+            (_, None) => Asked::Members(self.ask(&members, resource).await?),
         };
         Ok(Sighting { kind, members, storage_version, asked, definition })
     }
 
     /// The API servers, or why they cannot be listed at all; a server in trouble is an error, to be asked again.
-    async fn members(&self) -> Result<Result<Vec<Member>, String>, RequestError> {
+    pub(crate) async fn members(&self) -> Result<Result<Vec<Member>, String>, RequestError> {
         match membership::members(&self.server).await {
             Ok(members) => Ok(Ok(members)),
             Err(error) if error.is_final() => Ok(Err(error.to_string())),
@@ -138,86 +221,79 @@ impl Cluster {
 
     /// The StorageVersion object of a resource, where there is one that may be read.
     async fn storage_version(&self, resource: &Resource) -> Result<Option<StorageVersion>, RequestError> {
-        #[derive(Deserialize)]
-        struct Object {
-            metadata: Meta,
-            #[serde(default)]
-            status: Status,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Meta {
-            resource_version: String,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Status {
-            #[serde(default)]
-            storage_versions: Vec<Entry>,
-            common_encoding_version: Option<String>,
-        }
-        #[derive(Deserialize)]
-        struct Entry {
-            #[serde(rename = "apiServerID")]
-            id: String,
-            #[serde(rename = "encodingVersion")]
-            encoding: String,
-        }
-        let name = &resource.name;
-        let group = if name.group.is_empty() { "core" } else { &name.group };
-        let path =
-            format!("/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/{group}.{}", name.resource);
-        match self.server.get::<Object>(&path).await {
-            Ok(object) => Ok(Some(StorageVersion {
-                resource_version: object.metadata.resource_version,
-                entries: object.status.storage_versions.into_iter().map(|e| (e.id, e.encoding)).collect(),
-                common: object.status.common_encoding_version.filter(|version| !version.is_empty()),
-            })),
+        let path = format!("{STORAGE_VERSIONS}/{}", storage_version_name(&resource.name));
+        match self.server.get::<StorageVersionObject>(&path).await {
+            Ok(object) => Ok(Some(object.into())),
             Err(RequestError::Refused { code: 403 | 404, .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    async fn ask_members(
+    /// Every StorageVersion object, by name, where they may be read.
+    pub(crate) async fn storage_versions(&self) -> Result<HashMap<String, StorageVersion>, RequestError> {
+        #[derive(Deserialize)]
+        struct List {
+            items: Vec<StorageVersionObject>,
+        }
+        match self.server.get::<List>(STORAGE_VERSIONS).await {
+            Ok(list) => {
+                let each = |object: StorageVersionObject| (object.metadata.name.clone(), object.into());
+                Ok(list.items.into_iter().map(each).collect())
+            }
+            Err(RequestError::Refused { code: 403 | 404, .. }) => Ok(HashMap::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The servers to be asked one by one, or why one cannot be; none where there is just one, which answers for
+    /// itself: a server that serves holds an identity Lease.
+    pub(crate) fn peers(
+        &self,
+        members: &Result<Vec<Member>, String>,
+    ) -> Vec<(String, Result<Server, String>)> {
+        if let Trust::Named(urls) = &self.trust {
+            let named = |url: &http::Uri| {
+                let url = url.to_string().trim_end_matches('/').to_owned();
+                (url.clone(), self.peer(&url))
+            };
+            return urls.iter().map(named).collect();
+        }
+        let live = agreement::live(members.as_deref().unwrap_or_default(), Timestamp::now());
+        if live.len() <= 1 {
+            return Vec::new();
+        }
+        let each = |member: &&Member| {
+            let peer = match &member.address {
+                Some(address) => self.peer(&format!("https://{address}")),
+                None => Err("its address is not known".to_owned()),
+            };
+            (member.name.clone(), peer)
+        };
+        live.iter().map(each).collect()
+    }
+
+    async fn ask(
         &self,
         members: &Result<Vec<Member>, String>,
         resource: &Resource,
     ) -> Result<Vec<Answered>, RequestError> {
-        let live =
-            members.as_ref().map(|members| agreement::live(members, Timestamp::now())).unwrap_or_default();
-        if let [only] = live.as_slice() {
-            // Whoever answers is this one: a server that serves holds an identity Lease.
+        let peers = self.peers(members);
+        if peers.is_empty() {
+            let live = agreement::live(members.as_deref().unwrap_or_default(), Timestamp::now());
+            let Some(only) = live.first() else { return Ok(Vec::new()) };
             let mut answer = answered(&self.server, resource).await?;
             answer.server.clone_from(&only.name);
             return Ok(vec![answer]);
         }
         let mut answers = Vec::new();
-        for member in live {
-            let hash = match &member.address {
-                Some(address) => match self.peer(&format!("https://{address}")) {
-                    Ok(peer) => answered(&peer, resource)
-                        .await
-                        .map_or_else(|e| Err(e.to_string()), |answer| answer.hash),
-                    Err(why) => Err(why),
-                },
-                None => Err("its address is not known".to_owned()),
-            };
-            answers.push(Answered { server: member.name.clone(), hash });
-        }
-        Ok(answers)
-    }
-
-    async fn ask_named(&self, urls: &[http::Uri], resource: &Resource) -> Vec<Answered> {
-        let mut answers = Vec::new();
-        for url in urls {
-            let url = url.to_string().trim_end_matches('/').to_owned();
-            let hash = match self.peer(&url) {
+        for (server, peer) in peers {
+            let hash = match peer {
                 Ok(peer) => answered(&peer, resource).await.map_or_else(|e| Err(e.to_string()), |a| a.hash),
                 Err(why) => Err(why),
             };
-            answers.push(Answered { server: url, hash });
+            answers.push(Answered { server, hash });
         }
-        answers
+        Ok(answers)
     }
 
     /// The first look takes the whole period; later ones add one fresh connection each.
@@ -251,6 +327,34 @@ impl Cluster {
         Ok(Asked::Samples { answers, steady })
     }
 
+    /// Meets the servers behind one address on fresh connections, until as many were met as there are.
+    async fn sample_encryption(
+        &self,
+        period: Duration,
+        members: &Result<Vec<Member>, String>,
+    ) -> Result<Encryption, RequestError> {
+        let live = agreement::live(members.as_deref().unwrap_or_default(), Timestamp::now()).len().max(1);
+        let ends = tokio::time::Instant::now() + period;
+        let mut met: HashMap<String, Config> = HashMap::new();
+        loop {
+            let fresh = Server::connect(self.config.clone()).map_err(|error| unconnected(&error))?;
+            let config = metrics(&fresh).await?;
+            met.insert(config.id.clone(), config);
+            if met.len() >= live || tokio::time::Instant::now() >= ends {
+                break;
+            }
+            tokio::time::sleep(SAMPLE_EVERY).await;
+        }
+        let missing = live.saturating_sub(met.len());
+        let mut answers: Vec<_> = met.into_iter().map(|(id, config)| (id, Ok(config))).collect();
+        answers.sort_by(|(one, _), (other, _)| one.cmp(other));
+        if missing > 0 {
+            let why = format!("{missing} of {live} API servers were not met in {} s", period.as_secs());
+            answers.push(("an API server".to_owned(), Err(why)));
+        }
+        Ok(encryption::agree(&answers))
+    }
+
     /// The server at another address, reached with the same credentials.
     fn peer(&self, url: &str) -> Result<Server, String> {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -275,6 +379,13 @@ pub struct Inventory {
 
 fn unconnected(error: &kube::Error) -> RequestError {
     RequestError::Refused { code: 0, message: error.to_string() }
+}
+
+/// What one server's metrics say of its encryption configuration; they are large, and read by line.
+async fn metrics(server: &Server) -> Result<Config, RequestError> {
+    let mut config = Config::default();
+    server.lines("/metrics", |line| config.read(line)).await?;
+    Ok(config)
 }
 
 /// Asks one server for the hash it publishes.

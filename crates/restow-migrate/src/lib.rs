@@ -14,6 +14,8 @@ pub mod pages;
 pub mod prune;
 pub mod rewrite;
 pub mod server;
+pub mod stop;
 pub mod stream;
+pub mod survey;
 pub mod throttle;
 mod wire;

@@ -8,7 +8,7 @@ use restow_core::inventory::Resource;
 use restow_core::managed_fields::Versions;
 use restow_core::outcome::Outcome;
 use restow_core::progress::{Counts, Phase, Progress, Proof, Quarantined, judge};
-use tokio_util::sync::CancellationToken;
+use restow_core::trigger::Word;
 
 use crate::chunks::Chunks;
 use crate::cluster::{AgreementError, Cluster};
@@ -16,6 +16,7 @@ use crate::discovery;
 use crate::pages::{self, Found, Listing, Page, PageError, Target, Waiting};
 use crate::rewrite::{Manner, Rewriter, Unfinished};
 use crate::server::RequestError;
+use crate::stop::Stop;
 use crate::stream::Stream;
 use crate::throttle::Throttle;
 
@@ -40,6 +41,8 @@ pub struct Settings {
     pub verify: bool,
     /// How objects are written.
     pub manner: Manner,
+    /// Whether the API servers must agree on their encryption configuration too.
+    pub encrypted: bool,
 }
 
 /// Where progress is kept between pages.
@@ -110,7 +113,7 @@ pub struct Migration<'a, O> {
     /// Who watches.
     pub observer: &'a O,
     /// Stops it.
-    pub stop: &'a CancellationToken,
+    pub stop: &'a Stop,
 }
 
 impl<O: Observer> Migration<'_, O> {
@@ -130,7 +133,12 @@ impl<O: Observer> Migration<'_, O> {
             )));
         }
         let version = self.resource.storage_version_name();
-        Ok(Progress::new(self.resource.name.clone(), version, &agreement.hash, Timestamp::now()))
+        let name = self.resource.name.clone();
+        let mut progress = Progress::new(name, version, &agreement.hash, Timestamp::now());
+        if self.settings.encrypted {
+            progress.encryption = self.sealed().await?.map(|(hash, _)| hash);
+        }
+        Ok(progress)
     }
 
     /// Takes a migration from where its progress is to its end.
@@ -165,6 +173,7 @@ impl<O: Observer> Migration<'_, O> {
         let target = self.target()?;
         let server = self.cluster.server();
         self.check(progress).await?;
+        self.check_seal(progress).await?;
         if progress.pass().listed == 0 {
             progress.expected = self.unless_stopped(pages::count(server, &target)).await?.ok().flatten();
         }
@@ -192,17 +201,14 @@ impl<O: Observer> Migration<'_, O> {
             // Before the next write, and once more after the last.
             self.check(progress).await?;
             if page.last {
-                return Ok(());
+                return self.check_seal(progress).await;
             }
             page = next??;
         }
     }
 
     async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, Unfinished> {
-        tokio::select! {
-            done = work => Ok(done),
-            () = self.stop.cancelled() => Err(Unfinished::Stopped),
-        }
+        self.stop.unless(work).await.ok_or(Unfinished::Stopped)
     }
 
     /// Tries once more just those objects that were left; those that are left still come back.
@@ -317,6 +323,51 @@ impl<O: Observer> Migration<'_, O> {
                     // A server that is down or overloaded is never given up.
                     _ => error.to_string(),
                 },
+            };
+            self.observer.waiting(&silent, ASK_EVERY);
+            self.unless_stopped(tokio::time::sleep(ASK_EVERY)).await?;
+        }
+    }
+
+    /// Looks at the encryption configuration, at both ends of a pass: servers' metrics are too large for every page,
+    /// and tell when a configuration was taken up in between.
+    async fn check_seal(&self, progress: &mut Progress) -> Result<(), Failure> {
+        let Some(wanted) = progress.encryption.clone() else { return Ok(()) };
+        match self.sealed().await? {
+            Some((hash, seal)) if hash == wanted => progress.watch_seal(&seal),
+            _ => {
+                return Err(Failure::Moved(format!(
+                    "the encryption configuration changed under the run, which was for {wanted}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The configuration all servers encrypt by, and its seal; none where there is none to be seen.
+    async fn sealed(&self) -> Result<Option<(String, String)>, Failure> {
+        let since = Instant::now();
+        loop {
+            let silent = match self.unless_stopped(self.cluster.encryption()).await? {
+                Ok(encryption) => match encryption.word {
+                    None => return Ok(None),
+                    Some(Word::Agreed(hash)) => return Ok(Some((hash, encryption.seal))),
+                    Some(Word::Split(hashes)) => {
+                        let each = |hash: &String| ("an API server".to_owned(), hash.clone());
+                        return Err(Failure::Disagreement(Disagreement::Split(
+                            hashes.iter().map(each).collect(),
+                        )));
+                    }
+                    Some(Word::Silent(_)) if since.elapsed() < SILENCE => {
+                        Disagreement::Unasked(encryption.unasked).to_string()
+                    }
+                    Some(Word::Silent(_)) => {
+                        return Err(Failure::Disagreement(Disagreement::Unasked(encryption.unasked)));
+                    }
+                },
+                // Who may not read metrics goes by the storage version alone.
+                Err(error) if error.is_final() => return Ok(None),
+                Err(error) => error.to_string(),
             };
             self.observer.waiting(&silent, ASK_EVERY);
             self.unless_stopped(tokio::time::sleep(ASK_EVERY)).await?;

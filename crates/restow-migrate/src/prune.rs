@@ -1,7 +1,6 @@
 //! Cuts a CRD's storedVersions down to the storage version, with every guard held.
 
 use http::Method;
-use restow_core::inventory::Crd;
 use restow_core::progress::Progress;
 use restow_core::prune::{Refusal, prune};
 use serde_json::json;
@@ -29,20 +28,20 @@ pub struct Pruned {
     pub after: Vec<String>,
 }
 
-/// Prunes after a run that began with the definition `before`; `None` when there was nothing to cut.
+/// Prunes after a run; `None` when there was nothing to cut.
 pub async fn prune_stored_versions(
     server: &Server,
     progress: &Progress,
-    before: &Crd,
 ) -> Result<Option<Pruned>, PruneError> {
-    let (now, _) = discovery::crd(server, &before.name).await?;
-    let Some(after) = prune(progress, before, &now)? else { return Ok(None) };
+    let name = &progress.resource;
+    let (now, _) = discovery::crd(server, name).await?;
+    let Some(after) = prune(progress, &now)? else { return Ok(None) };
     // The resourceVersion makes the write fail if anything changed since the guards were checked.
     let patch = json!({
         "metadata": {"uid": now.uid, "resourceVersion": now.resource_version},
         "status": {"storedVersions": after},
     });
-    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}/status", before.name);
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}/status");
     let _: CrdObject = server
         .write(Method::PATCH, &path, "application/merge-patch+json", patch.to_string().into_bytes())
         .await?;

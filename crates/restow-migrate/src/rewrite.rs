@@ -9,10 +9,10 @@ use restow_core::pace::Signal;
 use restow_core::progress::{Counts, Quarantined};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio_util::sync::CancellationToken;
 
 use crate::pages::{Item, Target, Waiting};
 use crate::server::{METADATA, Reply, Server};
+use crate::stop::Stop;
 use crate::throttle::Throttle;
 use crate::wire::{ManagedFieldsEntry, Object};
 
@@ -85,7 +85,7 @@ impl Rewriter<'_> {
     pub async fn page(
         &self,
         items: &[Item],
-        stop: &CancellationToken,
+        stop: &Stop,
         mut decided: impl FnMut(&Outcome),
     ) -> Result<Tally, Unfinished> {
         let mut tally =
@@ -95,9 +95,13 @@ impl Rewriter<'_> {
         let mut next = items.next();
         let mut under_way = FuturesUnordered::new();
         loop {
-            let halted = stop.is_cancelled() || unauthorized.is_some();
+            let halted = stop.is_stopped() || unauthorized.is_some();
             tokio::select! {
                 slot = self.throttle.acquire(), if next.is_some() && !halted => {
+                    // The place may have been long in coming.
+                    if stop.is_stopped() {
+                        continue;
+                    }
                     if let Some(item) = next {
                         under_way.push(async move { (item, self.one(item, slot, stop).await) });
                     }
@@ -118,7 +122,7 @@ impl Rewriter<'_> {
                         _ => {}
                     }
                 }
-                () = stop.cancelled(), if next.is_some() && !halted => {}
+                () = stop.stopped(), if next.is_some() && !halted => {}
                 else => break,
             }
         }
@@ -130,12 +134,7 @@ impl Rewriter<'_> {
     }
 
     /// Writes one object until its outcome is decided; undecided only when told to stop.
-    async fn one<'t>(
-        &'t self,
-        item: &Item,
-        mut slot: crate::throttle::Slot<'t>,
-        stop: &CancellationToken,
-    ) -> Outcome {
+    async fn one<'t>(&'t self, item: &Item, mut slot: crate::throttle::Slot<'t>, stop: &Stop) -> Outcome {
         let mut tries = 0;
         loop {
             let (outcome, bytes) = match self.careful(item).await {
@@ -155,7 +154,7 @@ impl Rewriter<'_> {
             self.waiting.waiting(if message.is_empty() { &reason } else { &message }, wait);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = stop.cancelled() => {
+                () = stop.stopped() => {
                     return Outcome::Again { after, bounded, overloaded, reason, message };
                 }
             }

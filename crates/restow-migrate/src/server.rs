@@ -136,6 +136,38 @@ impl Server {
         &self.name
     }
 
+    /// The client beneath, for typed requests.
+    pub fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    /// Reads a text line by line, without keeping it.
+    pub(crate) async fn lines(&self, path: &str, mut each: impl FnMut(&str)) -> Result<(), RequestError> {
+        let read = async {
+            let response = self.open(Method::GET, path, "*/*", None).await?;
+            let code = response.status().as_u16();
+            let mut body = response.into_body();
+            let mut rest: Vec<u8> = Vec::new();
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|error| Broken(chain(&error)))?;
+                rest.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref()));
+                if code < 300 {
+                    let end = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+                    String::from_utf8_lossy(&rest[..end]).lines().for_each(&mut each);
+                    rest.drain(..end);
+                }
+            }
+            if code >= 300 {
+                let message = Status::read(&rest).message;
+                return Err(RequestError::Refused { code, message });
+            }
+            each(&String::from_utf8_lossy(&rest));
+            Ok(())
+        };
+        let timeout = || Broken(format!("no answer within {} s", PATIENCE.as_secs()));
+        tokio::time::timeout(PATIENCE, read).await.map_err(|_| timeout())?
+    }
+
     /// Reads one JSON document.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {
         self.get_dated(path).await.map(|(document, _)| document)

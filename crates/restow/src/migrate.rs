@@ -7,8 +7,8 @@ use restow_migrate::cluster::{Cluster, Inventory};
 use restow_migrate::migration::{self, ListMode, Migration, Settings};
 use restow_migrate::prune::prune_stored_versions;
 use restow_migrate::rewrite::{Manner, Unfinished};
+use restow_migrate::stop::Stop;
 use restow_migrate::throttle::Throttle;
-use tokio_util::sync::CancellationToken;
 
 use crate::args::{self, Connection, List, Migrate, ReportOutput, Verify};
 use crate::connect::{connect, unanswered};
@@ -26,7 +26,7 @@ struct Run<'a> {
     flags: &'a Migrate,
     settings: Settings,
     throttle: Throttle,
-    stop: CancellationToken,
+    stop: Stop,
 }
 
 pub(crate) async fn run(connection: &Connection, flags: &Migrate) -> Result<u8, Failure> {
@@ -60,7 +60,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Migrate) -> Result<u8, 
         }
         for (resource, (state, progress)) in chosen.into_iter().zip(states) {
             report.resources.push(run.migrate(resource, state, progress).await);
-            if run.stop.is_cancelled() {
+            if run.stop.is_stopped() {
                 break;
             }
         }
@@ -94,6 +94,7 @@ fn settings(flags: &Migrate) -> Settings {
         },
         verify: flags.verify == Verify::Full,
         manner: Manner { dry_run: flags.dry_run, repair_managed_fields: flags.repair_managed_fields },
+        encrypted: false,
     }
 }
 
@@ -134,7 +135,7 @@ impl Run<'_> {
         Migration {
             cluster: self.cluster,
             resource,
-            settings: self.settings,
+            settings: Settings { encrypted: is_secrets(resource) && !self.flags.dry_run, ..self.settings },
             throttle: &self.throttle,
             observer: view,
             stop: &self.stop,
@@ -243,8 +244,10 @@ impl Run<'_> {
     }
 
     async fn prune(&self, resource: &Resource, report: &mut ResourceReport) {
-        let Some(crd) = &resource.crd else { return };
-        match prune_stored_versions(self.cluster.server(), &report.progress, crd).await {
+        if resource.crd.is_none() {
+            return;
+        }
+        match prune_stored_versions(self.cluster.server(), &report.progress).await {
             Ok(pruned) => report.pruned = pruned,
             Err(error) => {
                 let cause =
@@ -265,6 +268,11 @@ impl Run<'_> {
         view.end();
         report
     }
+}
+
+/// Which keys encrypt what cannot be asked; Secrets are what is encrypted everywhere.
+fn is_secrets(resource: &Resource) -> bool {
+    resource.name == GroupResource::new("", "secrets")
 }
 
 /// The progress of a migration that nothing is agreed on yet; `begin` replaces it before the first write.
@@ -320,5 +328,6 @@ pub(crate) fn rehearsal_settings(pace: &args::Pace) -> Settings {
         list: ListMode::Chunked,
         verify: false,
         manner: Manner { dry_run: true, repair_managed_fields: false },
+        encrypted: false,
     }
 }

@@ -8,9 +8,9 @@ use restow_core::progress::{End, Quarantined, exit_code};
 use restow_migrate::cluster::Cluster;
 use restow_migrate::migration::Migration;
 use restow_migrate::pages::{self, Target};
+use restow_migrate::stop::Stop;
 use restow_migrate::throttle::Throttle;
 use serde::Serialize;
-use tokio_util::sync::CancellationToken;
 
 use crate::args::{Connection, Output, Plan};
 use crate::connect::{connect, unanswered};
@@ -71,7 +71,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Plan) -> Result<u8, Fai
             let report = try_objects(&cluster, resource, flags, &throttle, &stop).await;
             take_measure(line, &report, flags);
             rehearsed.push(report);
-            if stop.is_cancelled() {
+            if stop.is_stopped() {
                 break;
             }
         }
@@ -135,7 +135,7 @@ async fn try_objects(
     resource: &Resource,
     flags: &Plan,
     throttle: &Throttle,
-    stop: &CancellationToken,
+    stop: &Stop,
 ) -> ResourceReport {
     let view = View::new(resource.name.to_string(), throttle, false);
     let migration = Migration {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use restow_migrate::stop::Stop;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// Cancels `stop` when a signal comes, or when the time is over.
-pub(crate) fn stop_on_signals(timeout: Option<Duration>) -> std::io::Result<CancellationToken> {
+pub(crate) fn stop_on_signals(timeout: Option<Duration>) -> std::io::Result<Stop> {
     let stop = CancellationToken::new();
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -30,5 +31,5 @@ pub(crate) fn stop_on_signals(timeout: Option<Duration>) -> std::io::Result<Canc
         }
         std::process::exit(130);
     });
-    Ok(stop)
+    Ok(stop.into())
 }

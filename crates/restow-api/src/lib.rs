@@ -1,0 +1,34 @@
+//! The objects that migrations are asked for and told of with: `migration.k8s.io/v1alpha1`, as
+//! kube-storage-version-migrator has them, with optional fields added.
+//!
+//! ```
+//! use kube::CustomResourceExt as _;
+//!
+//! assert_eq!(restow_api::StorageVersionMigration::crd().metadata.name.as_deref(),
+//!            Some("storageversionmigrations.migration.k8s.io"));
+//! ```
+
+#![allow(unreachable_pub, reason = "KubeSchema repeats the types inside of functions")]
+
+mod migration;
+mod state;
+
+pub use migration::{
+    Checkpoint, ConditionStatus, ConditionType, GroupVersionResource, MigrationCondition, MigrationProgress,
+    QuarantinedObject, StorageVersionMigration, StorageVersionMigrationSpec, StorageVersionMigrationStatus,
+};
+pub use state::{GroupResource, StorageState, StorageStateSpec, StorageStateStatus, UNKNOWN};
+
+/// The label of what restow made by itself, with the value [`MANAGER`].
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Who restow is, in labels, Leases and Events.
+pub const MANAGER: &str = "restow";
+/// The annotation that asks for one more try of what a migration left; it is taken away when that begins.
+pub const RETRY: &str = "restow.dev/retry";
+
+/// The definitions of both, ready to be installed.
+pub fn crds()
+-> [k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition; 2] {
+    use kube::CustomResourceExt as _;
+    [StorageVersionMigration::crd(), StorageState::crd()]
+}

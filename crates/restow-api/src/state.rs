@@ -1,0 +1,91 @@
+//! StorageState: in which versions a resource may be stored.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Stands for a hash that is not known.
+pub const UNKNOWN: &str = "Unknown";
+
+/// The resource a StorageState is about.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "migration.k8s.io",
+    version = "v1alpha1",
+    kind = "StorageState",
+    plural = "storagestates",
+    singular = "storagestate",
+    shortname = "sst",
+    category = "storage-migration",
+    derive = "PartialEq",
+    derive = "Default",
+    status = "StorageStateStatus",
+    doc = "StorageState is the state of the storage of one resource.",
+    annotation("api-approved.kubernetes.io", "unapproved, the API of kube-storage-version-migrator as restow serves it"),
+    validation = Rule::new("self.metadata.name == (has(self.spec.resource.group) && self.spec.resource.group != '' ? self.spec.resource.resource + '.' + self.spec.resource.group : self.spec.resource.resource)")
+        .message("the name must be <resource>.<group>, or just <resource> in the core group"),
+    printcolumn = r#"{"name":"Current","type":"string","jsonPath":".status.currentStorageVersionHash"}"#,
+    printcolumn = r#"{"name":"Persisted","type":"string","jsonPath":".status.persistedStorageVersionHashes"}"#,
+    printcolumn = r#"{"name":"Agreement","type":"string","jsonPath":".status.agreement"}"#,
+    printcolumn = r#"{"name":"Heartbeat","type":"date","jsonPath":".status.lastHeartbeatTime"}"#
+)]
+pub struct StorageStateSpec {
+    /// The resource. Immutable, as the name is.
+    #[x_kube(validation = Rule::new("self == oldSelf").message("spec.resource is immutable"))]
+    pub resource: GroupResource,
+}
+
+/// A resource without a version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GroupResource {
+    /// The API group; empty or absent for the core group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The plural name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub resource: String,
+}
+
+/// What is known of how the resource is stored.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StorageStateStatus {
+    /// Hashes of the storage versions that objects may still be stored in; "Unknown" is a valid one.
+    ///
+    /// No API server that cannot read all of them may be installed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub persisted_storage_version_hashes: Vec<String>,
+    /// The hash of the storage version that is written now; "Unknown" while the API servers do not agree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_storage_version_hash: Option<String>,
+    /// When the API servers were last asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heartbeat_time: Option<Time>,
+    /// Hashes of the encryption configurations that objects may still be stored under, where that is watched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub persisted_encryption_config_hashes: Vec<String>,
+    /// The hash of the encryption configuration that is written under now; "Unknown" while the API servers differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_encryption_config_hash: Option<String>,
+    /// The CustomResourceDefinition, as uid and generation, that the last verified migration ran under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified_definition: Option<String>,
+    /// What the agreement of the API servers rests on, or `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<String>,
+    /// Why there is none, for a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+impl GroupResource {
+    /// The name a StorageState of it must have.
+    pub fn name(&self) -> String {
+        name(&self.group, &self.resource)
+    }
+}
+
+pub(crate) fn name(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}

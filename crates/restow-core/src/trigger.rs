@@ -1,0 +1,580 @@
+//! When a resource is to be migrated: what becomes of its StorageState and its migrations after one look.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use restow_api::{StorageStateStatus, UNKNOWN};
+
+use crate::agreement::{Agreement, Disagreement};
+
+/// A state whose heartbeat is older than this when the controller starts may have missed a change.
+pub const STALE: Duration = Duration::from_secs(600);
+/// How long API servers may be silent before that counts as disagreement.
+pub const SILENCE: Duration = Duration::from_secs(300);
+
+/// What the API servers say of how a resource is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// All say this.
+    Agreed(String),
+    /// They say different things.
+    Split(Vec<String>),
+    /// Not all could be asked; those that could say this.
+    Silent(Vec<String>),
+}
+
+/// What a migration was for, and how it ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attempt {
+    /// Its name.
+    pub name: String,
+    /// Whether it has ended, well or not.
+    pub finished: bool,
+    /// Whether it ended well, and verified.
+    pub verified: bool,
+    /// The storage version hash it ran for.
+    pub hash: Option<String>,
+    /// The hash of the encryption configuration it ran under.
+    pub encryption: Option<String>,
+    /// The definition it ran under.
+    pub definition: Option<String>,
+}
+
+/// All that was seen of one resource at one moment.
+#[derive(Clone, Debug)]
+pub struct Look<'a> {
+    /// Its storage version.
+    pub storage: &'a Word,
+    /// What that rests on, or why there is no agreement.
+    pub agreement: &'a Result<Agreement, Disagreement>,
+    /// The encryption configuration, where it is watched for this resource.
+    pub encryption: Option<&'a Word>,
+    /// The hashes of all versions that the API server itself says were stored, for a custom resource.
+    pub stored: &'a [String],
+    /// Its CustomResourceDefinition, as uid and generation.
+    pub definition: Option<&'a str>,
+    /// Its StorageState.
+    pub state: Option<&'a StorageStateStatus>,
+    /// Its migrations.
+    pub migrations: &'a [Attempt],
+    /// Whether this is the first look since the controller started.
+    pub first: bool,
+    /// A heartbeat older than this is stale.
+    pub stale: Duration,
+    /// A heartbeat older than this is renewed.
+    pub renew: Duration,
+    /// How long servers have been silent.
+    pub silent_for: Duration,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What is to be done, in this order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// Migrations to delete.
+    pub delete: Vec<String>,
+    /// The migration to make.
+    pub create: Option<Wanted>,
+    /// The state to write.
+    pub state: Option<StorageStateStatus>,
+    /// Why, for logs and Events; none for a mere heartbeat.
+    pub reason: Option<Reason>,
+}
+
+/// What a new migration is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The storage version hash.
+    pub hash: String,
+    /// The hash of the encryption configuration.
+    pub encryption: Option<String>,
+}
+
+/// Why something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// There was no state yet.
+    NewResource,
+    /// The controller was away for too long to know.
+    StaleHeartbeat,
+    /// The storage version is another.
+    StorageVersionChanged,
+    /// The API server stored objects in a version in between.
+    StorageVersionChangedTwice,
+    /// The encryption configuration is another.
+    EncryptionChanged,
+    /// The API servers do not agree.
+    Disagreement,
+    /// A verified migration has ended.
+    Migrated,
+}
+
+impl Reason {
+    /// Says it for a person.
+    pub fn explain(self) -> &'static str {
+        match self {
+            Self::NewResource => "its storage is not known yet",
+            Self::StaleHeartbeat => "nobody watched its storage version for too long",
+            Self::StorageVersionChanged => "its storage version has changed",
+            Self::StorageVersionChangedTwice => "its storage version was another one in between",
+            Self::EncryptionChanged => "the encryption configuration has changed",
+            Self::Disagreement => "the API servers do not agree on its storage",
+            Self::Migrated => "a migration was verified",
+        }
+    }
+}
+
+/// Decides by one look at a resource.
+pub fn decide(look: &Look<'_>) -> Decision {
+    let silent = [Some(look.storage), look.encryption]
+        .into_iter()
+        .flatten()
+        .any(|word| matches!(word, Word::Silent(_)));
+    if silent && look.state.is_some() && look.silent_for < SILENCE {
+        return Decision::default();
+    }
+    let stale = look.first && look.state.is_some_and(|state| age(state, look.now) > look.stale);
+    // A stale state is forgotten: everything may have been stored meanwhile.
+    let known = look.state.filter(|_| !stale);
+    let mut state = known.cloned().unwrap_or_default();
+    if state.persisted_storage_version_hashes.is_empty() {
+        state.persisted_storage_version_hashes.push(UNKNOWN.to_owned());
+    }
+    if look.encryption.is_some() && state.persisted_encryption_config_hashes.is_empty() {
+        state.persisted_encryption_config_hashes.push(UNKNOWN.to_owned());
+    }
+    let storage_changed = take_in(
+        look.storage,
+        &mut state.persisted_storage_version_hashes,
+        &mut state.current_storage_version_hash,
+    );
+    let encryption_changed = look.encryption.is_some_and(|word| {
+        take_in(
+            word,
+            &mut state.persisted_encryption_config_hashes,
+            &mut state.current_encryption_config_hash,
+        )
+    });
+    let in_between = missed(look, &mut state);
+    describe(look, &mut state);
+    let wanted = wanted(look);
+    let reason = match () {
+        () if stale => Some(Reason::StaleHeartbeat),
+        () if known.is_none() => Some(Reason::NewResource),
+        () if wanted.is_none() && (storage_changed || encryption_changed) => Some(Reason::Disagreement),
+        () if storage_changed => Some(Reason::StorageVersionChanged),
+        () if encryption_changed => Some(Reason::EncryptionChanged),
+        () if in_between => Some(Reason::StorageVersionChangedTwice),
+        () => None,
+    };
+    if reason.is_some() {
+        state.last_heartbeat_time = Some(Time(look.now));
+        return Decision {
+            delete: superseded(look, wanted.is_some()),
+            create: wanted,
+            state: Some(state),
+            reason,
+        };
+    }
+    let refined = wanted.as_ref().is_some_and(|wanted| refine(look, wanted, &mut state));
+    let due = known.is_none_or(|known| age(known, look.now) >= look.renew);
+    let differs = known.is_none_or(|known| *known != state);
+    if differs || due {
+        state.last_heartbeat_time = Some(Time(look.now));
+        return Decision {
+            state: Some(state),
+            reason: refined.then_some(Reason::Migrated),
+            ..Decision::default()
+        };
+    }
+    Decision::default()
+}
+
+fn age(state: &StorageStateStatus, now: Timestamp) -> Duration {
+    let beat = state.last_heartbeat_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    Duration::try_from(now.duration_since(beat)).unwrap_or(Duration::ZERO)
+}
+
+/// Takes the servers' word in; says whether the current hash became another.
+fn take_in(word: &Word, persisted: &mut Vec<String>, current: &mut Option<String>) -> bool {
+    let unknown = [UNKNOWN.to_owned()];
+    let (now, seen): (&str, Vec<&String>) = match word {
+        Word::Agreed(hash) => (hash, vec![hash]),
+        Word::Split(hashes) => (UNKNOWN, hashes.iter().collect()),
+        // A server that is not heard may be writing anything.
+        Word::Silent(hashes) => (UNKNOWN, hashes.iter().chain(&unknown).collect()),
+    };
+    let changed = current.as_deref() != Some(now);
+    if changed {
+        // A resource seen for the first time is stored in unknown versions, whatever the current one is.
+        let first = current.is_none() && persisted.iter().any(|hash| hash == UNKNOWN);
+        let agreed = matches!(word, Word::Agreed(_));
+        for hash in seen.into_iter().filter(|_| !(first && agreed)) {
+            if !persisted.contains(hash) {
+                persisted.push(hash.clone());
+            }
+        }
+        *current = Some(now.to_owned());
+    } else if let Word::Split(hashes) | Word::Silent(hashes) = word {
+        for hash in hashes {
+            if !persisted.contains(hash) {
+                persisted.push(hash.clone());
+            }
+        }
+    }
+    changed
+}
+
+/// Versions that the API server stored objects in since the last verified migration, and that no look has seen.
+fn missed(look: &Look<'_>, state: &mut StorageStateStatus) -> bool {
+    let persisted = &mut state.persisted_storage_version_hashes;
+    let verified = look.definition.is_some() && state.verified_definition.as_deref() == look.definition;
+    if verified || persisted.iter().any(|hash| hash == UNKNOWN) {
+        return false;
+    }
+    let before = persisted.len();
+    for hash in look.stored {
+        if !persisted.contains(hash) {
+            persisted.push(hash.clone());
+        }
+    }
+    persisted.len() > before
+}
+
+fn describe(look: &Look<'_>, state: &mut StorageStateStatus) {
+    let (agreement, message) = match look.agreement {
+        Ok(agreement) => (agreement.basis.to_string(), None),
+        Err(why) => ("none".to_owned(), Some(why.to_string())),
+    };
+    let differs = match look.encryption {
+        Some(Word::Split(_)) => Some("the API servers use different encryption configurations".to_owned()),
+        Some(Word::Silent(_)) => {
+            Some("not every API server tells which encryption configuration it uses".to_owned())
+        }
+        _ => None,
+    };
+    state.agreement = Some(agreement);
+    state.message = message.or(differs);
+}
+
+/// What a migration would be for, when all servers agree on everything.
+fn wanted(look: &Look<'_>) -> Option<Wanted> {
+    let Word::Agreed(hash) = look.storage else { return None };
+    let encryption = match look.encryption {
+        None => None,
+        Some(Word::Agreed(hash)) => Some(hash.clone()),
+        Some(_) => return None,
+    };
+    Some(Wanted { hash: hash.clone(), encryption })
+}
+
+/// Migrations that are for something else now: all of them when a new one is made, else those under way.
+fn superseded(look: &Look<'_>, all: bool) -> Vec<String> {
+    let goes = |attempt: &&Attempt| all || !attempt.finished;
+    look.migrations.iter().filter(goes).map(|attempt| attempt.name.clone()).collect()
+}
+
+/// Takes in a verified migration for just what is current; another one proves nothing.
+fn refine(look: &Look<'_>, wanted: &Wanted, state: &mut StorageStateStatus) -> bool {
+    let fits = |attempt: &&Attempt| {
+        attempt.verified
+            && attempt.hash.as_ref() == Some(&wanted.hash)
+            && (wanted.encryption.is_none() || attempt.encryption == wanted.encryption)
+    };
+    let Some(attempt) = look.migrations.iter().find(fits) else { return false };
+    let persisted = vec![wanted.hash.clone()];
+    let keys: Vec<String> = wanted.encryption.clone().into_iter().collect();
+    let refined = state.persisted_storage_version_hashes != persisted
+        || (!keys.is_empty() && state.persisted_encryption_config_hashes != keys);
+    if refined {
+        state.persisted_storage_version_hashes = persisted;
+        if !keys.is_empty() {
+            state.persisted_encryption_config_hashes = keys;
+        }
+        state.verified_definition.clone_from(&attempt.definition);
+    }
+    refined
+}
+
+/// How old a heartbeat may be, for controllers that look this often.
+pub fn stale_after(poll: Duration) -> Duration {
+    STALE.max(poll)
+}
+
+/// How often to look, so that no heartbeat of a controller that runs becomes stale.
+pub fn look_every(poll: Duration) -> Duration {
+    poll.min(stale_after(poll) / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use restow_api::StorageStateStatus;
+
+    use super::*;
+    use crate::agreement::Basis;
+
+    const NOW: &str = "2026-11-15T12:00:00Z";
+
+    fn now() -> Timestamp {
+        NOW.parse().unwrap()
+    }
+
+    fn strings(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn state(persisted: &str, current: &str) -> StorageStateStatus {
+        StorageStateStatus {
+            persisted_storage_version_hashes: strings(persisted),
+            current_storage_version_hash: Some(current.to_owned()),
+            last_heartbeat_time: Some(Time(now() - Duration::from_secs(60))),
+            agreement: Some("direct".to_owned()),
+            ..StorageStateStatus::default()
+        }
+    }
+
+    fn attempt(name: &str, hash: &str, finished: bool, verified: bool) -> Attempt {
+        Attempt {
+            name: name.to_owned(),
+            finished,
+            verified,
+            hash: Some(hash.to_owned()),
+            encryption: None,
+            definition: None,
+        }
+    }
+
+    /// A look, as a test changes it.
+    struct Case {
+        storage: Word,
+        encryption: Option<Word>,
+        stored: Vec<String>,
+        definition: Option<&'static str>,
+        state: Option<StorageStateStatus>,
+        migrations: Vec<Attempt>,
+        first: bool,
+        silent_for: Duration,
+    }
+
+    impl Case {
+        fn new(storage: Word, state: Option<StorageStateStatus>) -> Self {
+            Self {
+                storage,
+                encryption: None,
+                stored: Vec::new(),
+                definition: None,
+                state,
+                migrations: Vec::new(),
+                first: false,
+                silent_for: Duration::ZERO,
+            }
+        }
+
+        fn decide(&self) -> Decision {
+            let agreement = match &self.storage {
+                Word::Agreed(hash) => {
+                    let (mark, definition) = (String::new(), None);
+                    Ok(Agreement { hash: hash.clone(), basis: Basis::Direct, mark, definition })
+                }
+                _ => Err(Disagreement::Unsteady),
+            };
+            decide(&Look {
+                storage: &self.storage,
+                agreement: &agreement,
+                encryption: self.encryption.as_ref(),
+                stored: &self.stored,
+                definition: self.definition,
+                state: self.state.as_ref(),
+                migrations: &self.migrations,
+                first: self.first,
+                stale: STALE,
+                renew: Duration::from_secs(300),
+                silent_for: self.silent_for,
+                now: now(),
+            })
+        }
+    }
+
+    fn agreed(hash: &str) -> Word {
+        Word::Agreed(hash.to_owned())
+    }
+
+    #[track_caller]
+    fn expect(decision: &Decision, delete: &str, create: Option<&str>, state: Option<(&str, &str)>) {
+        assert_eq!(decision.delete, strings(delete), "{decision:#?}");
+        assert_eq!(decision.create.as_ref().map(|wanted| wanted.hash.as_str()), create, "{decision:#?}");
+        let shown = decision.state.as_ref().map(|state| {
+            (
+                state.persisted_storage_version_hashes.join(" "),
+                state.current_storage_version_hash.clone().unwrap_or_default(),
+            )
+        });
+        assert_eq!(shown, state.map(|(p, c)| (p.to_owned(), c.to_owned())), "{decision:#?}");
+    }
+
+    #[test]
+    fn the_life_of_a_state() {
+        // Installed: nothing is known.
+        let mut case = Case::new(agreed("A"), None);
+        case.migrations = vec![attempt("old", "A", true, true)];
+        let first = case.decide();
+        expect(&first, "old", Some("A"), Some(("Unknown", "A")));
+        // Under way: nothing to do.
+        let mut case = Case::new(agreed("A"), first.state.clone());
+        case.migrations = vec![attempt("m1", "A", false, false)];
+        expect(&case.decide(), "", None, None);
+        // Ended, not verified: it proves nothing.
+        case.migrations = vec![attempt("m1", "A", true, false)];
+        expect(&case.decide(), "", None, None);
+        // Ended and verified.
+        case.migrations = vec![attempt("m1", "A", true, true)];
+        let done = case.decide();
+        expect(&done, "", None, Some(("A", "A")));
+        assert_eq!(done.reason, Some(Reason::Migrated));
+        // Upgraded.
+        let mut case = Case::new(agreed("B"), done.state.clone());
+        case.migrations = vec![attempt("m1", "A", true, true)];
+        let upgraded = case.decide();
+        expect(&upgraded, "m1", Some("B"), Some(("A B", "B")));
+        // Rolled back in the middle.
+        let mut case = Case::new(agreed("A"), upgraded.state.clone());
+        case.migrations = vec![attempt("m2", "B", false, false)];
+        let back = case.decide();
+        expect(&back, "m2", Some("A"), Some(("A B", "A")));
+        // A completion refines just the hash it ran for.
+        let mut case = Case::new(agreed("A"), back.state.clone());
+        case.migrations = vec![attempt("m2", "B", true, true)];
+        expect(&case.decide(), "", None, None);
+        case.migrations.push(attempt("m3", "A", true, true));
+        expect(&case.decide(), "", None, Some(("A", "A")));
+    }
+
+    #[test]
+    fn a_state_that_says_nothing_is_unknown() {
+        // As a predecessor may have left it.
+        let empty =
+            StorageStateStatus { last_heartbeat_time: Some(Time(now())), ..StorageStateStatus::default() };
+        expect(&Case::new(agreed("A"), Some(empty)).decide(), "", Some("A"), Some(("Unknown", "A")));
+    }
+
+    #[test]
+    fn a_short_absence_is_forgiven_and_a_long_one_is_not() {
+        for (seconds, reset) in [(60, false), (599, false), (601, true), (86_400, true)] {
+            let mut old = state("A", "A");
+            old.last_heartbeat_time = Some(Time(now() - Duration::from_secs(seconds)));
+            let mut case = Case::new(agreed("A"), Some(old));
+            case.first = true;
+            let decision = case.decide();
+            let expected = reset.then_some(("Unknown", "A"));
+            if reset {
+                expect(&decision, "", Some("A"), expected);
+            } else {
+                assert_eq!(decision.create, None, "{seconds}");
+            }
+            // Only on start: a controller that runs knows what it saw.
+            case.first = false;
+            assert_eq!(case.decide().create, None, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn a_heartbeat_is_renewed_when_it_is_due_and_no_earlier() {
+        for (seconds, writes) in [(60, false), (299, false), (300, true), (500, true)] {
+            let mut old = state("A", "A");
+            old.last_heartbeat_time = Some(Time(now() - Duration::from_secs(seconds)));
+            assert_eq!(Case::new(agreed("A"), Some(old)).decide().state.is_some(), writes, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn disagreement_lists_all_and_starts_nothing() {
+        let split = Word::Split(strings("A B"));
+        expect(&Case::new(split.clone(), None).decide(), "", None, Some(("Unknown A B", "Unknown")));
+        let mut case = Case::new(split, Some(state("A", "A")));
+        case.migrations = vec![attempt("running", "A", false, false), attempt("done", "A", true, true)];
+        let decision = case.decide();
+        expect(&decision, "running", None, Some(("A B", "Unknown")));
+        // Agreement again, on either: everything is migrated anew, and what was proven before counts no more.
+        for hash in ["A", "B"] {
+            let mut case = Case::new(agreed(hash), decision.state.clone());
+            case.migrations = vec![attempt("done", "A", true, true)];
+            expect(&case.decide(), "done", Some(hash), Some(("A B", hash)));
+        }
+    }
+
+    #[test]
+    fn silence_is_borne_for_a_while() {
+        let silent = Word::Silent(strings("A"));
+        let mut case = Case::new(silent.clone(), Some(state("A", "A")));
+        case.migrations = vec![attempt("m", "A", false, false)];
+        expect(&case.decide(), "", None, None);
+        case.silent_for = SILENCE;
+        expect(&case.decide(), "m", None, Some(("A Unknown", "Unknown")));
+        // A resource never seen before has nothing to lose.
+        expect(&Case::new(silent, None).decide(), "", None, Some(("Unknown A", "Unknown")));
+    }
+
+    #[test]
+    fn a_double_change_between_two_looks_is_told_by_the_stored_versions() {
+        let mut verified = state("A", "A");
+        verified.verified_definition = Some("uid/5".to_owned());
+        let mut case = Case::new(agreed("A"), Some(verified));
+        case.stored = strings("A B");
+        // Not yet cut down, but nothing changed since the proof.
+        case.definition = Some("uid/5");
+        expect(&case.decide(), "", None, None);
+        case.definition = Some("uid/7");
+        let decision = case.decide();
+        expect(&decision, "", Some("A"), Some(("A B", "A")));
+        assert_eq!(decision.reason, Some(Reason::StorageVersionChangedTwice));
+        // A change of the schema alone.
+        case.stored = strings("A");
+        expect(&case.decide(), "", None, None);
+    }
+
+    #[test]
+    fn a_key_is_migrated_to_when_all_servers_have_it() {
+        let mut known = state("A", "A");
+        known.current_encryption_config_hash = Some("k1".to_owned());
+        known.persisted_encryption_config_hashes = strings("k1");
+        let mut case = Case::new(agreed("A"), Some(known));
+        case.encryption = Some(agreed("k1"));
+        expect(&case.decide(), "", None, None);
+        // One server lags.
+        case.encryption = Some(Word::Split(strings("k1 k2")));
+        let lagging = case.decide();
+        expect(&lagging, "", None, Some(("A", "A")));
+        let keys = |decision: &Decision| {
+            let state = decision.state.clone().unwrap();
+            (
+                state.persisted_encryption_config_hashes.join(" "),
+                state.current_encryption_config_hash.unwrap_or_default(),
+            )
+        };
+        assert_eq!(keys(&lagging), ("k1 k2".to_owned(), UNKNOWN.to_owned()));
+        // Both have it.
+        case.state = lagging.state;
+        case.encryption = Some(agreed("k2"));
+        let both = case.decide();
+        assert_eq!(both.create, Some(Wanted { hash: "A".to_owned(), encryption: Some("k2".to_owned()) }));
+        assert_eq!(keys(&both), ("k1 k2".to_owned(), "k2".to_owned()));
+        // A migration under the old key proves nothing of the new one.
+        case.state = both.state;
+        case.migrations =
+            vec![Attempt { encryption: Some("k1".to_owned()), ..attempt("user's", "A", true, true) }];
+        expect(&case.decide(), "", None, None);
+        case.migrations[0].encryption = Some("k2".to_owned());
+        assert_eq!(keys(&case.decide()), ("k2".to_owned(), "k2".to_owned()));
+    }
+
+    #[test]
+    fn heartbeats_are_renewed_before_they_are_stale() {
+        for (poll, stale, every) in [(1, 600, 1), (300, 600, 300), (600, 600, 300), (3600, 3600, 1800)] {
+            let poll = Duration::from_secs(poll);
+            assert_eq!(stale_after(poll), Duration::from_secs(stale));
+            assert_eq!(look_every(poll), Duration::from_secs(every));
+        }
+    }
+}

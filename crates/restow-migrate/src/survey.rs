@@ -1,0 +1,173 @@
+//! One look at all resources and all API servers, with as few requests as that takes.
+
+use std::collections::{BTreeSet, HashMap};
+
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+use restow_core::agreement::{
+    self, Agreement, Answered, Asked, Disagreement, Member, Sighting, StorageVersion,
+};
+use restow_core::inventory::{Document, Obstacle, Origin, Resource, Served, inventory};
+use restow_core::resource::{GroupResource, GroupVersion};
+use restow_core::trigger::Word;
+
+use crate::cluster::{Cluster, Trust, storage_version_name};
+use crate::discovery;
+use crate::server::{RequestError, Server};
+
+/// How many documents are asked for at once.
+const AT_ONCE: usize = 4;
+
+type Documents = HashMap<GroupVersion, Result<Vec<Served>, String>>;
+
+/// What all API servers say of all resources.
+pub struct Survey {
+    /// The resources, as the server restow talks to has them.
+    pub resources: Vec<Resource>,
+    /// Versions of groups that could not be asked.
+    pub unavailable: Vec<(GroupVersion, Obstacle)>,
+    members: Result<Vec<Member>, String>,
+    storage_versions: HashMap<String, StorageVersion>,
+    trust: Trust,
+    documents: Documents,
+    /// What the others say, each by its name.
+    peers: Vec<(String, Result<Documents, String>)>,
+    now: Timestamp,
+}
+
+impl Cluster {
+    /// Looks at everything once.
+    pub async fn survey(&self, include_events: bool) -> Result<Survey, RequestError> {
+        let documents = discovery::documents(self.server()).await?;
+        let crds = discovery::crds(self.server()).await?;
+        let resources = inventory(&documents, &crds, include_events);
+        let members = match self.trust() {
+            Trust::Single => Ok(Vec::new()),
+            _ => self.members().await?,
+        };
+        let storage_versions = self.storage_versions().await?;
+        let endpoints: BTreeSet<GroupVersion> = resources
+            .iter()
+            .filter(|resource| resource.obstacle.is_none() && resource.origin != Origin::Aggregated)
+            .filter(|resource| !storage_versions.contains_key(&storage_version_name(&resource.name)))
+            .filter_map(|resource| resource.endpoint().cloned())
+            .collect();
+        let mut peers = Vec::new();
+        if !matches!(self.trust(), Trust::Single | Trust::Sampled(_)) {
+            for (name, peer) in self.peers(&members) {
+                let said = match peer {
+                    Ok(peer) => Ok(read(&peer, &endpoints).await),
+                    Err(why) => Err(why),
+                };
+                peers.push((name, said));
+            }
+        }
+        let unavailable = |document: &Document| {
+            let why = document.resources.as_ref().err()?;
+            Some((document.version.clone(), Obstacle::Unavailable(why.clone())))
+        };
+        Ok(Survey {
+            unavailable: documents.iter().filter_map(unavailable).collect(),
+            resources,
+            members,
+            storage_versions,
+            trust: self.trust().clone(),
+            documents: documents.into_iter().map(|document| (document.version, document.resources)).collect(),
+            peers,
+            now: Timestamp::now(),
+        })
+    }
+}
+
+async fn read(server: &Server, versions: &BTreeSet<GroupVersion>) -> Documents {
+    let ask = |version: GroupVersion| async move {
+        let document = match discovery::document(server, &version).await {
+            Ok(served) => Ok(served),
+            // An answer all the same: that server has no such version.
+            Err(error) if error.code() == Some(404) => Ok(Vec::new()),
+            Err(error) => Err(error.to_string()),
+        };
+        (version, document)
+    };
+    stream::iter(versions.iter().cloned()).map(ask).buffered(AT_ONCE).collect().await
+}
+
+impl Survey {
+    /// The holders of the identity Leases: they change when a server comes, goes or starts anew.
+    pub fn holders(&self) -> BTreeSet<String> {
+        let members = self.members.as_deref().unwrap_or_default();
+        agreement::live(members, self.now).into_iter().map(|member| member.holder.clone()).collect()
+    }
+
+    /// Whether a resource is served no more: nobody who could serve it was silent.
+    pub fn is_gone(&self, name: &GroupResource) -> bool {
+        let silent = self.unavailable.iter().any(|(version, _)| version.group == name.group);
+        !silent && !self.resources.iter().any(|resource| resource.name == *name)
+    }
+
+    /// What the API servers say of one resource, and whether that is an agreement.
+    pub fn word(&self, resource: &Resource) -> (Word, Result<Agreement, Disagreement>) {
+        let seen = self.sighting(resource);
+        let agreement = agreement::decide(&seen, self.now);
+        // A definition is ahead of its discovery for a moment; its word is not the servers' own.
+        let word = match &agreement {
+            Ok(agreement) => Word::Agreed(agreement.hash.clone()),
+            Err(Disagreement::Split(_)) => Word::Split(agreement::hashes(&seen)),
+            Err(_) => Word::Silent(agreement::hashes(&seen)),
+        };
+        (word, agreement)
+    }
+
+    fn sighting(&self, resource: &Resource) -> Sighting {
+        let storage_version = match self.trust {
+            Trust::Single => None,
+            _ => self.storage_versions.get(&storage_version_name(&resource.name)).cloned(),
+        };
+        let own = || answer("the API server", &self.documents, resource);
+        let asked = match &self.trust {
+            Trust::Single => Asked::Single(own()),
+            _ if resource.origin == Origin::Aggregated => Asked::Aggregated,
+            _ if storage_version.is_some() => Asked::Members(Vec::new()),
+            // The migration itself samples for the whole period before it begins.
+            Trust::Sampled(_) => Asked::Samples { answers: vec![own()], steady: true },
+            Trust::Named(_) => Asked::Named(self.answers(resource)),
+            Trust::Members if self.peers.is_empty() => Asked::Members(vec![own()]),
+            Trust::Members => Asked::Members(self.answers(resource)),
+        };
+        let definition = resource.crd.as_ref().map(|crd| format!("{}/{}", crd.uid, crd.generation));
+        Sighting {
+            kind: resource.kind.clone(),
+            members: self.members.clone(),
+            storage_version,
+            asked,
+            definition,
+        }
+    }
+
+    fn answers(&self, resource: &Resource) -> Vec<Answered> {
+        let each = |(server, said): &(String, Result<Documents, String>)| match said {
+            Ok(documents) => answer(server, documents, resource),
+            Err(why) => Answered { server: server.clone(), hash: Err(why.clone()) },
+        };
+        self.peers.iter().map(each).collect()
+    }
+}
+
+/// What one server's documents say of a resource.
+fn answer(server: &str, documents: &Documents, resource: &Resource) -> Answered {
+    let version = resource.endpoint();
+    let hash = match version.and_then(|version| documents.get(version)) {
+        Some(Ok(served)) => served
+            .iter()
+            .find(|served| served.name == resource.name.resource)
+            .and_then(|served| served.hash.clone())
+            .filter(|hash| !hash.is_empty())
+            .map_or_else(
+                || Ok(format!("nothing as {}", version.map(ToString::to_string).unwrap_or_default())),
+                Ok,
+            ),
+        Some(Err(why)) => Err(why.clone()),
+        None => Err("it was not asked".to_owned()),
+    };
+    Answered { server: server.to_owned(), hash }
+}
