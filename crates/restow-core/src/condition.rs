@@ -98,7 +98,9 @@ pub fn counts(
     let remaining = if progress.phase == Phase::Done { Some(0) } else { progress.remaining() };
     let percent = match progress.phase {
         Phase::Done => Some(100),
-        _ => progress.expected.map(|all| if all == 0 { 100 } else { (pass.done() * 100 / all).min(99) }),
+        _ => progress
+            .expected
+            .map(|all| (pass.done() * 100).checked_div(all).map_or(100, |share| share.min(99))),
     };
     let estimated_completion =
         pass_began.filter(|_| progress.phase != Phase::Done).and_then(|(began, done)| {
