@@ -1,5 +1,7 @@
 //! StorageVersionMigration: one resource to be rewritten, and how far that is.
 
+use std::borrow::Cow;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -134,17 +136,23 @@ pub enum ConditionStatus {
 #[serde(rename_all = "camelCase")]
 pub struct MigrationProgress {
     /// Seen in lists.
+    #[schemars(with = "i64")]
     pub listed: u64,
     /// Stored anew.
+    #[schemars(with = "i64")]
     pub rewritten: u64,
     /// Already stored as they should be.
+    #[schemars(with = "i64")]
     pub current: u64,
     /// Deleted, or written by somebody else, meanwhile.
+    #[schemars(with = "i64")]
     pub skipped: u64,
     /// Refused by the server.
+    #[schemars(with = "i64")]
     pub quarantined: u64,
     /// Not yet looked at in this pass, where that can be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<i64>")]
     pub remaining: Option<u64>,
     /// How much of this pass is done, such as `42%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -190,10 +198,24 @@ pub struct QuarantinedObject {
 }
 
 /// What restow goes on from after a crash, in a form of its own.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct Checkpoint(pub serde_json::Map<String, serde_json::Value>);
+
+// By hand, because a derived schema of a map lets the server prune what is deeper in it.
+impl JsonSchema for Checkpoint {
+    fn schema_name() -> Cow<'static, str> {
+        "Checkpoint".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "object",
+            "description": "What restow goes on from after a crash. Its form is not promised.",
+            "x-kubernetes-preserve-unknown-fields": true,
+        })
+    }
+}
 
 impl GroupVersionResource {
     /// `resource.group`, or just the resource in the core group.

@@ -139,6 +139,8 @@ pub enum Disagreement {
         /// How many were named.
         named: usize,
     },
+    /// Servers encrypt by different configurations, of these hashes.
+    Encryption(Vec<String>),
     /// The set of servers changed while it was sampled.
     Unsteady,
     /// An aggregated API server stores the resource and has not registered how.
@@ -162,6 +164,9 @@ impl fmt::Display for Disagreement {
             Self::Unnamed { live, named } => {
                 write!(f, "{live} API servers are alive and {named} named with --api-server")
             }
+            Self::Encryption(hashes) => {
+                write!(f, "the API servers use different encryption configurations: {}", hashes.join("; "))
+            }
             Self::Unsteady => f.write_str("the set of API servers changed while it was sampled"),
             Self::Aggregated => f.write_str(
                 "it is served by an aggregated API server that shows no StorageVersion, and whose replicas cannot \
@@ -175,6 +180,9 @@ impl Disagreement {
     /// What the user can do about it.
     pub fn advice(&self) -> &'static str {
         match self {
+            Self::Encryption(_) => {
+                "wait until every API server has taken up the new configuration, then run it again"
+            }
             Self::Split(_) | Self::Unsteady => {
                 "wait until the rolling upgrade or rollback has ended on every API server, then run it again"
             }

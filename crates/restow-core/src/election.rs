@@ -41,6 +41,39 @@ pub fn decide(lease: Option<&Held>, me: &str, unchanged_for: Duration) -> Move {
     }
 }
 
+/// What one candidate has seen of the Lease, and since when that has not changed.
+#[derive(Clone, Debug, Default)]
+pub struct Sight {
+    /// The Lease as it was when it was last there.
+    last: Option<Held>,
+    /// Whether it has been deleted since.
+    deleted: bool,
+    since: Duration,
+}
+
+impl Sight {
+    /// Takes in the Lease as it is `now`, and decides.
+    ///
+    /// A Lease that was deleted under another holder still binds for its duration, because that holder leads on until
+    /// it looks again. One who has never seen it cannot know.
+    pub fn look(&mut self, lease: Option<Held>, me: &str, now: Duration) -> Move {
+        let version = |held: &Held| held.resource_version.clone();
+        let changed = match &lease {
+            Some(held) => self.deleted || self.last.as_ref().map(version) != Some(version(held)),
+            None => self.last.is_some() && !self.deleted,
+        };
+        if changed {
+            self.since = now;
+        }
+        self.deleted = lease.is_none() && self.last.is_some();
+        self.last = lease.or_else(|| self.last.take());
+        match decide(self.last.as_ref(), me, now.saturating_sub(self.since)) {
+            Move::Take { .. } if self.deleted => Move::Create,
+            decided => decided,
+        }
+    }
+}
+
 /// Until when one leads who sent the last successful write of the Lease at `sent`: the time it was sent counts, not
 /// the time the answer came, and a share is kept back, so that one stops before another may begin.
 pub fn leads_until(sent: Duration, duration: Duration) -> Duration {
@@ -68,6 +101,49 @@ mod tests {
             (Some(held("")), 0, Move::Take { transitions: 4 }),
         ] {
             assert_eq!(decide(lease.as_ref(), "me", Duration::from_secs(unchanged)), expected, "{lease:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_binds_from_when_it_was_last_seen_to_change() {
+        let held = |holder: &str, version: &str| {
+            Some(Held {
+                holder: holder.to_owned(),
+                duration: Duration::from_secs(15),
+                transitions: 3,
+                resource_version: version.to_owned(),
+            })
+        };
+        let take = Move::Take { transitions: 4 };
+        let renew = Move::Take { transitions: 3 };
+        // What is read at which second, and what follows.
+        type Look = (u64, Option<Held>, Move);
+        let table: &[&[Look]] = &[
+            &[(0, None, Move::Create), (1, None, Move::Create)],
+            &[(9, held("other", "1"), Move::Stand), (24, held("other", "1"), Move::Stand)],
+            &[(9, held("other", "1"), Move::Stand), (25, held("other", "1"), take.clone())],
+            // A change starts it anew.
+            &[(0, held("other", "1"), Move::Stand), (16, held("other", "2"), Move::Stand)],
+            &[(0, held("other", "1"), Move::Stand), (5, held("", "2"), take)],
+            // Deleted under another, and under oneself.
+            &[(0, held("other", "1"), Move::Stand), (16, None, Move::Stand), (31, None, Move::Stand)],
+            &[(0, held("other", "1"), Move::Stand), (16, None, Move::Stand), (32, None, Move::Create)],
+            &[
+                (0, held("other", "1"), Move::Stand),
+                (5, None, Move::Stand),
+                (6, held("other", "2"), Move::Stand),
+            ],
+            &[(0, held("me", "1"), renew.clone()), (5, None, Move::Create)],
+            &[(0, held("", "1"), Move::Take { transitions: 4 }), (5, None, Move::Create)],
+            // Back again under another.
+            &[(0, held("me", "1"), renew), (5, None, Move::Create), (30, held("other", "2"), Move::Stand)],
+        ];
+        for looks in table {
+            let mut sight = Sight::default();
+            for (second, lease, expected) in *looks {
+                let decided = sight.look(lease.clone(), "me", Duration::from_secs(*second));
+                assert_eq!(decided, *expected, "at {second} of {looks:?}");
+            }
         }
     }
 

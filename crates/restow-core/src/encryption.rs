@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use restow_api::UNKNOWN;
-
 use crate::trigger::Word;
+
+/// Stands for the hash of a server that reports none: it has no configuration, or one it does not reload by itself.
+pub const UNREPORTED: &str = "unreported";
 
 /// The metric that names the configuration an API server uses.
 const INFO: &str = "apiserver_encryption_config_controller_last_config_info{";
@@ -46,8 +47,8 @@ fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
 /// What all servers' configurations come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encryption {
-    /// Their word; none when none of them has a configuration.
-    pub word: Option<Word>,
+    /// Their word.
+    pub word: Word,
     /// Changes whenever one of them has taken a configuration up.
     pub seal: String,
     /// Those that could not be asked, and why.
@@ -61,17 +62,12 @@ pub fn agree(answers: &[(String, Result<Config, String>)]) -> Encryption {
         .iter()
         .filter_map(|(server, config)| config.as_ref().err().map(|why| (server.clone(), why.clone())))
         .collect();
-    let hash = |config: &&Config| config.hash.clone().unwrap_or_else(|| UNKNOWN.to_owned());
+    let hash = |config: &&Config| config.hash.clone().unwrap_or_else(|| UNREPORTED.to_owned());
     let hashes: Vec<String> = heard.iter().map(hash).collect::<BTreeSet<_>>().into_iter().collect();
-    let configured = heard.iter().any(|config| config.hash.is_some());
     let word = match hashes.as_slice() {
-        _ if !unasked.is_empty() => {
-            Some(Word::Silent(hashes.into_iter().filter(|hash| hash != UNKNOWN).collect()))
-        }
-        [] => None,
-        _ if !configured => None,
-        [one] => Some(Word::Agreed(one.clone())),
-        _ => Some(Word::Split(hashes)),
+        [one] if unasked.is_empty() => Word::Agreed(one.clone()),
+        [_, ..] if unasked.is_empty() => Word::Split(hashes),
+        _ => Word::Silent(hashes),
     };
     let seal = |(server, config): &(String, Result<Config, String>)| {
         let config = config.as_ref().ok().cloned().unwrap_or_default();
@@ -109,13 +105,13 @@ mod tests {
         };
         let list = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         for (answers, expected) in [
-            (vec![ok("a")], Some(Word::Agreed("a".to_owned()))),
-            (vec![ok("a"), ok("a")], Some(Word::Agreed("a".to_owned()))),
-            (vec![ok("a"), ok("b")], Some(Word::Split(list("a b")))),
-            (vec![ok("-"), ok("-")], None),
-            (vec![ok("-"), ok("b")], Some(Word::Split(list("Unknown b")))),
-            (vec![ok("a"), Err("down".to_owned())], Some(Word::Silent(list("a")))),
-            (vec![], None),
+            (vec![ok("a")], Word::Agreed("a".to_owned())),
+            (vec![ok("a"), ok("a")], Word::Agreed("a".to_owned())),
+            (vec![ok("a"), ok("b")], Word::Split(list("a b"))),
+            (vec![ok("-"), ok("-")], Word::Agreed(UNREPORTED.to_owned())),
+            (vec![ok("-"), ok("b")], Word::Split(list("b unreported"))),
+            (vec![ok("a"), Err("down".to_owned())], Word::Silent(list("a"))),
+            (vec![], Word::Silent(Vec::new())),
         ] {
             let answers: Vec<_> =
                 answers.into_iter().enumerate().map(|(index, answer)| (index.to_string(), answer)).collect();

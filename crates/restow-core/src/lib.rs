@@ -16,6 +16,7 @@ pub mod condition;
 pub mod election;
 pub mod encryption;
 pub mod estimate;
+pub mod flood;
 pub mod inventory;
 pub mod isolate;
 pub mod managed_fields;

@@ -86,8 +86,9 @@ mod tests {
 
     #[test]
     fn whose_turn_it_is() {
-        // name, resource, flags; at once; start, stop, queued
-        let table: &[(&[(&str, &str, &str)], usize, &str, &str, &str)] = &[
+        /// Name, resource and flags of each; how many at once; which start, stop and wait.
+        type Row<'a> = (&'a [(&'a str, &'a str, &'a str)], usize, &'a str, &'a str, &'a str);
+        let table: &[Row<'_>] = &[
             (&[], 1, "", "", ""),
             (&[("m2", "a", ""), ("m1", "b", "")], 1, "m1", "", "m2"),
             (&[("m2", "a", "begun"), ("m1", "b", "")], 1, "m2", "", "m1"),

@@ -162,6 +162,9 @@ pub async fn documents(server: &Server) -> Result<Vec<Document>, RequestError> {
         names.sort_by_key(|name| Some(*name) != preferred);
         versions.extend(names.into_iter().map(|name| GroupVersion::parse(&name.group_version)));
     }
+    // An API server that starts may not have heard of those behind it yet.
+    let unlisted: Vec<_> = aggregated.iter().filter(|version| !versions.contains(version)).cloned().collect();
+    versions.extend(unlisted);
     let ask = |version: GroupVersion| async {
         let resources = document(server, &version).await.map_err(|error| error.to_string());
         Document { aggregated: aggregated.contains(&version), version, resources }

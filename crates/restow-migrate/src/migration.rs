@@ -350,18 +350,14 @@ impl<O: Observer> Migration<'_, O> {
         loop {
             let silent = match self.unless_stopped(self.cluster.encryption()).await? {
                 Ok(encryption) => match encryption.word {
-                    None => return Ok(None),
-                    Some(Word::Agreed(hash)) => return Ok(Some((hash, encryption.seal))),
-                    Some(Word::Split(hashes)) => {
-                        let each = |hash: &String| ("an API server".to_owned(), hash.clone());
-                        return Err(Failure::Disagreement(Disagreement::Split(
-                            hashes.iter().map(each).collect(),
-                        )));
+                    Word::Agreed(hash) => return Ok(Some((hash, encryption.seal))),
+                    Word::Split(hashes) => {
+                        return Err(Failure::Disagreement(Disagreement::Encryption(hashes)));
                     }
-                    Some(Word::Silent(_)) if since.elapsed() < SILENCE => {
+                    Word::Silent(_) if since.elapsed() < SILENCE => {
                         Disagreement::Unasked(encryption.unasked).to_string()
                     }
-                    Some(Word::Silent(_)) => {
+                    Word::Silent(_) => {
                         return Err(Failure::Disagreement(Disagreement::Unasked(encryption.unasked)));
                     }
                 },

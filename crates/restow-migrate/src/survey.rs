@@ -28,6 +28,7 @@ pub struct Survey {
     pub unavailable: Vec<(GroupVersion, Obstacle)>,
     members: Result<Vec<Member>, String>,
     storage_versions: HashMap<String, StorageVersion>,
+    defined: BTreeSet<GroupResource>,
     trust: Trust,
     documents: Documents,
     /// What the others say, each by its name.
@@ -71,6 +72,7 @@ impl Cluster {
             resources,
             members,
             storage_versions,
+            defined: crds.into_iter().map(|crd| crd.name).collect(),
             trust: self.trust().clone(),
             documents: documents.into_iter().map(|document| (document.version, document.resources)).collect(),
             peers,
@@ -99,10 +101,12 @@ impl Survey {
         agreement::live(members, self.now).into_iter().map(|member| member.holder.clone()).collect()
     }
 
-    /// Whether a resource is served no more: nobody who could serve it was silent.
+    /// Whether a resource is served no more: nobody who could serve it was silent, and nothing defines it.
     pub fn is_gone(&self, name: &GroupResource) -> bool {
         let silent = self.unavailable.iter().any(|(version, _)| version.group == name.group);
-        !silent && !self.resources.iter().any(|resource| resource.name == *name)
+        !silent
+            && !self.defined.contains(name)
+            && !self.resources.iter().any(|resource| resource.name == *name)
     }
 
     /// What the API servers say of one resource, and whether that is an agreement.

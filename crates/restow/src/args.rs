@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use restow_core::pace::{Bounds, Preset};
 
+use crate::controller::Controller;
+
 const ABOUT: &str = "Rewrites what a Kubernetes cluster has stored, so that every object is kept in the version, \
 and under the encryption key, that the API servers use now.
 
@@ -37,6 +39,7 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     Plan(Plan),
     Migrate(Migrate),
+    Controller(Controller),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -245,7 +248,7 @@ pub(crate) enum ReportOutput {
     Yaml,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let parsed: jiff::SignedDuration =
         text.parse().map_err(|_| "give a number and a unit, such as 90s, 5m or 1h30m".to_owned())?;
     Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())

@@ -2,6 +2,7 @@
 
 mod args;
 mod connect;
+mod controller;
 mod failure;
 mod migrate;
 mod output;
@@ -35,7 +36,10 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => error.exit(),
     };
-    output::log(args.verbose);
+    match &args.command {
+        Command::Controller(controller) => controller.log(args.verbose),
+        _ => output::log(args.verbose),
+    }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return Failure::failed(error).tell(),
@@ -50,6 +54,7 @@ async fn run(args: Args) -> Result<u8, Failure> {
     match args.command {
         Command::Plan(plan) => plan::run(&args.connection, &plan).await,
         Command::Migrate(migrate) => migrate::run(&args.connection, &migrate).await,
+        Command::Controller(controller) => controller::run(&args.connection, &controller).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "restow", &mut std::io::stdout());
             Ok(0)

@@ -44,7 +44,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Migrate) -> Result<u8, 
         flags,
         settings: settings(flags),
         throttle: Throttle::new(flags.pace.bounds()),
-        stop: stop_on_signals(flags.timeout).map_err(Failure::failed)?,
+        stop: stop_on_signals(flags.timeout).map_err(Failure::failed)?.into(),
     };
     let unavailable = if flags.all { unavailable(&inventory) } else { Vec::new() };
     let mut report = Report { succeeded: false, resources: Vec::new(), unavailable };

@@ -20,6 +20,22 @@ pub(crate) fn log(verbose: u8) {
         .init();
 }
 
+/// Sets the logging of a controller up, which is all it says.
+pub(crate) fn log_all(verbose: u8, json: bool) {
+    let level = match verbose {
+        // The client's own complaints are told by whoever asked, once and with a reason.
+        0 => "info,kube_client=off",
+        1 => "info,restow=debug,restow_migrate=debug,restow_controller=debug",
+        _ => "debug",
+    };
+    let filter = EnvFilter::try_from_env("RESTOW_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none());
+    if json { log.json().init() } else { log.init() }
+}
+
 /// Writes one document to stdout; a reader that has gone away is no failure.
 pub(crate) fn print(text: &str) {
     let mut stdout = std::io::stdout().lock();

@@ -65,7 +65,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Plan) -> Result<u8, Fai
     let mut lines: Vec<(&Resource, Line)> = counted.buffered(AT_ONCE).collect().await;
     let mut rehearsed = Vec::new();
     if flags.dry_run_objects {
-        let stop = stop_on_signals(None).map_err(Failure::failed)?;
+        let stop = Stop::from(stop_on_signals(None).map_err(Failure::failed)?);
         let throttle = Throttle::new(flags.pace.bounds());
         for (resource, line) in lines.iter_mut().filter(|(resource, _)| resource.obstacle.is_none()) {
             let report = try_objects(&cluster, resource, flags, &throttle, &stop).await;

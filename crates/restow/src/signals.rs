@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use restow_migrate::stop::Stop;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// Cancels `stop` when a signal comes, or when the time is over.
-pub(crate) fn stop_on_signals(timeout: Option<Duration>) -> std::io::Result<Stop> {
+pub(crate) fn stop_on_signals(timeout: Option<Duration>) -> std::io::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -31,5 +30,5 @@ pub(crate) fn stop_on_signals(timeout: Option<Duration>) -> std::io::Result<Stop
         }
         std::process::exit(130);
     });
-    Ok(stop.into())
+    Ok(stop)
 }

@@ -1,0 +1,398 @@
+//! One migration, from its object to its end.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Api, Resource as _};
+use restow_api::{ConditionType, StorageVersionMigration, StorageVersionMigrationStatus};
+use restow_core::condition::{self, Stage};
+use restow_core::inventory::{Obstacle, Resource};
+use restow_core::progress::{Phase, Progress};
+use restow_core::resource::GroupResource;
+use restow_migrate::migration::{Failure, Migration, Settings};
+use restow_migrate::pages::PageError;
+use restow_migrate::rewrite::Unfinished;
+use restow_migrate::stop::Stop;
+
+use crate::events::EventType;
+use crate::metrics::Ended;
+use crate::observer::Watcher;
+use crate::record::{Lost, ObjectJournal, Record, checkpoint, put};
+use crate::shared::{Shared, changed};
+
+/// How often what is waited for is told.
+const TELL_EVERY: Duration = Duration::from_secs(2);
+/// How long one waits that the API servers do not agree on.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// How long one waits that lacks a right, or whose server cannot be asked.
+const TRY_AGAIN: Duration = Duration::from_secs(30);
+
+/// What to do with a migration next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// It has ended, or another one has it.
+    Ended,
+    /// It is tried again after so long.
+    Again(Duration),
+}
+
+/// How an attempt ended, as its object tells it.
+#[derive(Debug, PartialEq)]
+struct Verdict {
+    stage: Stage,
+    reason: &'static str,
+    message: String,
+    after: After,
+    /// Whether what was done counts for nothing now.
+    forget: bool,
+}
+
+impl Verdict {
+    fn waiting(reason: &'static str, message: impl ToString, wait: Duration) -> Self {
+        Self {
+            stage: Stage::Waiting,
+            reason,
+            message: message.to_string(),
+            after: After::Again(wait),
+            forget: false,
+        }
+    }
+
+    fn failed(reason: &'static str, message: impl ToString) -> Self {
+        Self {
+            stage: Stage::Failed,
+            reason,
+            message: message.to_string(),
+            after: After::Ended,
+            forget: false,
+        }
+    }
+}
+
+/// One try at one migration.
+pub(crate) struct Attempt<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) name: String,
+    /// Stops when this controller must not write at all.
+    pub(crate) lead: Stop,
+    /// Stops when this migration is to stand still, too.
+    pub(crate) stop: Stop,
+}
+
+impl Attempt<'_> {
+    /// Takes it as far as it goes.
+    pub(crate) async fn run(&self) -> After {
+        let api = Api::<StorageVersionMigration>::all(self.shared.client().clone());
+        let record = match Record::read(&api, &self.name, &self.lead).await {
+            Ok(Some(record)) => record,
+            Ok(None) => return After::Ended,
+            Err(error) => {
+                tracing::warn!(migration = self.name, %error, "it cannot be read");
+                return After::Again(ASK_AGAIN);
+            }
+        };
+        let object = record.object().await;
+        let over = object.is_finished() && !object.retry_requested();
+        if over || object.is_suspended() || object.metadata.deletion_timestamp.is_some() {
+            return After::Ended;
+        }
+        match self.migrate(&record, &object).await {
+            Ok(verdict) => self.conclude(&record, &object, verdict).await,
+            Err(lost) => {
+                tracing::info!(migration = self.name, %lost, "left");
+                After::Ended
+            }
+        }
+    }
+
+    /// Writes how it ended.
+    async fn conclude(&self, record: &Record, object: &StorageVersionMigration, verdict: Verdict) -> After {
+        let now = Timestamp::now();
+        let written = record.update(|status| {
+            condition::set(status, verdict.stage, verdict.reason, &verdict.message, now);
+            if verdict.forget {
+                status.checkpoint = None;
+                status.progress = None;
+                status.quarantined.clear();
+            }
+        });
+        if let Err(lost) = written.await {
+            tracing::info!(migration = self.name, %lost, "left");
+            return After::Ended;
+        }
+        tracing::info!(
+            migration = self.name,
+            reason = verdict.reason,
+            message = verdict.message,
+            "{:?}",
+            verdict.stage
+        );
+        let kind = match verdict.stage {
+            Stage::Failed | Stage::Waiting => EventType::Warning,
+            _ => EventType::Normal,
+        };
+        self.tell(object, kind, verdict.reason, &verdict.message).await;
+        let ended = match verdict.stage {
+            Stage::Succeeded => Some(Ended::Succeeded),
+            Stage::Failed if verdict.reason == "StorageVersionChanged" => Some(Ended::Aborted),
+            Stage::Failed => Some(Ended::Failed),
+            Stage::Waiting if verdict.forget => Some(Ended::Aborted),
+            _ => None,
+        };
+        if let Some(how) = ended {
+            self.shared.metrics.ended(&object.spec.resource.name(), how);
+        }
+        changed(&self.shared.storage_changed);
+        verdict.after
+    }
+
+    async fn tell(&self, object: &StorageVersionMigration, kind: EventType, reason: &str, message: &str) {
+        let reference: ObjectReference = object.object_ref(&());
+        self.shared.events.tell(&reference, kind, reason, message).await;
+    }
+
+    async fn migrate(&self, record: &Record, object: &StorageVersionMigration) -> Result<Verdict, Lost> {
+        let resource = match self.resource(object).await {
+            Ok(resource) => resource,
+            Err(verdict) => return Ok(verdict),
+        };
+        let watcher = Watcher::new(&self.shared.metrics, &self.shared.throttle, &resource.name.to_string());
+        let migration = Migration {
+            cluster: &self.shared.cluster,
+            resource: &resource,
+            settings: Settings {
+                encrypted: self.shared.is_encrypted(&resource.name),
+                ..self.shared.settings.migration
+            },
+            throttle: &self.shared.throttle,
+            observer: &watcher,
+            stop: &self.stop,
+        };
+        let work = self.work(&migration, record, object);
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                ended = &mut work => return ended,
+                () = tokio::time::sleep(TELL_EVERY) => {
+                    if let Some(why) = watcher.waits_for() {
+                        let now = Timestamp::now();
+                        record.update(|status| condition::set(status, Stage::Running, "WaitingForServer", &why, now)).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The resource that is meant, or why there is nothing to migrate.
+    async fn resource(&self, object: &StorageVersionMigration) -> Result<Resource, Verdict> {
+        let named = &object.spec.resource;
+        let name = GroupResource::new(&named.group, &named.resource);
+        // Events too: whoever makes a migration of them has asked for it.
+        let inventory = match self.stop.unless(self.shared.cluster.inventory(true)).await {
+            Some(Ok(inventory)) => inventory,
+            Some(Err(error)) => return Err(Verdict::waiting("WaitingForServer", error, ASK_AGAIN)),
+            None => return Err(Verdict::waiting("Stopped", "it goes on later", Duration::ZERO)),
+        };
+        let find = |name: &GroupResource| inventory.resources.iter().find(|resource| resource.name == *name);
+        let Some(found) = find(&name) else {
+            let silent = inventory.unavailable.iter().find(|(version, _)| version.group == name.group);
+            return Err(match silent {
+                Some((_, why)) => Verdict::waiting("WaitingForServer", why.explain(), TRY_AGAIN),
+                None => Verdict::failed("NotServed", format!("the API servers have no resource {name}")),
+            });
+        };
+        match &found.obstacle {
+            None => Ok(found.clone()),
+            Some(Obstacle::SharedWith(owner)) => find(owner).cloned().ok_or_else(|| {
+                Verdict::failed("NotServed", format!("the API servers have no resource {owner}"))
+            }),
+            Some(why) => Err(Verdict::failed("NotMigratable", why.explain())),
+        }
+    }
+
+    async fn work(
+        &self,
+        migration: &Migration<'_, Watcher<'_>>,
+        record: &Record,
+        object: &StorageVersionMigration,
+    ) -> Result<Verdict, Lost> {
+        let status = object.status.clone().unwrap_or_default();
+        let result = match self.begin(migration, record, object, &status).await? {
+            Ok(mut progress) => {
+                let mut journal = ObjectJournal::new(record, &progress);
+                let result = migration.run(&mut progress, &mut journal).await;
+                result.map(|()| progress)
+            }
+            Err(failure) => Err(failure),
+        };
+        match result {
+            Err(Failure::Unfinished(Unfinished::Stopped)) => self.stopped(record).await,
+            // Its object told why it can no longer be written.
+            Err(Failure::Journal(error)) => {
+                Err(error.downcast::<Lost>().unwrap_or_else(|error| Lost::Refused(error.to_string())))
+            }
+            result => Ok(judge(result, object)),
+        }
+    }
+
+    /// The progress to go on with: kept, to be tried once more, or new.
+    async fn begin(
+        &self,
+        migration: &Migration<'_, Watcher<'_>>,
+        record: &Record,
+        object: &StorageVersionMigration,
+        status: &StorageVersionMigrationStatus,
+    ) -> Result<Result<Progress, Failure>, Lost> {
+        let hash = migration.resource.hash.clone().unwrap_or_default();
+        let kept = checkpoint(status).filter(|progress| progress.storage_version_hash == hash);
+        if let Some(progress) = kept {
+            let all = progress.counts.quarantined + progress.verify.quarantined;
+            if !object.is_finished() && (progress.phase != Phase::Done || all == 0) {
+                return Ok(Ok(progress));
+            }
+            if let Some(left) = condition::named_left(status, all).filter(|left| !left.is_empty()) {
+                return self.retry(migration, record, progress, left).await;
+            }
+        }
+        let begun = migration.begin().await;
+        if let Ok(mut progress) = begun {
+            if let Some(verdict) = superseded(object, &progress) {
+                return Ok(Err(verdict));
+            }
+            // What a predecessor had begun is taken up; the second pass proves it.
+            if object.is(ConditionType::Running) && status.checkpoint.is_none() {
+                progress.continue_token =
+                    object.spec.continue_token.clone().filter(|token| !token.is_empty());
+            }
+            let now = Timestamp::now();
+            record
+                .update(|status| {
+                    status.checkpoint = None;
+                    status.quarantined.clear();
+                    condition::set(
+                        status,
+                        Stage::Running,
+                        "Rewriting",
+                        "every object is sent a write that changes nothing",
+                        now,
+                    );
+                })
+                .await?;
+            if object.retry_requested() {
+                record.retry_begun().await;
+            }
+            let message = format!("to storage version {}", progress.storage_version);
+            self.tell(object, EventType::Normal, "Started", &message).await;
+            return Ok(Ok(progress));
+        }
+        Ok(begun)
+    }
+
+    /// Tries just those objects once more that were left.
+    async fn retry(
+        &self,
+        migration: &Migration<'_, Watcher<'_>>,
+        record: &Record,
+        mut progress: Progress,
+        left: Vec<restow_core::progress::Quarantined>,
+    ) -> Result<Result<Progress, Failure>, Lost> {
+        let now = Timestamp::now();
+        let message = format!("{} objects are tried once more", left.len());
+        record.update(|status| condition::set(status, Stage::Running, "Retrying", &message, now)).await?;
+        record.retry_begun().await;
+        let still = match migration.retry(&mut progress, left).await {
+            Ok(still) => still,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        record
+            .update(|status| {
+                put(status, &progress, (now, 0), Timestamp::now());
+                status.quarantined.clear();
+                condition::name_left(status, &still);
+            })
+            .await?;
+        Ok(Ok(progress))
+    }
+
+    /// It was told to stop: suspended, deleted, or because this controller ends.
+    async fn stopped(&self, record: &Record) -> Result<Verdict, Lost> {
+        if self.lead.is_stopped() {
+            return Err(Lost::Stopped);
+        }
+        let now = Timestamp::now();
+        let message = "spec.suspend is true; it goes on from here when that is taken back";
+        record.update(|status| condition::set(status, Stage::Suspended, "Suspended", message, now)).await?;
+        Err(Lost::Stopped)
+    }
+}
+
+/// A migration that is for another version, or another key, than the API servers use now.
+fn superseded(object: &StorageVersionMigration, progress: &Progress) -> Option<Failure> {
+    let spec = &object.spec;
+    let other = |wanted: &Option<String>, now: Option<&String>| {
+        wanted.as_ref().filter(|wanted| now.is_some_and(|now| now != *wanted)).cloned()
+    };
+    if let Some(wanted) = other(&spec.storage_version_hash, Some(&progress.storage_version_hash)) {
+        let now = &progress.storage_version_hash;
+        return Some(Failure::Moved(format!(
+            "it is for storage version {wanted}, the API servers use {now} now"
+        )));
+    }
+    let wanted = other(&spec.encryption_config_hash, progress.encryption.as_ref())?;
+    let now = progress.encryption.clone().unwrap_or_default();
+    Some(Failure::Moved(format!(
+        "it is for encryption configuration {wanted}, the API servers use {now} now"
+    )))
+}
+
+/// What the end of a run means for its object.
+fn judge(result: Result<Progress, Failure>, object: &StorageVersionMigration) -> Verdict {
+    let failure = match result {
+        Ok(progress) if progress.verified => {
+            return Verdict {
+                stage: Stage::Succeeded,
+                reason: "Verified",
+                message: condition::summary(&progress),
+                after: After::Ended,
+                forget: false,
+            };
+        }
+        Ok(progress) if progress.counts.quarantined + progress.verify.quarantined > 0 => {
+            let message = format!(
+                "{}; status.quarantined names them, and `restow retry {}` tries them once more",
+                condition::summary(&progress),
+                object.metadata.name.as_deref().unwrap_or_default()
+            );
+            return Verdict::failed("Quarantined", message);
+        }
+        Ok(progress) => return Verdict::failed("Unverified", condition::summary(&progress)),
+        Err(failure) => failure,
+    };
+    let text = failure.to_string();
+    match failure {
+        // What was written before may have been written over by a server that stores another version.
+        Failure::Disagreement(why) => Verdict {
+            forget: true,
+            ..Verdict::waiting("WaitingForAgreement", format!("{text}; {}", why.advice()), ASK_AGAIN)
+        },
+        Failure::Moved(_) if object.spec.storage_version_hash.is_some() => {
+            Verdict::failed("StorageVersionChanged", text)
+        }
+        Failure::Moved(_) => {
+            Verdict { forget: true, ..Verdict::waiting("StorageVersionChanged", text, ASK_AGAIN) }
+        }
+        Failure::Restless(_) => Verdict::failed("Restless", text),
+        Failure::Page(PageError::Vanished(_)) => Verdict::failed("NotServed", text),
+        Failure::Page(PageError::Refused { code: 401 | 403, .. }) => {
+            Verdict::waiting("Forbidden", text, TRY_AGAIN)
+        }
+        Failure::Page(_) => Verdict::failed("ListRefused", text),
+        Failure::Unfinished(_) => Verdict::waiting("Unauthorized", text, TRY_AGAIN),
+        Failure::Request(error) if error.code() == Some(403) => {
+            Verdict::waiting("Forbidden", text, TRY_AGAIN)
+        }
+        Failure::Request(_) => Verdict::waiting("WaitingForServer", text, ASK_AGAIN),
+        Failure::Journal(_) => Verdict::waiting("WaitingForServer", text, ASK_AGAIN),
+    }
+}

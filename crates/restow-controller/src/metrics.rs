@@ -1,0 +1,276 @@
+//! What is counted, and how Prometheus reads it.
+//!
+//! The text is of Prometheus' own format and not of OpenMetrics, which has no counter without `_total` in its name:
+//! those of kube-storage-version-migrator, which dashboards know, have none.
+
+mod count;
+mod resource;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use restow_api::{ConditionType, StorageVersionMigration};
+use restow_core::trigger::Reason;
+use restow_migrate::prune::{PruneError, Pruned};
+
+use count::Count;
+pub use resource::ResourceMetrics;
+
+/// The type of the text.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+const PHASES: [&str; 5] = ["Waiting", "Suspended", "Running", "Succeeded", "Failed"];
+
+const REASONS: [Reason; 7] = [
+    Reason::NewResource,
+    Reason::StaleHeartbeat,
+    Reason::StorageVersionChanged,
+    Reason::StorageVersionChangedTwice,
+    Reason::EncryptionChanged,
+    Reason::Disagreement,
+    Reason::Migrated,
+];
+
+type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
+
+/// How a migration ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Verified.
+    Succeeded,
+    /// Otherwise.
+    Failed,
+    /// Given up before its end: deleted, or because its storage version is no longer the one.
+    Aborted,
+}
+
+/// All that is counted.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    migrated: Family<Labels<1>, Count>,
+    remaining: Family<Labels<1>, Gauge>,
+    completed: Family<Labels<2>, Count>,
+    objects: Family<Labels<2>, Count>,
+    ended: Family<Labels<1>, Count>,
+    phases: Family<Labels<1>, Gauge>,
+    leader: Gauge,
+    decisions: Family<Labels<1>, Count>,
+    disagreeing: Gauge,
+    unsettled: Gauge,
+    pages: Count,
+    page_seconds: Histogram,
+    in_flight_limit: Gauge<f64, AtomicU64>,
+    prunes: Family<Labels<1>, Count>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let metrics = Self {
+            registry: Registry::default(),
+            migrated: Family::default(),
+            remaining: Family::default(),
+            completed: Family::default(),
+            objects: Family::default(),
+            ended: Family::default(),
+            phases: Family::default(),
+            leader: Gauge::default(),
+            decisions: Family::default(),
+            disagreeing: Gauge::default(),
+            unsettled: Gauge::default(),
+            pages: Count::default(),
+            page_seconds: Histogram::new(exponential_buckets(0.05, 2.0, 12)),
+            in_flight_limit: Gauge::default(),
+            prunes: Family::default(),
+        };
+        metrics.registered()
+    }
+}
+
+impl Metrics {
+    /// Names everything, the predecessor's first.
+    #[rustfmt::skip]
+    fn registered(mut self) -> Self {
+        let to = &mut self.registry;
+        to.register("storage_migrator_core_migrator_migrated_objects", "Objects that have been migrated", self.migrated.clone());
+        to.register("storage_migrator_core_migrator_remaining_objects", "Objects that still require migration", self.remaining.clone());
+        to.register("storage_migrator_core_migrator_migrations", "Migrations that have ended", self.completed.clone());
+        to.register("restow_objects_total", "Objects by what became of them, in every pass", self.objects.clone());
+        to.register("restow_migrations_total", "Migrations that have ended, by how", self.ended.clone());
+        to.register("restow_migrations", "Migrations there are, by where they stand", self.phases.clone());
+        to.register("restow_leader", "Whether this process leads", self.leader.clone());
+        to.register("restow_trigger_decisions_total", "Changes of storage states, by what called for them", self.decisions.clone());
+        to.register("restow_disagreeing_resources", "Resources on whose storage the API servers do not agree", self.disagreeing.clone());
+        to.register("restow_storage_states_unsettled", "Resources that may be stored in more than one way", self.unsettled.clone());
+        to.register("restow_pages_total", "Pages of objects that were finished and kept", self.pages.clone());
+        to.register("restow_page_seconds", "Seconds that a page took", self.page_seconds.clone());
+        to.register("restow_in_flight_limit", "Writes that may be under way at once", self.in_flight_limit.clone());
+        to.register("restow_prunes_total", "Attempts to cut storedVersions down, by result", self.prunes.clone());
+        let build = Family::<Labels<1>, Gauge>::default();
+        build.get_or_create(&one("version", env!("CARGO_PKG_VERSION"))).set(1);
+        to.register("restow_build_info", "The version that runs", build);
+        self.zeroed()
+    }
+
+    /// Shows from the start what can be counted, so that a rate sees the first one.
+    fn zeroed(self) -> Self {
+        for result in [Ended::Succeeded, Ended::Failed, Ended::Aborted] {
+            drop(self.ended.get_or_create(&one("result", result.name())));
+        }
+        for reason in REASONS {
+            drop(self.decisions.get_or_create(&one("reason", reason_label(reason))));
+        }
+        for phase in PHASES {
+            drop(self.phases.get_or_create(&one("phase", phase)));
+        }
+        for result in ["pruned", "unneeded", "refused", "failed"] {
+            drop(self.prunes.get_or_create(&one("result", result)));
+        }
+        self
+    }
+
+    /// What is counted of one resource, such as `widgets.example.com`: to be kept while it is migrated.
+    pub fn resource(&self, name: &str) -> ResourceMetrics {
+        let outcome = |outcome: &'static str| {
+            let [resource] = one("resource", name.to_owned());
+            self.objects.get_or_create_owned(&[resource, ("outcome", outcome.into())])
+        };
+        let resource = one("resource", name.to_owned());
+        ResourceMetrics {
+            migrated: self.migrated.get_or_create_owned(&resource),
+            remaining: self.remaining.get_or_create_owned(&resource),
+            rewritten: outcome("rewritten"),
+            current: outcome("current"),
+            conflicted: outcome("conflicted"),
+            gone: outcome("gone"),
+            quarantined: outcome("quarantined"),
+            verifying: Arc::default(),
+        }
+    }
+
+    /// A migration of a resource has ended.
+    pub fn ended(&self, resource: &str, how: Ended) {
+        self.ended.get_or_create(&one("result", how.name())).add_one();
+        let status = match how {
+            Ended::Succeeded => "Succeeded",
+            Ended::Failed => "Failed",
+            // The predecessor knows no such end.
+            Ended::Aborted => return,
+        };
+        let [resource] = one("resource", resource.to_owned());
+        self.completed.get_or_create(&[resource, ("status", status.into())]).add_one();
+    }
+
+    /// All migrations there are now.
+    pub fn migrations<'a>(&self, all: impl IntoIterator<Item = &'a StorageVersionMigration>) {
+        let mut counts = PHASES.map(|phase| (phase, 0));
+        for migration in all {
+            let phase = phase(migration);
+            counts.iter_mut().filter(|(name, _)| *name == phase).for_each(|(_, count)| *count += 1);
+        }
+        for (phase, count) in counts {
+            self.phases.get_or_create(&one("phase", phase)).set(count);
+        }
+    }
+
+    /// Whether this process leads.
+    pub fn leading(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
+    }
+
+    /// The storage state of a resource was changed.
+    pub fn triggered(&self, reason: Reason) {
+        self.decisions.get_or_create(&one("reason", reason_label(reason))).add_one();
+    }
+
+    /// On how many resources the API servers do not agree.
+    pub fn disagreeing(&self, resources: usize) {
+        self.disagreeing.set(whole(resources as u64));
+    }
+
+    /// How many storage states say that objects may be stored in more than one way.
+    pub fn unsettled(&self, states: usize) {
+        self.unsettled.set(whole(states as u64));
+    }
+
+    /// A page of objects was finished and kept.
+    pub fn page(&self, took: Duration) {
+        self.pages.add_one();
+        self.page_seconds.observe(took.as_secs_f64());
+    }
+
+    /// How many writes may be under way.
+    pub fn in_flight_limit(&self, limit: f64) {
+        self.in_flight_limit.set(limit);
+    }
+
+    /// What came of cutting storedVersions down.
+    pub fn pruned(&self, result: &Result<Option<Pruned>, PruneError>) {
+        let result = match result {
+            Ok(Some(_)) => "pruned",
+            Ok(None) => "unneeded",
+            Err(PruneError::Refused(_)) => "refused",
+            Err(PruneError::Request(_)) => "failed",
+        };
+        self.prunes.get_or_create(&one("result", result)).add_one();
+    }
+
+    /// All of it as text, of the type [`CONTENT_TYPE`].
+    pub fn encode(&self) -> String {
+        let mut encoded = String::with_capacity(8 * 1024);
+        // A String takes everything.
+        text::encode_registry(&mut encoded, &self.registry).ok();
+        encoded
+    }
+}
+
+impl Ended {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Aborted => "aborted",
+        }
+    }
+}
+
+/// Where a migration stands, told by what holds for the predecessor's objects too.
+fn phase(migration: &StorageVersionMigration) -> &'static str {
+    match () {
+        () if migration.is(ConditionType::Succeeded) => "Succeeded",
+        () if migration.is(ConditionType::Failed) => "Failed",
+        () if migration.is_suspended() => "Suspended",
+        () if migration.is(ConditionType::Running) => "Running",
+        () => "Waiting",
+    }
+}
+
+fn reason_label(reason: Reason) -> &'static str {
+    match reason {
+        Reason::NewResource => "new_resource",
+        Reason::StaleHeartbeat => "stale_heartbeat",
+        Reason::StorageVersionChanged => "storage_version_changed",
+        Reason::StorageVersionChangedTwice => "storage_version_changed_twice",
+        Reason::EncryptionChanged => "encryption_changed",
+        Reason::Disagreement => "disagreement",
+        Reason::Migrated => "migrated",
+    }
+}
+
+fn one(label: &'static str, value: impl Into<Cow<'static, str>>) -> Labels<1> {
+    [(label, value.into())]
+}
+
+fn whole(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

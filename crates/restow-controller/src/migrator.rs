@@ -1,0 +1,157 @@
+//! The migrator: whose turn it is, by `restow_core::schedule`, and each migration from object to end.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
+use jiff::Timestamp;
+use kube::runtime::reflector::Store;
+use kube::{Api, ResourceExt as _};
+use restow_api::{ConditionType, StorageVersionMigration};
+use restow_core::condition::{self, Stage};
+use restow_core::schedule::{self, Entry};
+use restow_migrate::stop::Stop;
+use tokio_util::sync::CancellationToken;
+
+use crate::attempt::{After, Attempt};
+use crate::record::Record;
+use crate::shared::Shared;
+
+/// How often turns are looked at when nothing happens.
+const IDLE: Duration = Duration::from_secs(30);
+/// How long one that has just ended is left alone, until the cache has heard of it.
+const REST: Duration = Duration::from_secs(1);
+
+/// Runs migrations until it is time to stop; what is under way is left to go on from where it is.
+pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
+    let mut desk = Desk { shared, stop, running: HashMap::new(), not_before: HashMap::new() };
+    let mut under_way: FuturesUnordered<LocalBoxFuture<'_, (String, After)>> = FuturesUnordered::new();
+    let mut changes = shared.migrations_changed.subscribe();
+    while !stop.is_stopped() {
+        shared.health.beat("migrator", IDLE * 4);
+        changes.mark_unchanged();
+        let objects = migrations.state();
+        let turns = desk.turns(&objects);
+        for name in &turns.stop {
+            desk.running[name].stop.cancel();
+        }
+        for name in turns.start {
+            let (told, child) = stop.child();
+            let resource = objects.iter().find(|object| object.name_any() == name);
+            let resource = resource.map(|object| object.spec.resource.name()).unwrap_or_default();
+            desk.running.insert(name.clone(), Running { resource, stop: told });
+            let attempt = Attempt { shared, name: name.clone(), lead: stop.clone(), stop: child };
+            under_way.push(async move { (name, attempt.run().await) }.boxed_local());
+        }
+        desk.tell(&objects, &turns.queued).await;
+        tokio::select! {
+            _ = changes.changed() => {}
+            Some((name, after)) = under_way.next(), if !under_way.is_empty() => desk.ended(&name, after),
+            () = tokio::time::sleep(desk.patience()) => {}
+            () = stop.stopped() => {}
+        }
+    }
+    // Each stops within its page, and keeps what it has done.
+    while let Some((name, after)) = under_way.next().await {
+        desk.ended(&name, after);
+    }
+}
+
+/// A migration this controller is at.
+struct Running {
+    resource: String,
+    stop: CancellationToken,
+}
+
+/// Who is at what.
+struct Desk<'a> {
+    shared: &'a Shared,
+    stop: &'a Stop,
+    running: HashMap<String, Running>,
+    not_before: HashMap<String, Timestamp>,
+}
+
+impl Desk<'_> {
+    fn turns(&mut self, objects: &[std::sync::Arc<StorageVersionMigration>]) -> schedule::Turns {
+        let exists = |name: &String| objects.iter().any(|object| object.name_any() == *name);
+        self.not_before.retain(|name, _| exists(name));
+        let mut entries: Vec<Entry> = objects.iter().map(|object| self.entry(object)).collect();
+        // One whose object is gone already is stopped all the same.
+        let orphans = self.running.iter().filter(|(name, _)| !exists(name));
+        entries.extend(orphans.map(|(name, running)| Entry {
+            name: name.clone(),
+            resource: running.resource.clone(),
+            created: Timestamp::UNIX_EPOCH,
+            begun: true,
+            finished: false,
+            suspended: false,
+            deleting: true,
+            not_before: None,
+            running: true,
+        }));
+        schedule::turns(&entries, self.shared.settings.at_once, Timestamp::now())
+    }
+
+    fn entry(&self, object: &StorageVersionMigration) -> Entry {
+        let name = object.name_any();
+        Entry {
+            resource: object.spec.resource.name(),
+            created: object.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            begun: object.is(ConditionType::Running),
+            finished: object.is_finished() && !object.retry_requested(),
+            suspended: object.is_suspended(),
+            deleting: object.metadata.deletion_timestamp.is_some(),
+            not_before: self.not_before.get(&name).copied(),
+            running: self.running.contains_key(&name),
+            name,
+        }
+    }
+
+    fn ended(&mut self, name: &str, after: After) {
+        self.running.remove(name);
+        let wait = match after {
+            After::Ended => REST,
+            After::Again(wait) => wait,
+        };
+        if let Ok(time) = Timestamp::now().checked_add(wait) {
+            self.not_before.insert(name.to_owned(), time);
+        }
+    }
+
+    /// How long nothing can become due by itself.
+    fn patience(&self) -> Duration {
+        let now = Timestamp::now();
+        let next = self.not_before.values().filter(|time| **time > now).min();
+        let wait = next.and_then(|time| Duration::try_from(time.duration_since(now)).ok());
+        wait.unwrap_or(IDLE).clamp(Duration::from_millis(50), IDLE)
+    }
+
+    /// Tells in the objects why nothing happens: a person looks there first.
+    async fn tell(&self, objects: &[std::sync::Arc<StorageVersionMigration>], queued: &[(String, String)]) {
+        for object in objects.iter().filter(|object| !self.running.contains_key(&object.name_any())) {
+            let name = object.name_any();
+            let phase = object.status.as_ref().and_then(|status| status.phase.as_deref());
+            let ahead = queued.iter().find(|(queued, _)| *queued == name).map(|(_, ahead)| ahead);
+            if object.is_suspended() && !object.is_finished() && phase != Some("Suspended") {
+                self.set(&name, Stage::Suspended, "Suspended", "spec.suspend is true").await;
+            } else if let Some(ahead) = ahead
+                && (phase.is_none() || phase == Some("Suspended"))
+            {
+                self.set(&name, Stage::Waiting, "Queued", &format!("waits for {ahead}")).await;
+            }
+        }
+    }
+
+    async fn set(&self, name: &str, stage: Stage, reason: &str, message: &str) {
+        let api = Api::all(self.shared.client().clone());
+        if let Ok(Some(record)) = Record::read(&api, name, self.stop).await {
+            let now = Timestamp::now();
+            let told = record.update(|status| condition::set(status, stage, reason, message, now)).await;
+            if let Err(error) = told {
+                tracing::debug!(migration = name, %error, "its status was not written");
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The pruner: cuts a CRD's storedVersions down after a verified migration of its resource.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::reflector::Store;
+use kube::{Resource as _, ResourceExt as _};
+use restow_api::{ConditionType, StorageVersionMigration};
+use restow_migrate::prune::{PruneError, prune_stored_versions};
+use restow_migrate::stop::Stop;
+
+use crate::events::EventType;
+use crate::record::checkpoint;
+use crate::shared::Shared;
+
+/// How often what could not be pruned is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
+/// How often it looks when nothing happens.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Prunes after each migration that ended well, until it is time to stop.
+pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
+    let mut done: HashSet<String> = HashSet::new();
+    let mut changes = shared.migrations_changed.subscribe();
+    while !stop.is_stopped() {
+        changes.mark_unchanged();
+        shared.health.beat("pruner", IDLE * 3);
+        let objects = migrations.state();
+        let uids: HashSet<String> = objects.iter().filter_map(|object| object.uid()).collect();
+        done.retain(|uid| uids.contains(uid));
+        let mut all = true;
+        for object in objects.iter().filter(|object| object.is(ConditionType::Succeeded)) {
+            let uid = object.uid().unwrap_or_default();
+            if done.contains(&uid) || stop.is_stopped() {
+                continue;
+            }
+            if prune(shared, object).await {
+                done.insert(uid);
+            } else {
+                all = false;
+            }
+        }
+        let wait = if all { IDLE } else { AGAIN };
+        stop.unless(async {
+            tokio::select! {
+                _ = changes.changed(), if all => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        })
+        .await;
+    }
+}
+
+/// Prunes once; false when it has to be tried again.
+async fn prune(shared: &Shared, object: &StorageVersionMigration) -> bool {
+    let progress = object.status.as_ref().and_then(checkpoint);
+    let Some(progress) = progress.filter(|progress| progress.definition.is_some()) else { return true };
+    let reference: ObjectReference = object.object_ref(&());
+    let result = prune_stored_versions(shared.cluster.server(), &progress).await;
+    shared.metrics.pruned(&result);
+    match result {
+        Ok(None) => true,
+        Ok(Some(pruned)) => {
+            let message = format!(
+                "storedVersions of {}: {} -> {}",
+                progress.resource,
+                pruned.before.join(", "),
+                pruned.after.join(", ")
+            );
+            tracing::info!("{message}");
+            shared.events.tell(&reference, EventType::Normal, "Pruned", &message).await;
+            true
+        }
+        Err(PruneError::Refused(why)) => {
+            tracing::info!(resource = %progress.resource, %why, "storedVersions are left");
+            let message = format!("storedVersions of {} are left as they are: {why}", progress.resource);
+            shared.events.tell(&reference, EventType::Warning, "NotPruned", &message).await;
+            true
+        }
+        // Its definition is gone, and storedVersions with it.
+        Err(PruneError::Request(error)) if error.code() == Some(404) => true,
+        Err(PruneError::Request(error)) => {
+            tracing::info!(resource = %progress.resource, %error, "storedVersions could not be pruned yet");
+            false
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The object of one migration, and how it is written: always on condition of what was last seen of it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use restow_api::{Checkpoint, StorageVersionMigration, StorageVersionMigrationStatus};
+use restow_core::condition::{self, Stage};
+use restow_core::outcome::backoff;
+use restow_core::progress::{Phase, Progress, Quarantined};
+use restow_migrate::migration::Journal;
+use restow_migrate::stop::Stop;
+use serde_json::json;
+use tokio::sync::Mutex;
+
+/// Why an object can no longer be written by this controller.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Lost {
+    /// It was deleted, or another one has its name.
+    #[error("the migration was deleted")]
+    Gone,
+    /// Another controller went on with it.
+    #[error("another controller has taken the migration over")]
+    Taken,
+    /// This controller no longer leads, or ends.
+    #[error("this controller is to stop")]
+    Stopped,
+    /// The server will not take it.
+    #[error("writing the migration's status: {0}")]
+    Refused(String),
+}
+
+/// A migration's object, as it was last read or written.
+pub(crate) struct Record {
+    api: Api<StorageVersionMigration>,
+    name: String,
+    stop: Stop,
+    object: Mutex<StorageVersionMigration>,
+}
+
+impl Record {
+    /// Reads it anew; none when it is gone.
+    pub(crate) async fn read(
+        api: &Api<StorageVersionMigration>,
+        name: &str,
+        stop: &Stop,
+    ) -> Result<Option<Self>, kube::Error> {
+        let object = api.get_opt(name).await?;
+        Ok(object.map(|object| Self {
+            api: api.clone(),
+            name: name.to_owned(),
+            stop: stop.clone(),
+            object: Mutex::new(object),
+        }))
+    }
+
+    /// The object as it was last seen.
+    pub(crate) async fn object(&self) -> StorageVersionMigration {
+        self.object.lock().await.clone()
+    }
+
+    /// Writes its status, unless that changes nothing. Somebody else's write beside is borne, unless it went on
+    /// with the migration itself.
+    pub(crate) async fn update(
+        &self,
+        mut change: impl FnMut(&mut StorageVersionMigrationStatus),
+    ) -> Result<(), Lost> {
+        let mut object = self.object.lock().await;
+        let mut tries = 0;
+        loop {
+            let mut new = object.clone();
+            change(new.status.get_or_insert_default());
+            if new.status == object.status {
+                return Ok(());
+            }
+            if self.stop.is_stopped() {
+                return Err(Lost::Stopped);
+            }
+            let error = match self.api.replace_status(&self.name, &PostParams::default(), &new).await {
+                Ok(written) => {
+                    *object = written;
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            match code(&error) {
+                Some(409) => {
+                    let now = self.again(&object).await?;
+                    // The write may have been done and only its answer lost.
+                    let done = progress_of(&now) == progress_of(&new);
+                    if !done && progress_of(&now) != progress_of(&object) {
+                        return Err(Lost::Taken);
+                    }
+                    *object = now;
+                }
+                Some(404) => return Err(Lost::Gone),
+                Some(code @ 400..500) if code != 429 && code != 408 => {
+                    return Err(Lost::Refused(error.to_string()));
+                }
+                _ => self.wait(&mut tries, &error).await?,
+            }
+        }
+    }
+
+    /// Reads it again after a conflict.
+    async fn again(&self, before: &StorageVersionMigration) -> Result<StorageVersionMigration, Lost> {
+        let mut tries = 0;
+        loop {
+            match self.api.get_opt(&self.name).await {
+                Ok(Some(now)) if now.metadata.uid == before.metadata.uid => return Ok(now),
+                Ok(_) => return Err(Lost::Gone),
+                Err(error) => self.wait(&mut tries, &error).await?,
+            }
+        }
+    }
+
+    async fn wait(&self, tries: &mut u32, error: &kube::Error) -> Result<(), Lost> {
+        *tries += 1;
+        tracing::debug!(migration = self.name, %error, "its status could not be written yet");
+        let wait = backoff(*tries, None).min(Duration::from_secs(10));
+        self.stop.unless(tokio::time::sleep(wait)).await.ok_or(Lost::Stopped)
+    }
+
+    /// Shows where the list is, as kube-storage-version-migrator did; restow itself goes on from the checkpoint.
+    async fn show_token(&self, token: Option<&str>) {
+        let mut object = self.object.lock().await;
+        if object.spec.continue_token.as_deref() == token || self.stop.is_stopped() {
+            return;
+        }
+        let patch = Patch::Merge(json!({
+            "metadata": {"uid": object.metadata.uid, "resourceVersion": object.metadata.resource_version},
+            "spec": {"continueToken": token},
+        }));
+        if let Ok(written) = self.api.patch(&self.name, &PatchParams::default(), &patch).await {
+            *object = written;
+        }
+    }
+
+    /// Takes the request for a retry away, now that it has begun.
+    pub(crate) async fn retry_begun(&self) {
+        let mut object = self.object.lock().await;
+        let patch = Patch::Merge(json!({
+            "metadata": {"uid": object.metadata.uid, "annotations": {restow_api::RETRY: null}},
+        }));
+        if let Ok(written) = self.api.patch(&self.name, &PatchParams::default(), &patch).await {
+            *object = written;
+        }
+    }
+}
+
+/// The HTTP status code of an error, when there was an answer.
+pub(crate) fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+fn progress_of(object: &StorageVersionMigration) -> Option<Progress> {
+    object.status.as_ref().and_then(checkpoint)
+}
+
+/// The progress a migration was left with.
+pub(crate) fn checkpoint(status: &StorageVersionMigrationStatus) -> Option<Progress> {
+    let checkpoint = status.checkpoint.clone()?;
+    serde_json::from_value(serde_json::Value::Object(checkpoint.0)).ok()
+}
+
+/// Puts a progress into a status, for people and for going on.
+pub(crate) fn put(
+    status: &mut StorageVersionMigrationStatus,
+    progress: &Progress,
+    began: (Timestamp, u64),
+    now: Timestamp,
+) {
+    status.progress = Some(condition::counts(progress, Some(began), now));
+    status.checkpoint = match serde_json::to_value(progress) {
+        Ok(serde_json::Value::Object(map)) => Some(Checkpoint(map)),
+        _ => None,
+    };
+}
+
+/// Keeps a migration's progress in its object.
+pub(crate) struct ObjectJournal<'a> {
+    record: &'a Record,
+    /// Which pass is under way, when it began, and how much was done then.
+    pass: (u32, Timestamp, u64),
+}
+
+impl<'a> ObjectJournal<'a> {
+    pub(crate) fn new(record: &'a Record, progress: &Progress) -> Self {
+        Self { record, pass: (progress.passes, Timestamp::now(), progress.pass().done()) }
+    }
+}
+
+impl Journal for ObjectJournal<'_> {
+    async fn save(&mut self, progress: &Progress, left: &[Quarantined]) -> std::io::Result<()> {
+        let now = Timestamp::now();
+        if self.pass.0 != progress.passes {
+            self.pass = (progress.passes, progress.updated, 0);
+        }
+        let began = (self.pass.1, self.pass.2);
+        let (reason, message) = match progress.phase {
+            Phase::Rewriting => ("Rewriting", "every object is sent a write that changes nothing"),
+            Phase::Verifying | Phase::Done => ("Verifying", "a second pass must find nothing to rewrite"),
+        };
+        let keep = |status: &mut StorageVersionMigrationStatus| {
+            put(status, progress, began, now);
+            condition::name_left(status, left);
+            condition::set(status, Stage::Running, reason, message, now);
+        };
+        self.record.update(keep).await.map_err(std::io::Error::other)?;
+        let token = progress.continue_token.as_deref().filter(|_| progress.phase == Phase::Rewriting);
+        self.record.show_token(token).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,279 @@
+//! All controllers of one process: they work while it leads, and leave what is under way to the next leader.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt as _, reflector, watcher};
+use kube::{Api, Client};
+use restow_api::StorageVersionMigration;
+use restow_core::pace::Bounds;
+use restow_migrate::cluster::Cluster;
+use restow_migrate::stop::{Stop, Term};
+use restow_migrate::throttle::Throttle;
+use serde::de::DeserializeOwned;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::election::Election;
+use crate::events::Events;
+use crate::metrics::Metrics;
+use crate::serve::{self, Health};
+use crate::shared::{Settings, Shared, changed};
+use crate::{migrator, pruner, trigger};
+
+/// Which controllers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Controllers {
+    /// Runs migrations.
+    pub migrator: bool,
+    /// Makes migrations when storage versions change.
+    pub trigger: bool,
+    /// Makes migrations when encryption configurations change.
+    pub encryption: bool,
+    /// Prunes storedVersions after migrations.
+    pub pruner: bool,
+}
+
+/// What a controller process is made of.
+pub struct Options {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Which controllers run.
+    pub controllers: Controllers,
+    /// How they work.
+    pub settings: Settings,
+    /// How fast they write.
+    pub bounds: Bounds,
+    /// Who this process is, in Events.
+    pub identity: String,
+    /// Who leads; none to lead without asking.
+    pub election: Option<Election>,
+    /// Where health and metrics are served.
+    pub listener: Option<TcpListener>,
+}
+
+/// The loop before all others.
+const START: &str = "start";
+/// How often a cluster without the definitions is looked at.
+const LOOK_FOR_DEFINITIONS: Duration = Duration::from_secs(5);
+/// Watches are opened anew after so many seconds, well before a silent one would be given up.
+const WATCH: u32 = 55;
+
+/// Runs until it is told to stop, and gives the lead back.
+pub async fn run(options: Options, stop: CancellationToken) {
+    let (metrics, health) = (Arc::new(Metrics::default()), Arc::new(Health::default()));
+    let serving = CancellationToken::new();
+    let served = options.listener.map(|listener| {
+        tokio::spawn(serve::serve(listener, Arc::clone(&health), Arc::clone(&metrics), serving.clone()))
+    });
+    let client = options.cluster.server().client().clone();
+    let shared = Shared {
+        throttle: Throttle::new(options.bounds),
+        events: Events::new(client.clone(), options.identity),
+        cluster: options.cluster,
+        settings: options.settings,
+        metrics,
+        health,
+        migrations_changed: watch::Sender::new(0),
+        storage_changed: watch::Sender::new(0),
+    };
+    let told = Stop::from(stop.clone());
+    told.unless(defined(&shared, &client)).await;
+    match options.election {
+        None => {
+            shared.metrics.leading(true);
+            work(&shared, options.controllers, &told).await;
+        }
+        Some(election) => lead(&shared, options.controllers, election, &stop).await,
+    }
+    serving.cancel();
+    if let Some(served) = served {
+        let _ = served.await;
+    }
+}
+
+/// Waits until the objects that are to be worked on can exist.
+async fn defined(shared: &Shared, client: &Client) {
+    let api = Api::<StorageVersionMigration>::all(client.clone());
+    loop {
+        shared.health.beat(START, LOOK_FOR_DEFINITIONS * 12);
+        match api.list(&kube::api::ListParams::default().limit(1)).await {
+            Ok(_) => {
+                shared.health.rests(START);
+                return shared.health.ready();
+            }
+            Err(error) => {
+                tracing::warn!(%error, "waiting for migration.k8s.io; `restow install --crds` prints its definitions");
+                shared.health.waits_for(format!("migration.k8s.io, which cannot be listed: {error}"));
+            }
+        }
+        tokio::time::sleep(LOOK_FOR_DEFINITIONS).await;
+    }
+}
+
+/// Works whenever this process leads.
+async fn lead(shared: &Shared, controllers: Controllers, election: Election, stop: &CancellationToken) {
+    let term = Arc::new(Term::default());
+    let (leading, mut leads) = watch::channel(false);
+    let resign = CancellationToken::new();
+    let work = async {
+        while !stop.is_cancelled() {
+            let led = *leads.borrow_and_update();
+            shared.metrics.leading(led);
+            if led {
+                let (mandate, within) = (stop.child_token(), Arc::clone(&term));
+                let ends = async {
+                    // Until the lead is lost or the channel with it.
+                    let _ = leads.wait_for(|leads| !leads).await;
+                    mandate.cancel();
+                };
+                let within = Stop::within(mandate.clone(), Some(within));
+                futures::join!(self::work(shared, controllers, &within), async {
+                    tokio::select! {
+                        () = ends => {}
+                        () = within.stopped() => {}
+                    }
+                });
+            } else {
+                tokio::select! {
+                    _ = leads.changed() => {}
+                    () = stop.cancelled() => {}
+                }
+            }
+        }
+        // Only when nothing is written any more may another one lead.
+        resign.cancel();
+    };
+    futures::join!(election.run(&term, &leading, resign.clone()), work);
+    shared.metrics.leading(false);
+}
+
+/// Does the work of all controllers until it is time to stop.
+async fn work(shared: &Shared, controllers: Controllers, stop: &Stop) {
+    let client = shared.client();
+    let (migrations, writer) = reflector::store::<StorageVersionMigration>();
+    let watch_migrations = async {
+        let api = Api::<StorageVersionMigration>::all(client.clone());
+        let stream = watcher(api, watcher::Config::default().timeout(WATCH)).default_backoff();
+        let each = reflector(writer, stream).for_each(|event| {
+            match event {
+                Ok(_) => {
+                    let all = migrations.state();
+                    shared.metrics.migrations(all.iter().map(Arc::as_ref));
+                    changed(&shared.migrations_changed);
+                }
+                Err(error) => tracing::info!(%error, "watching migrations"),
+            }
+            std::future::ready(())
+        });
+        stop.unless(each).await;
+    };
+    let migrate = async {
+        let ready = stop.unless(migrations.wait_until_ready()).await;
+        if controllers.migrator && ready.is_some() {
+            migrator::run(shared, &migrations, stop).await;
+        }
+    };
+    let prune = async {
+        let ready = stop.unless(migrations.wait_until_ready()).await;
+        if controllers.pruner && ready.is_some() {
+            pruner::run(shared, &migrations, stop).await;
+        }
+    };
+    let look = async {
+        if controllers.trigger || controllers.encryption {
+            let watches =
+                async { futures::join!(definitions(shared), registrations(shared), members(shared)) };
+            futures::join!(trigger::run(shared, controllers.encryption, stop), stop.unless(watches));
+        }
+    };
+    futures::join!(watch_migrations, migrate, prune, look);
+    NAMES.into_iter().for_each(|name| shared.health.rests(name));
+}
+
+/// A changed definition may have changed a storage version; a changed StorageVersion is what the API servers
+/// themselves say of one.
+async fn definitions(shared: &Shared) {
+    wake_on_change::<CustomResourceDefinition>(shared).await;
+}
+
+async fn registrations(shared: &Shared) {
+    let api = Api::<StorageVersion>::all(shared.client().clone());
+    // Most clusters do not serve them.
+    if api.list_metadata(&kube::api::ListParams::default().limit(1)).await.is_ok() {
+        wake_on_change::<StorageVersion>(shared).await;
+    }
+}
+
+async fn wake_on_change<K>(shared: &Shared)
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::Scope: Send,
+{
+    let api = Api::<PartialObjectMeta<K>>::all(shared.client().clone());
+    let stream = watcher(api, watcher::Config::default().timeout(WATCH)).default_backoff();
+    stream
+        .for_each(|event| {
+            if let Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) = event {
+                changed(&shared.storage_changed);
+            }
+            std::future::ready(())
+        })
+        .await;
+}
+
+/// An API server that comes, goes or starts anew may store things otherwise; one that renews its Lease does not.
+async fn members(shared: &Shared) {
+    let api = Api::<Lease>::namespaced(shared.client().clone(), "kube-system");
+    let config =
+        watcher::Config::default().labels("apiserver.kubernetes.io/identity=kube-apiserver").timeout(WATCH);
+    let mut holders: HashMap<String, Option<String>> = HashMap::new();
+    let stream =
+        watcher(api, config).default_backoff().map_err(|error| tracing::debug!(%error, "watching Leases"));
+    stream
+        .for_each(|event| {
+            let moved = match event {
+                Ok(watcher::Event::Apply(lease) | watcher::Event::InitApply(lease)) => {
+                    let holder = lease.spec.and_then(|spec| spec.holder_identity);
+                    let name = lease.metadata.name.unwrap_or_default();
+                    holders.insert(name, holder.clone()) != Some(holder)
+                }
+                Ok(watcher::Event::Delete(lease)) => {
+                    holders.remove(&lease.metadata.name.unwrap_or_default()).is_some()
+                }
+                _ => false,
+            };
+            if moved {
+                changed(&shared.storage_changed);
+            }
+            std::future::ready(())
+        })
+        .await;
+}
+
+/// The names of all controllers, as `--controllers` takes them.
+pub const NAMES: [&str; 4] = ["migrator", "trigger", "encryption", "pruner"];
+
+impl Controllers {
+    /// Those of these names; a name that is none comes back.
+    pub fn named<'a>(names: &[&'a str]) -> Result<Self, &'a str> {
+        let wanted: BTreeSet<&str> = names.iter().copied().collect();
+        if let Some(unknown) = names.iter().find(|name| !NAMES.contains(name)) {
+            return Err(unknown);
+        }
+        Ok(Self {
+            migrator: wanted.contains("migrator"),
+            trigger: wanted.contains("trigger"),
+            encryption: wanted.contains("encryption"),
+            pruner: wanted.contains("pruner"),
+        })
+    }
+}

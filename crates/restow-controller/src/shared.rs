@@ -1,0 +1,66 @@
+//! What all controllers share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use restow_core::resource::GroupResource;
+use restow_migrate::cluster::Cluster;
+use restow_migrate::migration;
+use restow_migrate::throttle::Throttle;
+use tokio::sync::watch;
+
+use crate::events::Events;
+use crate::metrics::Metrics;
+use crate::serve::Health;
+
+/// How the controllers work.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How each migration is done.
+    pub migration: migration::Settings,
+    /// How many migrations run at once.
+    pub at_once: usize,
+    /// How often the storage versions are looked at, besides watching.
+    pub poll: Duration,
+    /// The resources whose storage versions are watched; none for all.
+    pub resources: Option<Vec<GroupResource>>,
+    /// The resources that the encryption configuration covers.
+    pub encryption_resources: Vec<GroupResource>,
+}
+
+/// What all controllers share.
+pub(crate) struct Shared {
+    pub(crate) cluster: Cluster,
+    pub(crate) settings: Settings,
+    /// One pace for all that is written.
+    pub(crate) throttle: Throttle,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) health: Arc<Health>,
+    pub(crate) events: Events,
+    /// Counts changes of migration objects.
+    pub(crate) migrations_changed: watch::Sender<u64>,
+    /// Counts what storage versions depend on: changed definitions, servers that came or went, ended migrations.
+    pub(crate) storage_changed: watch::Sender<u64>,
+}
+
+impl Shared {
+    /// The client for typed requests.
+    pub(crate) fn client(&self) -> &kube::Client {
+        self.cluster.server().client()
+    }
+
+    /// Whether a resource's storage version is watched.
+    pub(crate) fn is_watched(&self, resource: &GroupResource) -> bool {
+        self.settings.resources.as_ref().is_none_or(|resources| resources.contains(resource))
+    }
+
+    /// Whether a resource is stored under the encryption configuration.
+    pub(crate) fn is_encrypted(&self, resource: &GroupResource) -> bool {
+        self.settings.encryption_resources.contains(resource)
+    }
+}
+
+/// Tells all who wait that there was one more change.
+pub(crate) fn changed(counter: &watch::Sender<u64>) {
+    counter.send_modify(|count| *count += 1);
+}

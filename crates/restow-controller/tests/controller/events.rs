@@ -1,0 +1,111 @@
+//! Events on a real API server, as kubectl shows them.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client, Resource as _};
+use restow_api::{GroupVersionResource, StorageVersionMigration, StorageVersionMigrationSpec};
+use restow_controller::events::{EventType, Events};
+use restow_lab::{Cluster, assets};
+
+use crate::support::{shared, wait};
+
+/// A migration of nothing, and how to speak of it.
+async fn migration(client: &Client, name: &str) -> ObjectReference {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in restow_api::crds() {
+        // Another test may have been first.
+        definitions.create(&PostParams::default(), &crd).await.ok();
+    }
+    let migrations: Api<StorageVersionMigration> = Api::all(client.clone());
+    wait("the definition to be served", || async { migrations.list(&ListParams::default()).await.is_ok() })
+        .await;
+    let resource = GroupVersionResource { resource: "secrets".to_owned(), ..GroupVersionResource::default() };
+    let spec = StorageVersionMigrationSpec { resource, ..StorageVersionMigrationSpec::default() };
+    let migration = StorageVersionMigration::new(name, spec);
+    migrations.create(&PostParams::default(), &migration).await.unwrap().object_ref(&())
+}
+
+/// Type, reason and note of all Events about an object, sorted.
+async fn told(client: &Client, object: &ObjectReference) -> Vec<[String; 3]> {
+    let events: Api<Event> = Api::all(client.clone());
+    let about = |event: &Event| event.regarding.as_ref().is_some_and(|other| other.uid == object.uid);
+    let all = events.list(&ListParams::default()).await.unwrap();
+    let mut told: Vec<_> = all
+        .into_iter()
+        .filter(about)
+        .map(|event| [event.type_, event.reason, event.note].map(Option::unwrap_or_default))
+        .collect();
+    told.sort();
+    told
+}
+
+fn describe(cluster: &Cluster, name: &str) -> Option<String> {
+    let kubectl = assets::or_skip("kubectl describe")?.kubectl;
+    let Some(kubectl) = kubectl else {
+        eprintln!("NOT RUN: kubectl describe: the lab's programs have no kubectl");
+        return None;
+    };
+    let output = std::process::Command::new(kubectl)
+        .args(["describe", "storageversionmigrations.migration.k8s.io", name])
+        .env("KUBECONFIG", cluster.kubeconfig(0, "admin"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_told_once_each_and_kubectl_shows_them() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let object = migration(&client, "told").await;
+    let events = Events::new(client.clone(), "pod_1".to_owned());
+    for _ in 0..3 {
+        events.tell(&object, EventType::Normal, "Started", "300 objects to look at").await;
+        events.tell(&object, EventType::Warning, "Quarantined", "one was refused").await;
+        events.tell(&object, EventType::Warning, "Quarantined", "two were refused").await;
+    }
+    let expected = [
+        ["Normal", "Started", "300 objects to look at"],
+        ["Warning", "Quarantined", "one was refused"],
+        ["Warning", "Quarantined", "two were refused"],
+    ];
+    assert_eq!(told(&client, &object).await, expected);
+
+    let Some(described) = describe(cluster, "told") else { return };
+    let (_, shown) = described.split_once("\nEvents:").expect("Events in it");
+    for [kind, reason, note] in expected {
+        let line = shown.lines().find(|line| line.contains(note)).unwrap_or_else(|| panic!("{described}"));
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words[..2], [kind, reason], "{described}");
+        assert_eq!(words[3], "restow", "{described}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_message_is_cut_and_a_flood_is_dammed() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let object = migration(&client, "dammed").await;
+    let events = Events::new(client.clone(), "pod_1".to_owned());
+    events.tell(&object, EventType::Warning, &"R".repeat(500), &"ö".repeat(5000)).await;
+    for number in 0..30 {
+        events.tell(&object, EventType::Normal, "Number", &format!("{number}")).await;
+    }
+    let told = told(&client, &object).await;
+    assert_eq!(told.len(), restow_core::flood::OF_ONE_OBJECT, "{told:?}");
+    let [_, reason, note] = told.last().unwrap();
+    assert_eq!((reason.len(), note.len()), (128, 1024));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_are_refused_are_no_trouble() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let object = migration(&client, "refused").await;
+    let events = Events::new(cluster.client_as(0, "alice").unwrap(), "pod_1".to_owned());
+    events.tell(&object, EventType::Normal, "Started", "by one who may not").await;
+    assert_eq!(told(&client, &object).await, Vec::<[String; 3]>::new());
+}

@@ -1,0 +1,8 @@
+//! The controllers' parts, on a real control plane and over real connections.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod contender;
+mod election;
+mod events;
+mod serve;
+mod support;

@@ -1,0 +1,158 @@
+//! `restow controller`: everything that runs in a cluster.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use restow_controller::Settings;
+use restow_controller::election::{self, Election};
+use restow_controller::run::{self, Controllers, NAMES, Options};
+use restow_core::resource::GroupResource;
+use restow_migrate::migration::{self, ListMode};
+use restow_migrate::rewrite::Manner;
+use tokio::net::TcpListener;
+
+use crate::args::{Connection, Pace, duration};
+use crate::connect::connect;
+use crate::failure::Failure;
+use crate::output;
+use crate::signals::stop_on_signals;
+
+/// The file that says which namespace a pod is in.
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+/// Where `restow install` puts it.
+const NAMESPACE: &str = "restow-system";
+
+/// Run the controllers: migrations as objects, made when storage versions or encryption keys change
+#[derive(Args)]
+#[command(after_help = "Controllers:
+  migrator    runs StorageVersionMigrations (migration.k8s.io/v1alpha1)
+  trigger     keeps a StorageState for each resource, and makes a migration when its storage version changes
+  encryption  makes one when the API servers have taken up another encryption configuration
+  pruner      cuts a CRD's storedVersions down after a verified migration
+
+Examples:
+  restow controller --kubeconfig F --leader-elect=false     on your own machine
+  restow controller --controllers migrator                  just what you ask for with objects")]
+pub(crate) struct Controller {
+    /// Run just these controllers
+    #[arg(long, value_delimiter = ',', value_name = "NAME", default_values = NAMES)]
+    controllers: Vec<String>,
+    /// Whether several replicas choose a leader by a Lease
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    leader_elect: bool,
+    /// The namespace of that Lease [default: the pod's own, else restow-system]
+    #[arg(long, value_name = "NAMESPACE")]
+    leader_election_namespace: Option<String>,
+    /// How long a leader may be silent before another replica takes over
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "15s")]
+    lease_duration: Duration,
+    /// How often all storage versions are looked at, besides watching
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10m")]
+    poll_interval: Duration,
+    /// Where /healthz, /readyz and /metrics are served
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// How many migrations run at once; never two of one resource
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
+    concurrent_migrations: u16,
+    /// Watch the storage versions of just these resources, such as secrets,widgets.example.com [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCE")]
+    resources: Vec<String>,
+    /// The resources your encryption configuration covers
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCE", default_value = "secrets")]
+    encryption_resources: Vec<String>,
+    /// Quarantine objects whose managedFields are of versions no longer served, instead of moving those entries
+    #[arg(long)]
+    keep_managed_fields: bool,
+    #[command(flatten)]
+    pace: Pace,
+    /// How logs are written
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+impl Controller {
+    /// Sets logging up: a controller says what it does.
+    pub(crate) fn log(&self, verbose: u8) {
+        output::log_all(verbose, self.log_format == LogFormat::Json);
+    }
+
+    fn controllers(&self) -> Result<Controllers, Failure> {
+        let names: Vec<&str> = self.controllers.iter().map(String::as_str).collect();
+        Controllers::named(&names).map_err(|unknown| {
+            Failure::usage(format!("there is no controller {unknown:?}"))
+                .hint(format!("there are {}", NAMES.join(", ")))
+        })
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            migration: migration::Settings {
+                page_size: self.pace.page_size(),
+                list: ListMode::Chunked,
+                verify: true,
+                manner: Manner { dry_run: false, repair_managed_fields: !self.keep_managed_fields },
+                encrypted: false,
+            },
+            at_once: usize::from(self.concurrent_migrations),
+            poll: self.poll_interval,
+            resources: (!self.resources.is_empty()).then(|| named(&self.resources)),
+            encryption_resources: named(&self.encryption_resources),
+        }
+    }
+
+    fn namespace(&self) -> String {
+        let own = || std::fs::read_to_string(NAMESPACE_FILE).ok().map(|name| name.trim().to_owned());
+        self.leader_election_namespace.clone().or_else(own).unwrap_or_else(|| NAMESPACE.to_owned())
+    }
+}
+
+fn named(names: &[String]) -> Vec<GroupResource> {
+    names.iter().map(|name| GroupResource::parse(name)).collect()
+}
+
+pub(crate) async fn run(connection: &Connection, flags: &Controller) -> Result<u8, Failure> {
+    let controllers = flags.controllers()?;
+    if flags.poll_interval.is_zero() {
+        return Err(Failure::usage("--poll-interval must be above zero"));
+    }
+    if flags.lease_duration < Duration::from_secs(1) {
+        return Err(Failure::usage("--lease-duration must be a second at least"));
+    }
+    let cluster = connect(connection).await?;
+    let listener = TcpListener::bind(flags.listen).await.map_err(|error| {
+        Failure::failed(format!("cannot listen on {}: {error}", flags.listen))
+            .hint("--listen 127.0.0.1:0 takes any free port")
+    })?;
+    let address = listener.local_addr().map_err(Failure::failed)?;
+    tracing::info!(%address, "serving /healthz, /readyz and /metrics");
+    let identity = election::identity();
+    let election = flags.leader_elect.then(|| Election {
+        client: cluster.server().client().clone(),
+        namespace: flags.namespace(),
+        name: restow_api::MANAGER.to_owned(),
+        identity: identity.clone(),
+        duration: flags.lease_duration,
+        renew_every: flags.lease_duration / 3,
+    });
+    let stop = stop_on_signals(None).map_err(Failure::failed)?;
+    let options = Options {
+        cluster,
+        controllers,
+        settings: flags.settings(),
+        bounds: flags.pace.bounds(),
+        identity,
+        election,
+        listener: Some(listener),
+    };
+    run::run(options, stop).await;
+    Ok(0)
+}

@@ -1,0 +1,75 @@
+//! What the controller costs a cluster in which nothing happens, and that it says how it is.
+
+use std::time::Duration;
+
+use restow_lab::{Action, ClusterSpec};
+
+use crate::controller::{Controller, MIGRATIONS, STATES, define, is};
+use crate::support::{Restow, cluster, lab, send, wait};
+use crate::traffic::Traffic;
+
+/// How long nothing happens.
+const QUIET: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn a_quiet_cluster_is_left_in_peace() {
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let client = cluster.client(0).unwrap();
+    let (recorder, traffic) = Traffic::record(&cluster, |_, _| Action::Forward).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let args = ["--leader-elect", "--leader-election-namespace", "default", "--concurrent-migrations", "4"];
+    let controller = Controller::start(&restow, &args).await;
+    // Before there is anything to work on.
+    wait("the controller to say what it waits for", || async {
+        controller.get("/readyz").await.contains("waiting for migration.k8s.io")
+    })
+    .await;
+    define(&client).await;
+    wait("every resource to be migrated once", || async {
+        let (states, all) =
+            (send(&client, "GET", STATES, None).await, send(&client, "GET", MIGRATIONS, None).await);
+        let settled = states["items"].as_array().unwrap().iter().filter(|state| {
+            let status = &state["status"];
+            status["persistedStorageVersionHashes"]
+                == serde_json::json!([status["currentStorageVersionHash"]])
+        });
+        let done =
+            all["items"].as_array().unwrap().iter().filter(|migration| is(migration, "Succeeded")).count();
+        done >= 40 && done == all["items"].as_array().unwrap().len() && settled.count() == done
+    })
+    .await;
+    assert!(controller.get("/readyz").await.starts_with("HTTP/1.1 200"));
+    assert!(controller.get("/healthz").await.starts_with("HTTP/1.1 200"));
+    let metrics = controller.get("/metrics").await;
+    for line in [
+        "restow_leader 1",
+        "restow_storage_states_unsettled 0",
+        "storage_migrator_core_migrator_migrations{resource=\"secrets\",status=\"Succeeded\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+
+    // The last migration is taken in by one more look.
+    wait("that look to be over", || async {
+        let before = traffic.requests().len();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        traffic.requests().len() - before <= 2
+    })
+    .await;
+    let before = traffic.requests().len();
+    tokio::time::sleep(QUIET).await;
+    let sent: Vec<String> = traffic.requests()[before..].iter().map(|request| request.path.clone()).collect();
+    assert!((sent.len() as u64) < QUIET.as_secs(), "{} requests in {QUIET:?}: {sent:#?}", sent.len());
+    let held = peak(controller.pid());
+    assert!(held < 40 * 1024, "{held} KiB");
+    assert!(controller.stop().await);
+}
+
+/// The most memory a process has held, in KiB.
+fn peak(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+    eprintln!("{line}");
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}

@@ -1,0 +1,148 @@
+//! Whoever used kube-storage-version-migrator goes on with what they have.
+
+use restow_lab::ClusterSpec;
+use serde_json::{Value, json};
+
+use crate::controller::{Controller, MIGRATIONS, STATES, define_again, migration, state, wait_for};
+use crate::support::{CRDS, Restow, Widgets, cluster, lab, patch, send, try_send, wait};
+
+/// The definitions as the predecessor has them: fewer fields, no rules, no columns.
+fn old_definition(plural: &str, kind: &str, spec: &Value, status: &Value) -> Value {
+    let schema = json!({"type": "object", "properties": {
+        "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
+        "spec": {"type": "object", "properties": spec}, "status": {"type": "object", "properties": status},
+    }});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{plural}.migration.k8s.io"),
+            "annotations": {"api-approved.kubernetes.io": "unapproved, test only"},
+        },
+        "spec": {
+            "group": "migration.k8s.io", "scope": "Cluster", "preserveUnknownFields": false,
+            "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true,
+                          "subresources": {"status": {}}, "schema": {"openAPIV3Schema": schema}}],
+        },
+    })
+}
+
+async fn define_old(client: &kube::Client) {
+    let text = json!({"type": "string"});
+    let resource =
+        json!({"type": "object", "properties": {"group": text, "version": text, "resource": text}});
+    let condition = json!({"type": "object", "required": ["type", "status"], "properties": {
+        "type": text, "status": text, "reason": text, "message": text,
+        "lastUpdateTime": {"type": "string", "format": "date-time"},
+    }});
+    let migrations = old_definition(
+        "storageversionmigrations",
+        "StorageVersionMigration",
+        &json!({"resource": resource, "continueToken": text}),
+        &json!({"conditions": {"type": "array", "items": condition}}),
+    );
+    let states = old_definition(
+        "storagestates",
+        "StorageState",
+        &json!({"resource": resource}),
+        &json!({
+            "persistedStorageVersionHashes": {"type": "array", "items": text},
+            "currentStorageVersionHash": text,
+            "lastHeartbeatTime": {"type": "string", "format": "date-time"},
+        }),
+    );
+    for definition in [migrations, states] {
+        send(client, "POST", CRDS, Some(&definition)).await;
+    }
+    wait("the old definitions to be served", || async {
+        try_send(client, "GET", MIGRATIONS, None).await.is_ok()
+            && try_send(client, "GET", STATES, None).await.is_ok()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn old_objects_and_habits_go_on_working() {
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let client = cluster.client(0).unwrap();
+    define_old(&client).await;
+    let widgets = Widgets { plural: "heirlooms" };
+    widgets.define(&client).await;
+    widgets.create(&client, 60).await;
+    widgets.store_as(&client, "v2").await;
+
+    // What the predecessor left: one migration done, one under way, and a state.
+    let of = |resource: Value, token: Option<&str>, name: &str| {
+        json!({"apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration",
+               "metadata": {"name": name}, "spec": {"resource": resource, "continueToken": token}})
+    };
+    let secrets = json!({"version": "v1", "resource": "secrets"});
+    send(&client, "POST", MIGRATIONS, Some(&of(secrets, None, "secrets-abcde"))).await;
+    let done = json!({"status": {"conditions": [
+        {"type": "Running", "status": "False"},
+        {"type": "Succeeded", "status": "True", "lastUpdateTime": "2023-01-01T00:00:00Z"},
+    ]}});
+    patch(&client, &format!("{MIGRATIONS}/secrets-abcde/status"), &done).await;
+    let all = format!("/apis/{}/v1/{}?limit=20", widgets.group(), widgets.plural);
+    let page = send(&client, "GET", &all, None).await;
+    let token = page["metadata"]["continue"].as_str().unwrap().to_owned();
+    let ours = json!({"group": widgets.group(), "version": "v1", "resource": widgets.plural});
+    send(&client, "POST", MIGRATIONS, Some(&of(ours, Some(&token), "heirlooms-fghij"))).await;
+    let running = json!({"status": {"conditions": [{"type": "Running", "status": "True"}]}});
+    patch(&client, &format!("{MIGRATIONS}/heirlooms-fghij/status"), &running).await;
+    let before = migration(&client, "secrets-abcde").await;
+
+    // The switch.
+    define_again(&client).await;
+    let restow = Restow::new(&cluster);
+    let _controller =
+        Controller::start(&restow, &["--controllers", "migrator,pruner", "--page-size", "20"]).await;
+    let ended = wait_for(&client, "heirlooms-fghij", "Succeeded").await;
+    assert_eq!(ended["status"]["progress"]["listed"], 40, "it did not go on from the token: {ended:#}");
+    assert_eq!(ended["status"]["progress"]["verified"], true);
+    assert_eq!(widgets.stored_as(&cluster).await[&format!("{}/v2", widgets.group())], 60);
+    assert_eq!(
+        migration(&client, "secrets-abcde").await["status"],
+        before["status"],
+        "history was rewritten"
+    );
+
+    // A user with rights on the objects alone, and the commands they know.
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "migrations"},
+        "rules": [{"apiGroups": ["migration.k8s.io"], "resources": ["storageversionmigrations"],
+                   "verbs": ["get", "list", "watch", "create", "delete"]}]});
+    send(&client, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", Some(&role)).await;
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "migrations"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "migrations"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}]});
+    send(&client, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", Some(&binding)).await;
+    let file = restow.state.path().join("migration.yaml");
+    std::fs::write(
+        &file,
+        "apiVersion: migration.k8s.io/v1alpha1\nkind: StorageVersionMigration\nmetadata: {name: configmaps-klmno}\n\
+         spec: {resource: {version: v1, resource: configmaps}}\n",
+    )
+    .unwrap();
+    let kubectl = async |args: &[&str]| {
+        let kubectl = assets.kubectl.clone().expect("kubectl");
+        let mut command = tokio::process::Command::new(kubectl);
+        let output =
+            command.args(args).env("KUBECONFIG", cluster.kubeconfig(0, "alice")).output().await.unwrap();
+        assert!(output.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    kubectl(&["create", "-f", file.to_str().unwrap()]).await;
+    kubectl(&[
+        "wait",
+        "--for=condition=Succeeded",
+        "--timeout=60s",
+        "storageversionmigrations/configmaps-klmno",
+    ])
+    .await;
+    let table = kubectl(&["get", "storageversionmigrations"]).await;
+    assert!(table.contains("PHASE") && table.contains("heirlooms-fghij"), "{table}");
+    kubectl(&["delete", "storageversionmigration", "configmaps-klmno"]).await;
+    // Nothing was triggered: that controller was not asked for.
+    assert_eq!(state(&client, &widgets.name(), &[]).await, None);
+}
