@@ -15,7 +15,7 @@ use prometheus_client::encoding::text;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 use restow_api::{ConditionType, StorageVersionMigration};
 use restow_core::trigger::Reason;
 use restow_migrate::prune::{PruneError, Pruned};
@@ -73,52 +73,46 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
+        let mut registry = Registry::default();
+        // The names that dashboards of kube-storage-version-migrator know.
+        let to = registry.sub_registry_with_prefix("storage_migrator_core_migrator");
+        let migrated = new(to, "migrated_objects", "Objects that have been migrated");
+        let remaining = new(to, "remaining_objects", "Objects that still require migration");
+        let completed = new(to, "migrations", "Migrations that have ended");
+        let to = registry.sub_registry_with_prefix("restow");
+        let build: Family<Labels<1>, Gauge> = new(to, "build_info", "The version that runs");
+        build.get_or_create(&one("version", env!("CARGO_PKG_VERSION"))).set(1);
+        let page_seconds = Histogram::new(exponential_buckets(0.05, 2.0, 12));
+        to.register("page_seconds", "Seconds that a page took", page_seconds.clone());
         let metrics = Self {
-            registry: Registry::default(),
-            migrated: Family::default(),
-            remaining: Family::default(),
-            completed: Family::default(),
-            objects: Family::default(),
-            ended: Family::default(),
-            phases: Family::default(),
-            leader: Gauge::default(),
-            decisions: Family::default(),
-            disagreeing: Gauge::default(),
-            unsettled: Gauge::default(),
-            pages: Count::default(),
-            page_seconds: Histogram::new(exponential_buckets(0.05, 2.0, 12)),
-            in_flight_limit: Gauge::default(),
-            prunes: Family::default(),
+            migrated,
+            remaining,
+            completed,
+            objects: new(to, "objects_total", "Objects by what became of them, in every pass"),
+            ended: new(to, "migrations_total", "Migrations that have ended, by how"),
+            phases: new(to, "migrations", "Migrations there are, by where they stand"),
+            leader: new(to, "leader", "Whether this process leads"),
+            decisions: new(to, "trigger_decisions_total", "Changes of states, by what called for them"),
+            disagreeing: new(to, "disagreeing_resources", "Resources that API servers do not agree on"),
+            unsettled: new(to, "storage_states_unsettled", "Resources that may be stored in several ways"),
+            pages: new(to, "pages_total", "Pages of objects that were finished and kept"),
+            page_seconds,
+            in_flight_limit: new(to, "in_flight_limit", "Writes that may be under way at once"),
+            prunes: new(to, "prunes_total", "Attempts to cut storedVersions down, by result"),
+            registry,
         };
-        metrics.registered()
+        metrics.zeroed()
     }
 }
 
-impl Metrics {
-    /// Names everything, the predecessor's first.
-    #[rustfmt::skip]
-    fn registered(mut self) -> Self {
-        let to = &mut self.registry;
-        to.register("storage_migrator_core_migrator_migrated_objects", "Objects that have been migrated", self.migrated.clone());
-        to.register("storage_migrator_core_migrator_remaining_objects", "Objects that still require migration", self.remaining.clone());
-        to.register("storage_migrator_core_migrator_migrations", "Migrations that have ended", self.completed.clone());
-        to.register("restow_objects_total", "Objects by what became of them, in every pass", self.objects.clone());
-        to.register("restow_migrations_total", "Migrations that have ended, by how", self.ended.clone());
-        to.register("restow_migrations", "Migrations there are, by where they stand", self.phases.clone());
-        to.register("restow_leader", "Whether this process leads", self.leader.clone());
-        to.register("restow_trigger_decisions_total", "Changes of storage states, by what called for them", self.decisions.clone());
-        to.register("restow_disagreeing_resources", "Resources on whose storage the API servers do not agree", self.disagreeing.clone());
-        to.register("restow_storage_states_unsettled", "Resources that may be stored in more than one way", self.unsettled.clone());
-        to.register("restow_pages_total", "Pages of objects that were finished and kept", self.pages.clone());
-        to.register("restow_page_seconds", "Seconds that a page took", self.page_seconds.clone());
-        to.register("restow_in_flight_limit", "Writes that may be under way at once", self.in_flight_limit.clone());
-        to.register("restow_prunes_total", "Attempts to cut storedVersions down, by result", self.prunes.clone());
-        let build = Family::<Labels<1>, Gauge>::default();
-        build.get_or_create(&one("version", env!("CARGO_PKG_VERSION"))).set(1);
-        to.register("restow_build_info", "The version that runs", build);
-        self.zeroed()
-    }
+/// Something to count, already registered.
+fn new<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
 
+impl Metrics {
     /// Shows from the start what can be counted, so that a rate sees the first one.
     fn zeroed(self) -> Self {
         for result in [Ended::Succeeded, Ended::Failed, Ended::Aborted] {

@@ -1,6 +1,6 @@
 //! All controllers of one process: they work while it leads, and leave what is under way to the next leader.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -196,7 +196,7 @@ async fn work(shared: &Shared, controllers: Controllers, stop: &Stop) {
         }
     };
     futures::join!(watch_migrations, migrate, prune, look);
-    NAMES.into_iter().for_each(|name| shared.health.rests(name));
+    ["migrator", "trigger", "pruner"].into_iter().for_each(|name| shared.health.rests(name));
 }
 
 /// A changed definition may have changed a storage version; a changed StorageVersion is what the API servers
@@ -257,23 +257,4 @@ async fn members(shared: &Shared) {
             std::future::ready(())
         })
         .await;
-}
-
-/// The names of all controllers, as `--controllers` takes them.
-pub const NAMES: [&str; 4] = ["migrator", "trigger", "encryption", "pruner"];
-
-impl Controllers {
-    /// Those of these names; a name that is none comes back.
-    pub fn named<'a>(names: &[&'a str]) -> Result<Self, &'a str> {
-        let wanted: BTreeSet<&str> = names.iter().copied().collect();
-        if let Some(unknown) = names.iter().find(|name| !NAMES.contains(name)) {
-            return Err(unknown);
-        }
-        Ok(Self {
-            migrator: wanted.contains("migrator"),
-            trigger: wanted.contains("trigger"),
-            encryption: wanted.contains("encryption"),
-            pruner: wanted.contains("pruner"),
-        })
-    }
 }

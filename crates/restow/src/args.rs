@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Plan(Plan),
     Migrate(Migrate),
     Controller(Controller),
+    Install(crate::install::Install),
+    Uninstall(crate::uninstall::Uninstall),
     /// Print a completion script for a shell
     Completions {
         /// The shell

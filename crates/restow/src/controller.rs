@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use restow_controller::Settings;
 use restow_controller::election::{self, Election};
-use restow_controller::run::{self, Controllers, NAMES, Options};
+use restow_controller::run::{self, Controllers, Options};
 use restow_core::resource::GroupResource;
 use restow_migrate::migration::{self, ListMode};
 use restow_migrate::rewrite::Manner;
@@ -20,8 +20,6 @@ use crate::signals::stop_on_signals;
 
 /// The file that says which namespace a pod is in.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-/// Where `restow install` puts it.
-const NAMESPACE: &str = "restow-system";
 
 /// Run the controllers: migrations as objects, made when storage versions or encryption keys change
 #[derive(Args)]
@@ -36,8 +34,8 @@ Examples:
   restow controller --controllers migrator                  just what you ask for with objects")]
 pub(crate) struct Controller {
     /// Run just these controllers
-    #[arg(long, value_delimiter = ',', value_name = "NAME", default_values = NAMES)]
-    controllers: Vec<String>,
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME", default_values_t = ALL)]
+    controllers: Vec<Name>,
     /// Whether several replicas choose a leader by a Lease
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -73,6 +71,18 @@ pub(crate) struct Controller {
     log_format: LogFormat,
 }
 
+/// A controller, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Name {
+    Migrator,
+    Trigger,
+    Encryption,
+    Pruner,
+}
+
+/// All of them.
+pub(crate) const ALL: [Name; 4] = [Name::Migrator, Name::Trigger, Name::Encryption, Name::Pruner];
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
     Text,
@@ -85,12 +95,14 @@ impl Controller {
         output::log_all(verbose, self.log_format == LogFormat::Json);
     }
 
-    fn controllers(&self) -> Result<Controllers, Failure> {
-        let names: Vec<&str> = self.controllers.iter().map(String::as_str).collect();
-        Controllers::named(&names).map_err(|unknown| {
-            Failure::usage(format!("there is no controller {unknown:?}"))
-                .hint(format!("there are {}", NAMES.join(", ")))
-        })
+    fn controllers(&self) -> Controllers {
+        let runs = |name| self.controllers.contains(&name);
+        Controllers {
+            migrator: runs(Name::Migrator),
+            trigger: runs(Name::Trigger),
+            encryption: runs(Name::Encryption),
+            pruner: runs(Name::Pruner),
+        }
     }
 
     fn settings(&self) -> Settings {
@@ -111,7 +123,10 @@ impl Controller {
 
     fn namespace(&self) -> String {
         let own = || std::fs::read_to_string(NAMESPACE_FILE).ok().map(|name| name.trim().to_owned());
-        self.leader_election_namespace.clone().or_else(own).unwrap_or_else(|| NAMESPACE.to_owned())
+        self.leader_election_namespace
+            .clone()
+            .or_else(own)
+            .unwrap_or_else(|| crate::install::NAMESPACE.to_owned())
     }
 }
 
@@ -120,7 +135,6 @@ fn named(names: &[String]) -> Vec<GroupResource> {
 }
 
 pub(crate) async fn run(connection: &Connection, flags: &Controller) -> Result<u8, Failure> {
-    let controllers = flags.controllers()?;
     if flags.poll_interval.is_zero() {
         return Err(Failure::usage("--poll-interval must be above zero"));
     }
@@ -146,7 +160,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Controller) -> Result<u
     let stop = stop_on_signals(None).map_err(Failure::failed)?;
     let options = Options {
         cluster,
-        controllers,
+        controllers: flags.controllers(),
         settings: flags.settings(),
         bounds: flags.pace.bounds(),
         identity,

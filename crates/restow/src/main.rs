@@ -4,6 +4,7 @@ mod args;
 mod connect;
 mod controller;
 mod failure;
+mod install;
 mod migrate;
 mod output;
 mod plan;
@@ -12,6 +13,7 @@ mod select;
 mod signals;
 mod state;
 mod table;
+mod uninstall;
 mod view;
 
 use std::process::ExitCode;
@@ -55,6 +57,8 @@ async fn run(args: Args) -> Result<u8, Failure> {
         Command::Plan(plan) => plan::run(&args.connection, &plan).await,
         Command::Migrate(migrate) => migrate::run(&args.connection, &migrate).await,
         Command::Controller(controller) => controller::run(&args.connection, &controller).await,
+        Command::Install(install) => install::run(&args.connection, &install).await,
+        Command::Uninstall(uninstall) => uninstall::run(&args.connection, &uninstall).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "restow", &mut std::io::stdout());
             Ok(0)

@@ -125,7 +125,7 @@ async fn a_leader_whose_server_hangs_stops_by_itself_before_another_begins() {
     let stopping = Instant::now();
     first.stop().await;
     assert!(stopping.elapsed() < Duration::from_secs(10), "{:?}", stopping.elapsed());
-    assert!(second.leads());
+    second.seen.until(true).await;
     cluster.unpause(Part::ApiServer(0)).unwrap();
     second.stop().await;
     watcher.finish();

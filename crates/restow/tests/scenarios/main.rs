@@ -1,15 +1,18 @@
 //! What restow must do, shown on a real kube-apiserver and etcd: one module for each topic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod snapshot;
 mod support;
 mod traffic;
 
+mod account;
 mod aggregated;
 mod agreement;
 mod cli;
 mod controller;
 mod faults;
 mod footprint;
+mod install;
 mod keys;
 mod lifecycle;
 mod listing;
@@ -22,4 +25,5 @@ mod retiring;
 mod rewriting;
 mod rolling;
 mod storm;
+mod uninstall;
 mod unreadable;

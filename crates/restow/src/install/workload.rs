@@ -1,0 +1,141 @@
+//! What runs the controllers: the Deployment, and what stands beside it.
+
+use serde_json::{Value, json};
+
+use super::manifest::{Manifest, labels};
+use super::rules::NAME;
+
+/// The port of probes and metrics.
+const PORT: u16 = 8080;
+/// A user that no node has.
+const USER: u32 = 65532;
+
+/// The program to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Workload {
+    /// An image whose entrypoint is restow.
+    pub(crate) image: String,
+    /// Flags of `restow controller`, beside those that every install gives.
+    pub(crate) flags: Vec<String>,
+}
+
+/// What tells the pods from others.
+fn selector() -> Value {
+    json!({"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "controller"})
+}
+
+/// The priority of the pods.
+pub(crate) fn priority_class() -> Manifest {
+    let why =
+        "Gives way to ordinary pods and displaces none. (Below -10, cluster autoscalers would make no room.)";
+    let object = json!({
+        "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": NAME},
+        "value": -5, "globalDefault": false, "preemptionPolicy": "Never",
+        "description": "restow, which has time",
+    });
+    Manifest::new(why, object)
+}
+
+/// What is in the namespace: Service, PodDisruptionBudget and Deployment.
+pub(crate) fn manifests(namespace: &str, workload: &Workload) -> Vec<Manifest> {
+    vec![service(namespace), disruption_budget(namespace), deployment(namespace, workload)]
+}
+
+fn service(namespace: &str) -> Manifest {
+    let why =
+        "Metrics of each replica, for Prometheus: no address of its own, because each is asked by itself.";
+    let object = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": NAME, "namespace": namespace},
+        "spec": {
+            "clusterIP": "None", "selector": selector(),
+            "ports": [{"name": "metrics", "port": PORT, "targetPort": "metrics", "protocol": "TCP"}],
+        },
+    });
+    Manifest::new(why, object)
+}
+
+fn disruption_budget(namespace: &str) -> Manifest {
+    let why = "Nodes may be drained, one replica at a time.";
+    let object = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": NAME, "namespace": namespace},
+        "spec": {
+            "maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": selector()},
+        },
+    });
+    Manifest::new(why, object)
+}
+
+fn deployment(namespace: &str, workload: &Workload) -> Manifest {
+    let why = "Two replicas: one leads, the other takes over when the Lease runs out.";
+    let object = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME, "namespace": namespace},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": selector()},
+            "template": {"metadata": {"labels": pod_labels()}, "spec": pod(namespace, workload)},
+        },
+    });
+    Manifest::new(why, object)
+}
+
+/// Pods carry the labels of all that restow makes, so that an uninstall knows them.
+fn pod_labels() -> Value {
+    let mut all = labels();
+    if let (Value::Object(all), Value::Object(own)) = (&mut all, selector()) {
+        all.extend(own);
+    }
+    all
+}
+
+fn pod(namespace: &str, workload: &Workload) -> Value {
+    json!({
+        "serviceAccountName": NAME,
+        "automountServiceAccountToken": true,
+        "priorityClassName": NAME,
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "securityContext": {
+            "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "topologySpreadConstraints": [{
+            "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": selector()},
+        }],
+        "containers": [container(namespace, workload)],
+    })
+}
+
+fn container(namespace: &str, workload: &Workload) -> Value {
+    let mut args = vec![
+        "controller".to_owned(),
+        format!("--leader-election-namespace={namespace}"),
+        format!("--listen=0.0.0.0:{PORT}"),
+        "--log-format=json".to_owned(),
+    ];
+    args.extend(workload.flags.iter().cloned());
+    let probe = |path: &str, failures: u32| {
+        json!({
+            "httpGet": {"path": path, "port": "metrics"},
+            "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": failures,
+        })
+    };
+    json!({
+        "name": "controller",
+        "image": workload.image,
+        "args": args,
+        "ports": [{"name": "metrics", "containerPort": PORT, "protocol": "TCP"}],
+        "livenessProbe": probe("/healthz", 6),
+        "readinessProbe": probe("/readyz", 3),
+        "resources": {
+            "requests": {"cpu": "50m", "memory": "64Mi"},
+            "limits": {"memory": "256Mi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    })
+}

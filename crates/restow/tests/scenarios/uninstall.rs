@@ -1,0 +1,217 @@
+//! `restow uninstall`: what is left, and what was there before.
+
+use restow_lab::{Cluster, ClusterSpec};
+use serde_json::{Value, json};
+
+use crate::install::{CONTROLLERS, IMAGE, MIGRATIONS, NAMESPACE, RBAC};
+use crate::snapshot::{assert_same, first_snapshot, settle, snapshot};
+use crate::support::{CRDS, Ran, Restow, cluster, lab, patch, send, try_send, wait};
+
+fn migration(name: &str) -> Value {
+    json!({
+        "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration", "metadata": {"name": name},
+        "spec": {"resource": {"version": "v1", "resource": "secrets"}},
+    })
+}
+
+/// An uninstall takes all that install made, what its pods made, and nothing of anybody else's.
+#[tokio::test]
+async fn uninstalled_it_leaves_what_users_made() {
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new().controller_manager(&CONTROLLERS)).await;
+    let client = cluster.client(0).unwrap();
+    let restow = Restow::new(&cluster);
+    let accounts = ["default", "kube-node-lease", "kube-public", "kube-system"];
+    let accounts = accounts.map(|namespace| format!("serviceaccounts {namespace} default"));
+    let before = first_snapshot(&client, &accounts.each_ref().map(String::as_str)).await;
+    installed(&cluster, &restow).await;
+    let with = snapshot(&client).await;
+
+    let ran = restow.run(&["uninstall", "--crds", "--dry-run"]).await.expect(0);
+    assert!(ran.stderr.contains("namespace/restow-system deleted (dry run)"), "{ran:#?}");
+    assert_same(&snapshot(&client).await, &with, "a dry run deletes nothing");
+
+    send(&client, "POST", MIGRATIONS, Some(&migration("mine"))).await;
+    let mine = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}});
+    send(&client, "POST", &format!("{NAMESPACE}/configmaps"), Some(&mine)).await;
+    let ran = restow.run(&["uninstall"]).await.expect(1);
+    let kept = "storageversionmigrations.migration.k8s.io kept with its 1 object: --crds deletes them";
+    assert!(ran.stderr.contains(kept), "{ran:#?}");
+    assert!(ran.stderr.contains("restow-system was kept, because it holds configmaps/mine\n"), "{ran:#?}");
+    let mut expected = before.clone();
+    expected.extend(
+        [
+            "apiservices.apiregistration.k8s.io - v1alpha1.migration.k8s.io",
+            "configmaps restow-system mine",
+            "customresourcedefinitions.apiextensions.k8s.io - storagestates.migration.k8s.io",
+            "customresourcedefinitions.apiextensions.k8s.io - storageversionmigrations.migration.k8s.io",
+            "namespaces - restow-system",
+            "serviceaccounts restow-system default",
+            "storageversionmigrations.migration.k8s.io - mine",
+        ]
+        .map(str::to_owned),
+    );
+    settle(&client, &expected).await;
+
+    send(&client, "DELETE", &format!("{NAMESPACE}/configmaps/mine"), None).await;
+    an_api_is_down(&client, &restow).await;
+    let ran = restow.run(&["uninstall", "--crds", "--wait"]).await.expect(0);
+    assert!(
+        ran.stderr.contains("storageversionmigrations.migration.k8s.io deleted with its 1 object\n"),
+        "{ran:#?}"
+    );
+    assert!(try_send(&client, "GET", NAMESPACE, None).await.is_err(), "--wait is over when all is gone");
+    settle(&client, &before).await;
+    let ran = restow.run(&["uninstall", "--crds"]).await.expect(0);
+    assert!(ran.stderr.contains("restow is not installed"), "{ran:#?}");
+
+    // Gone as a whole, it can be installed anew.
+    restow.run(&["install", "--image", IMAGE, "--apply"]).await.expect(0);
+    restow.run(&["uninstall", "--crds", "--wait"]).await.expect(0);
+    settle(&client, &before).await;
+}
+
+/// While an API server cannot say what it has in the namespace, that is not deleted.
+async fn an_api_is_down(client: &kube::Client, restow: &Restow) {
+    let services = "/apis/apiregistration.k8s.io/v1/apiservices";
+    let down = json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.down.example.com"},
+        "spec": {
+            "group": "down.example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100,
+            "insecureSkipTLSVerify": true, "service": {"namespace": "default", "name": "down"},
+        },
+    });
+    send(client, "POST", services, Some(&down)).await;
+    wait("the group to be listed", || async {
+        send(client, "GET", "/apis", None).await.to_string().contains("down.example.com")
+    })
+    .await;
+    let ran = restow.run(&["uninstall"]).await.expect(1);
+    assert!(ran.stderr.contains("restow-system was kept: down.example.com/v1: its API server"), "{ran:#?}");
+    send(client, "DELETE", &format!("{services}/v1.down.example.com"), None).await;
+    wait("the group to be gone", || async {
+        !send(client, "GET", "/apis", None).await.to_string().contains("down.example.com")
+    })
+    .await;
+}
+
+/// Installs all of it, and waits until its pods are there, and the Lease they would make.
+async fn installed(cluster: &Cluster, restow: &Restow) {
+    let client = cluster.client(0).unwrap();
+    restow.run(&["install", "--image", IMAGE, "--apply"]).await.expect(0);
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "restow"},
+        "spec": {"holderIdentity": "a-pod"},
+    });
+    let path = "/apis/coordination.k8s.io/v1/namespaces/restow-system/leases";
+    send(&client, "POST", path, Some(&lease)).await;
+    wait("two pods, a replica set, endpoints and an account", || async {
+        let mut found = 0;
+        for path in [
+            &format!("{NAMESPACE}/pods")[..],
+            "/apis/apps/v1/namespaces/restow-system/replicasets",
+            "/apis/discovery.k8s.io/v1/namespaces/restow-system/endpointslices",
+            &format!("{NAMESPACE}/serviceaccounts"),
+        ] {
+            found += send(&client, "GET", path, None).await["items"].as_array().unwrap().len();
+        }
+        found == 6
+    })
+    .await;
+}
+
+/// What was there before is taken over where it is the same API, used where it serves, and else refused untouched.
+#[tokio::test]
+async fn what_was_there_before_is_respected() {
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new().controller_manager(&["namespace-controller"])).await;
+    let client = cluster.client(0).unwrap();
+    let restow = Restow::new(&cluster);
+    let predecessor = predecessor();
+    send(&client, "POST", CRDS, Some(&predecessor)).await;
+    wait("the predecessor's API", || async { try_send(&client, "GET", MIGRATIONS, None).await.is_ok() })
+        .await;
+    send(&client, "POST", MIGRATIONS, Some(&migration("old"))).await;
+    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}});
+    send(&client, "POST", "/api/v1/namespaces", Some(&own)).await;
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "restow"}, "rules": [],
+    });
+    send(&client, "POST", &format!("{RBAC}/clusterroles"), Some(&role)).await;
+
+    let before = first_snapshot(&client, &[]).await;
+    let ran = restow.run(&["install", "--image", IMAGE, "--apply"]).await.expect(1);
+    assert!(ran.stderr.contains("clusterrole/restow is there already, and not restow's"), "{ran:#?}");
+    assert_same(&snapshot(&client).await, &before, "nothing is written when something cannot be");
+    restow.run(&["uninstall"]).await.expect(0);
+    assert_same(&snapshot(&client).await, &before, "what install did not make is not deleted");
+    send(&client, "DELETE", &format!("{RBAC}/clusterroles/restow"), None).await;
+
+    let before = snapshot(&client).await;
+    let command = restow.command(&["install", "--image", IMAGE, "--apply", "--wait"]).spawn().unwrap();
+    run_in_name_only(&client).await;
+    let ran = Ran::from(command.wait_with_output().await.unwrap()).expect(0);
+    assert!(ran.stderr.ends_with("deployment/restow in restow-system is ready\n"), "{ran:#?}");
+    let crd = "customresourcedefinition/storageversionmigrations.migration.k8s.io";
+    assert!(
+        ran.stderr.contains(&format!("{crd} configured, taken over from an earlier install\n")),
+        "{ran:#?}"
+    );
+    assert!(ran.stderr.contains("namespace/restow-system left as it is"), "{ran:#?}");
+    let namespace = send(&client, "GET", NAMESPACE, None).await;
+    assert!(namespace["metadata"]["labels"]["app.kubernetes.io/managed-by"].is_null(), "{namespace:#}");
+    let old = format!("{MIGRATIONS}/old");
+    let suspended = patch(&client, &old, &json!({"spec": {"suspend": true}})).await;
+    assert_eq!(
+        suspended["spec"],
+        json!({"resource": {"version": "v1", "resource": "secrets"}, "suspend": true})
+    );
+
+    let ran = restow.run(&["uninstall", "--wait"]).await.expect(0);
+    assert!(ran.stderr.contains("namespace/restow-system kept: install did not make it"), "{ran:#?}");
+    let mut expected = before;
+    expected
+        .insert("customresourcedefinitions.apiextensions.k8s.io - storagestates.migration.k8s.io".to_owned());
+    settle(&client, &expected).await;
+}
+
+/// Has the Deployment look as if its pods ran, which nothing does here.
+async fn run_in_name_only(client: &kube::Client) {
+    let path = "/apis/apps/v1/namespaces/restow-system/deployments/restow";
+    wait("the Deployment", || async { try_send(client, "GET", path, None).await.is_ok() }).await;
+    let status = json!({
+        "observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2,
+    });
+    patch(client, &format!("{path}/status"), &json!({"status": status})).await;
+}
+
+/// A definition of migrations as kube-storage-version-migrator has it, in short.
+fn predecessor() -> Value {
+    let resource = json!({"type": "object", "properties": {
+        "group": {"type": "string"}, "version": {"type": "string"}, "resource": {"type": "string"},
+    }});
+    let spec = json!({"type": "object", "required": ["resource"], "properties": {
+        "continueToken": {"type": "string"}, "resource": resource,
+    }});
+    let schema = json!({"type": "object", "properties": {
+        "spec": spec, "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+    }});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": "storageversionmigrations.migration.k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements/pull/747"},
+        },
+        "spec": {
+            "group": "migration.k8s.io", "scope": "Cluster",
+            "names": {
+                "plural": "storageversionmigrations", "singular": "storageversionmigration",
+                "kind": "StorageVersionMigration", "listKind": "StorageVersionMigrationList",
+            },
+            "versions": [{
+                "name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": schema},
+            }],
+        },
+    })
+}
