@@ -24,6 +24,7 @@ mod restless;
 mod retiring;
 mod rewriting;
 mod rolling;
+mod steering;
 mod storm;
 mod uninstall;
 mod unreadable;

@@ -7,8 +7,9 @@ use crate::support::{Restow, Widgets, name, patch, send, shared, try_send, wait}
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
 
-/// Denies updates of those objects of a group that have the label `locked`.
-async fn deny(client: &kube::Client, group: &str, plural: &str) {
+/// Denies updates of those objects that have the label `locked`, one of which is named; returns when that is so.
+pub(crate) async fn deny(client: &kube::Client, widgets: &Widgets, locked: usize) {
+    let (group, plural) = (&widgets.group(), widgets.plural);
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": group},
@@ -29,6 +30,19 @@ async fn deny(client: &kube::Client, group: &str, plural: &str) {
     });
     send(client, "POST", POLICIES, Some(&policy)).await;
     send(client, "POST", BINDINGS, Some(&binding)).await;
+    wait("the policy to deny", || async { touch(client, widgets, locked).await.is_err() }).await;
+}
+
+/// Takes that back.
+pub(crate) async fn allow(client: &kube::Client, widgets: &Widgets, locked: usize) {
+    send(client, "DELETE", &format!("{BINDINGS}/{}", widgets.group()), None).await;
+    wait("the policy to be gone", || async { touch(client, widgets, locked).await.is_ok() }).await;
+}
+
+async fn touch(client: &kube::Client, widgets: &Widgets, index: usize) -> Result<Value, kube::Error> {
+    let touch = json!({"metadata": {"annotations": {"touched": "true"}}});
+    let path = widgets.path("v1", &format!("{}?dryRun=All", name(index)));
+    try_send(client, "PATCH", &path, Some(&touch)).await
 }
 
 #[tokio::test]
@@ -44,14 +58,7 @@ async fn a_policy_that_denies_some() {
         patch(&client, &widgets.path("v1", &name(*index)), &label).await;
     }
     widgets.store_as(&client, "v2").await;
-    deny(&client, &widgets.group(), widgets.plural).await;
-    wait("the policy to deny", || async {
-        let touch = json!({"metadata": {"annotations": {"touched": "true"}}});
-        try_send(&client, "PATCH", &widgets.path("v1", &format!("{}?dryRun=All", name(0))), Some(&touch))
-            .await
-            .is_err()
-    })
-    .await;
+    deny(&client, &widgets, 0).await;
 
     let restow = Restow::new(cluster);
     let planned = restow.run(&["plan", &widgets.name(), "--dry-run-objects", "-o", "json"]).await.expect(3);
@@ -76,14 +83,7 @@ async fn a_policy_that_denies_some() {
     let summary = restow.run(&["migrate", &widgets.name(), "--retry-quarantined"]).await.expect(3);
     assert!(summary.stdout.contains("--retry-quarantined"), "{summary:#?}");
 
-    send(&client, "DELETE", &format!("{BINDINGS}/{}", widgets.group()), None).await;
-    wait("the policy to be gone", || async {
-        let touch = json!({"metadata": {"annotations": {"touched": "true"}}});
-        try_send(&client, "PATCH", &widgets.path("v1", &format!("{}?dryRun=All", name(0))), Some(&touch))
-            .await
-            .is_ok()
-    })
-    .await;
+    allow(&client, &widgets, 0).await;
     let report = restow.migrate(&widgets.name(), &["--retry-quarantined"]).await.expect(0).resource();
     assert_eq!((&report["rewritten"], &report["verified"]), (&json!(1000), &json!(true)));
     assert_eq!(widgets.stored_as(cluster).await[&format!("{}/v2", widgets.group())], 1000);
