@@ -198,7 +198,7 @@ impl Attempt<'_> {
         let Some(found) = find(&name) else {
             let silent = inventory.unavailable.iter().find(|(version, _)| version.group == name.group);
             return Err(match silent {
-                Some((_, why)) => Verdict::waiting("WaitingForServer", why.explain(), TRY_AGAIN),
+                Some((_, why)) => Verdict::waiting("WaitingForServer", why.explain(), ASK_AGAIN),
                 None => Verdict::failed("NotServed", format!("the API servers have no resource {name}")),
             });
         };

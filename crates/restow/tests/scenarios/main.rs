@@ -12,6 +12,7 @@ mod cli;
 mod controller;
 mod faults;
 mod footprint;
+mod gone;
 mod install;
 mod keys;
 mod lifecycle;
