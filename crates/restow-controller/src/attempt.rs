@@ -99,6 +99,10 @@ impl Attempt<'_> {
         }
         match self.migrate(&record, &object).await {
             Ok(verdict) => self.conclude(&record, &object, verdict).await,
+            Err(Lost::Refused(why)) => {
+                tracing::warn!(migration = self.name, %why, "its status cannot be written");
+                After::Again(TRY_AGAIN)
+            }
             Err(lost) => {
                 tracing::info!(migration = self.name, %lost, "left");
                 After::Ended
@@ -169,18 +173,10 @@ impl Attempt<'_> {
             observer: &watcher,
             stop: &self.stop,
         };
-        let work = self.work(&migration, record, object);
-        tokio::pin!(work);
-        loop {
-            tokio::select! {
-                ended = &mut work => return ended,
-                () = tokio::time::sleep(TELL_EVERY) => {
-                    if let Some(why) = watcher.waits_for() {
-                        let now = Timestamp::now();
-                        record.update(|status| condition::set(status, Stage::Running, "WaitingForServer", &why, now)).await?;
-                    }
-                }
-            }
+        // Side by side: what tells must not hold up the writer of the same object.
+        tokio::select! {
+            ended = self.work(&migration, record, object) => ended,
+            lost = tell_waits(&watcher, record) => Err(lost),
         }
     }
 
@@ -324,6 +320,20 @@ impl Attempt<'_> {
         let message = "spec.suspend is true; it goes on from here when that is taken back";
         record.update(|status| condition::set(status, Stage::Suspended, "Suspended", message, now)).await?;
         Err(Lost::Stopped)
+    }
+}
+
+/// Tells in the object what its migration waits for, again and again; ends only when the object is lost.
+async fn tell_waits(watcher: &Watcher<'_>, record: &Record) -> Lost {
+    loop {
+        tokio::time::sleep(TELL_EVERY).await;
+        let Some(why) = watcher.waits_for() else { continue };
+        let now = Timestamp::now();
+        let told =
+            record.update(|status| condition::set(status, Stage::Running, "WaitingForServer", &why, now));
+        if let Err(lost) = told.await {
+            return lost;
+        }
     }
 }
 

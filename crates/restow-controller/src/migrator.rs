@@ -21,12 +21,17 @@ use crate::shared::Shared;
 
 /// How often turns are looked at when nothing happens.
 const IDLE: Duration = Duration::from_secs(30);
+/// How long one that was put off again and again is left alone at most.
+const LONGEST: Duration = Duration::from_secs(60);
+/// How long a word about one that does not run may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long one that has just ended is left alone, until the cache has heard of it.
 const REST: Duration = Duration::from_secs(1);
 
 /// Runs migrations until it is time to stop; what is under way is left to go on from where it is.
 pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
-    let mut desk = Desk { shared, stop, running: HashMap::new(), not_before: HashMap::new() };
+    let mut desk =
+        Desk { shared, stop, running: HashMap::new(), not_before: HashMap::new(), put_off: HashMap::new() };
     let mut under_way: FuturesUnordered<LocalBoxFuture<'_, (String, After)>> = FuturesUnordered::new();
     let mut changes = shared.migrations_changed.subscribe();
     while !stop.is_stopped() {
@@ -71,12 +76,15 @@ struct Desk<'a> {
     stop: &'a Stop,
     running: HashMap<String, Running>,
     not_before: HashMap<String, Timestamp>,
+    /// How often each was put off in a row.
+    put_off: HashMap<String, u32>,
 }
 
 impl Desk<'_> {
     fn turns(&mut self, objects: &[std::sync::Arc<StorageVersionMigration>]) -> schedule::Turns {
         let exists = |name: &String| objects.iter().any(|object| object.name_any() == *name);
         self.not_before.retain(|name, _| exists(name));
+        self.put_off.retain(|name, _| exists(name));
         let mut entries: Vec<Entry> = objects.iter().map(|object| self.entry(object)).collect();
         // One whose object is gone already is stopped all the same.
         let orphans = self.running.iter().filter(|(name, _)| !exists(name));
@@ -112,8 +120,15 @@ impl Desk<'_> {
     fn ended(&mut self, name: &str, after: After) {
         self.running.remove(name);
         let wait = match after {
-            After::Ended => REST,
-            After::Again(wait) => wait,
+            After::Ended => {
+                self.put_off.remove(name);
+                REST
+            }
+            After::Again(wait) => {
+                let times = self.put_off.entry(name.to_owned()).or_default();
+                *times += 1;
+                (wait * (1 << (*times - 1).min(5))).min(LONGEST)
+            }
         };
         if let Ok(time) = Timestamp::now().checked_add(wait) {
             self.not_before.insert(name.to_owned(), time);
@@ -145,13 +160,15 @@ impl Desk<'_> {
     }
 
     async fn set(&self, name: &str, stage: Stage, reason: &str, message: &str) {
-        let api = Api::all(self.shared.client().clone());
-        if let Ok(Some(record)) = Record::read(&api, name, self.stop).await {
+        let told = async {
+            let api = Api::all(self.shared.client().clone());
+            let record = Record::read(&api, name, self.stop).await.ok().flatten()?;
             let now = Timestamp::now();
-            let told = record.update(|status| condition::set(status, stage, reason, message, now)).await;
-            if let Err(error) = told {
-                tracing::debug!(migration = name, %error, "its status was not written");
-            }
+            record.update(|status| condition::set(status, stage, reason, message, now)).await.ok()
+        };
+        // A server that is down must not hold up everything else.
+        if !matches!(tokio::time::timeout(PATIENCE, told).await, Ok(Some(()))) {
+            tracing::debug!(migration = name, "its status was not written");
         }
     }
 }

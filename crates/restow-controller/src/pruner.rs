@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::reflector::Store;
 use kube::{Resource as _, ResourceExt as _};
@@ -16,6 +17,8 @@ use crate::shared::Shared;
 
 /// How often what could not be pruned is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
+/// For how long a refusal is worth an Event.
+const NEWS: SignedDuration = SignedDuration::from_mins(10);
 /// How often it looks when nothing happens.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -74,8 +77,11 @@ async fn prune(shared: &Shared, object: &StorageVersionMigration) -> bool {
         }
         Err(PruneError::Refused(why)) => {
             tracing::info!(resource = %progress.resource, %why, "storedVersions are left");
-            let message = format!("storedVersions of {} are left as they are: {why}", progress.resource);
-            shared.events.tell(&reference, EventType::Warning, "NotPruned", &message).await;
+            // Of one that ended long ago it is no news that things have changed since.
+            if Timestamp::now().duration_since(progress.updated) < NEWS {
+                let message = format!("storedVersions of {} are left as they are: {why}", progress.resource);
+                shared.events.tell(&reference, EventType::Warning, "NotPruned", &message).await;
+            }
             true
         }
         // Its definition is gone, and storedVersions with it.

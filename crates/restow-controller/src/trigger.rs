@@ -27,6 +27,8 @@ use crate::shared::Shared;
 const SOON: Duration = Duration::from_secs(1);
 /// Several changes in a row are looked at once.
 const GATHER: Duration = Duration::from_millis(300);
+/// However much changes, a look follows the one before no sooner.
+const APART: Duration = Duration::from_secs(2);
 
 /// Why a look could not be finished.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +47,7 @@ pub(crate) async fn run(shared: &Shared, encryption: bool, stop: &Stop) {
     while !stop.is_stopped() {
         changes.mark_unchanged();
         shared.health.beat("trigger", every * 2 + Duration::from_secs(120));
+        let began = Instant::now();
         let wait = match stop.unless(trigger.look()).await {
             None => break,
             Some(Ok(true)) => every,
@@ -56,7 +59,7 @@ pub(crate) async fn run(shared: &Shared, encryption: bool, stop: &Stop) {
         };
         let woken = async {
             let _ = changes.changed().await;
-            tokio::time::sleep(GATHER).await;
+            tokio::time::sleep(GATHER.max(APART.saturating_sub(began.elapsed()))).await;
         };
         stop.unless(async {
             tokio::select! {

@@ -25,7 +25,7 @@ mod restless;
 mod retiring;
 mod rewriting;
 mod rolling;
-mod steering;
 mod storm;
+mod turns;
 mod uninstall;
 mod unreadable;

@@ -1,5 +1,7 @@
 //! Migrations as objects in the hands of a person: suspended, deleted, queued, retried.
 
+use std::time::Duration;
+
 use restow_lab::{Action, Cluster, ClusterSpec, Part};
 use serde_json::{Value, json};
 
@@ -200,4 +202,34 @@ async fn describe(cluster: &Cluster, assets: &restow_lab::Assets, name: &str) ->
         .args(["describe", "storageversionmigration", name])
         .env("KUBECONFIG", cluster.kubeconfig(0, "admin"));
     String::from_utf8(command.output().await.unwrap().stdout).unwrap()
+}
+
+/// What tells that a migration waits must not get in the way of what keeps its progress.
+#[tokio::test]
+async fn a_slow_status_write_beside_a_wait_is_no_deadlock() {
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let (client, _) = prepared(&cluster).await;
+    let widgets = flipped(&client, "slows").await;
+    let began = std::time::Instant::now();
+    let troubled = widgets.path("v2", &name(5));
+    let rule = move |request: &restow_lab::Seen, _| {
+        if request.path == troubled && began.elapsed() < Duration::from_secs(12) {
+            let busy = http::Response::builder().status(503).body(r#"{"kind":"Status","code":503}"#.into());
+            return Action::Reply(busy.unwrap());
+        }
+        if request.path.ends_with("/slow/status") {
+            return Action::Wait(Box::pin(tokio::time::sleep(Duration::from_secs(4))));
+        }
+        Action::Forward
+    };
+    let (recorder, _) = Traffic::record(&cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let _controller =
+        Controller::start(&restow, &["--controllers", "migrator", "--pace", "fast", "--page-size", "100"])
+            .await;
+    ask_for(&client, "slow", &widgets.name()).await;
+    wait("the wait to be told", || async { reason(&migration(&client, "slow").await) == "WaitingForServer" })
+        .await;
+    wait_for(&client, "slow", "Succeeded").await;
 }
