@@ -32,6 +32,35 @@ pub enum Stage {
     Failed,
 }
 
+impl Stage {
+    /// It in one word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "Waiting",
+            Self::Suspended => "Suspended",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+        }
+    }
+
+    /// Reads it from a status, which another controller may have written: the conditions say more than the word.
+    pub fn of(status: Option<&StorageVersionMigrationStatus>) -> Self {
+        let Some(status) = status else { return Self::Waiting };
+        for (type_, stage) in [
+            (ConditionType::Failed, Self::Failed),
+            (ConditionType::Succeeded, Self::Succeeded),
+            (ConditionType::Running, Self::Running),
+        ] {
+            if status.is(type_) {
+                return stage;
+            }
+        }
+        let suspended = status.phase.as_deref() == Some(Self::Suspended.name());
+        if suspended { Self::Suspended } else { Self::Waiting }
+    }
+}
+
 /// Puts a stage into a status: all three conditions, changed times only where something changed.
 pub fn set(
     status: &mut StorageVersionMigrationStatus,
@@ -40,16 +69,7 @@ pub fn set(
     message: &str,
     now: Timestamp,
 ) {
-    status.phase = Some(
-        match stage {
-            Stage::Waiting => "Waiting",
-            Stage::Suspended => "Suspended",
-            Stage::Running => "Running",
-            Stage::Succeeded => "Succeeded",
-            Stage::Failed => "Failed",
-        }
-        .to_owned(),
-    );
+    status.phase = Some(stage.name().to_owned());
     let is = |holds: bool| if holds { ConditionStatus::True } else { ConditionStatus::False };
     put(status, ConditionType::Running, is(stage == Stage::Running), reason, message, now);
     for (type_, ended) in
@@ -202,6 +222,26 @@ mod tests {
         assert_eq!(shown(Stage::Failed, "Quarantined", 4), "Running=False@4 Failed=True@4");
         assert_eq!(shown(Stage::Running, "Retrying", 5), "Running=True@5 Failed=False@5");
         assert_eq!(shown(Stage::Succeeded, "Verified", 6), "Running=False@6 Failed=False@6 Succeeded=True@6");
+    }
+
+    #[test]
+    fn a_stage_is_read_as_it_was_set() {
+        let mut status = StorageVersionMigrationStatus::default();
+        assert_eq!((Stage::of(None), Stage::of(Some(&status))), (Stage::Waiting, Stage::Waiting));
+        for stage in [
+            Stage::Waiting,
+            Stage::Suspended,
+            Stage::Running,
+            Stage::Failed,
+            Stage::Running,
+            Stage::Succeeded,
+        ] {
+            set(&mut status, stage, "Because", "", at(0));
+            assert_eq!(Stage::of(Some(&status)), stage);
+        }
+        // The predecessor writes conditions only.
+        status.phase = None;
+        assert_eq!(Stage::of(Some(&status)), Stage::Succeeded);
     }
 
     #[test]

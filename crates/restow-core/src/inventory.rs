@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::near::nearest;
 use crate::resource::{GroupResource, GroupVersion, storage_version_hash, version_of_hash};
 
 /// One resource as one discovery document shows it.
@@ -315,18 +316,8 @@ pub fn find<'a>(inventory: &'a [Resource], name: &str) -> Result<&'a Resource, N
 }
 
 fn near_names(inventory: &[Resource], wanted: &str) -> Vec<String> {
-    let mut scored: Vec<(f64, String)> = inventory
-        .iter()
-        .map(|resource| {
-            let full = resource.name.to_string();
-            let score = strsim::jaro_winkler(wanted, &full)
-                .max(strsim::jaro_winkler(wanted, &resource.name.resource));
-            (score, full)
-        })
-        .filter(|(score, _)| *score > 0.84)
-        .collect();
-    scored.sort_by(|a, b| b.0.total_cmp(&a.0));
-    scored.into_iter().take(3).map(|(_, name)| name).collect()
+    let names = inventory.iter().map(|resource| &resource.name);
+    nearest(wanted, names.map(|name| (name.to_string(), vec![name.resource.clone()])))
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ pub mod flood;
 pub mod inventory;
 pub mod isolate;
 pub mod managed_fields;
+pub mod near;
 pub mod outcome;
 pub mod pace;
 pub mod page;
