@@ -39,9 +39,15 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     Plan(Plan),
     Migrate(Migrate),
-    Controller(Controller),
+    Status(crate::status::Status),
+    Suspend(crate::steer::Suspend),
+    Resume(crate::steer::Resume),
+    Retry(crate::steer::Retry),
+    Cancel(crate::cancel::Cancel),
+    Init(crate::init::Init),
     Install(crate::install::Install),
     Uninstall(crate::uninstall::Uninstall),
+    Controller(Controller),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -250,6 +256,7 @@ pub(crate) enum ReportOutput {
     Yaml,
 }
 
+/// Reads `90s`, `5m` or `1h30m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let parsed: jiff::SignedDuration =
         text.parse().map_err(|_| "give a number and a unit, such as 90s, 5m or 1h30m".to_owned())?;

@@ -2,7 +2,7 @@
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use restow_migrate::cluster::{Cluster, Trust};
-use restow_migrate::server::RequestError;
+use restow_migrate::server::{RequestError, Server};
 
 use crate::args::Connection;
 use crate::failure::Failure;
@@ -82,28 +82,34 @@ fn unreadable(error: &kube::config::KubeconfigError, flags: &Connection) -> Fail
 
 /// Says what it means that the cluster could not be asked for its resources.
 pub(crate) async fn unanswered(cluster: &Cluster, error: RequestError) -> Failure {
-    let server = cluster.server().name();
-    match &error {
+    let RequestError::Refused { code: 403, message } = &error else {
+        return unreached(cluster.server(), &error);
+    };
+    let needed =
+        [("apiextensions.k8s.io", "customresourcedefinitions"), ("apiregistration.k8s.io", "apiservices")];
+    let mut rules = Vec::new();
+    for (group, resource) in needed {
+        let name = restow_core::resource::GroupResource::new(group, resource);
+        let missing = restow_migrate::access::missing(cluster.server(), &name, &["list"]).await;
+        rules.extend(missing.unwrap_or_default().iter().map(restow_migrate::access::Missing::rule));
+    }
+    Failure::failed(format!("no permission: {message}"))
+        .hint(format!("a ClusterRole with this would grant it: rules: [{}]", rules.join(", ")))
+}
+
+/// Says what it means that a server gave no answer, or an error that has nothing to do with what was asked for.
+pub(crate) fn unreached(server: &Server, error: &RequestError) -> Failure {
+    let server = server.name();
+    match error {
         RequestError::Broken(broken) => Failure::failed(format!("cannot reach {server}: {broken}"))
             .hint("is the address right and the server up? kubectl cluster-info asks the same server"),
         RequestError::Refused { code: 401, .. } => {
             Failure::failed(format!("{server} does not accept these credentials"))
                 .hint("kubectl auth whoami shows who you are to it")
         }
-        RequestError::Refused { code: 403, message } => {
-            let needed = [
-                ("apiextensions.k8s.io", "customresourcedefinitions"),
-                ("apiregistration.k8s.io", "apiservices"),
-            ];
-            let mut rules = Vec::new();
-            for (group, resource) in needed {
-                let name = restow_core::resource::GroupResource::new(group, resource);
-                let missing = restow_migrate::access::missing(cluster.server(), &name, &["list"]).await;
-                rules.extend(missing.unwrap_or_default().iter().map(restow_migrate::access::Missing::rule));
-            }
-            Failure::failed(format!("no permission: {message}"))
-                .hint(format!("a ClusterRole with this would grant it: rules: [{}]", rules.join(", ")))
+        _ => {
+            let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+            Failure::failed(format!("{server}: {error}{}", cause.unwrap_or_default()))
         }
-        _ => Failure::failed(format!("{server}: {error}")),
     }
 }

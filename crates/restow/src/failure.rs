@@ -11,6 +11,12 @@ pub(crate) struct Failure {
     hint: Option<String>,
 }
 
+impl Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 impl Failure {
     /// Exit code 1.
     pub(crate) fn failed(message: impl Display) -> Self {

@@ -1,20 +1,31 @@
 //! `restow`: storage version migration for Kubernetes, from a terminal. Also `kubectl restow`, told by its name.
 
 mod args;
+mod cancel;
 mod connect;
 mod controller;
 mod failure;
+mod follow;
+mod init;
 mod install;
 mod migrate;
+mod objects;
 mod output;
+mod owner;
+mod pass;
 mod plan;
 mod report;
 mod select;
 mod signals;
+mod standing;
 mod state;
+mod status;
+mod steer;
+mod storage;
 mod table;
 mod uninstall;
 mod view;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -22,6 +33,8 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::args::{Args, Command};
 use crate::failure::Failure;
+use crate::signals::stoppable;
+use crate::steer::Act;
 
 /// What this program calls itself in hints.
 pub(crate) fn program() -> &'static str {
@@ -59,6 +72,12 @@ async fn run(args: Args) -> Result<u8, Failure> {
         Command::Controller(controller) => controller::run(&args.connection, &controller).await,
         Command::Install(install) => install::run(&args.connection, &install).await,
         Command::Uninstall(uninstall) => uninstall::run(&args.connection, &uninstall).await,
+        Command::Init(init) => stoppable(init::run(&args.connection, &init)).await,
+        Command::Status(status) => stoppable(status::run(&args.connection, &status)).await,
+        Command::Suspend(flags) => stoppable(steer::run(&args.connection, Act::Suspend, &flags.steer)).await,
+        Command::Resume(flags) => stoppable(steer::run(&args.connection, Act::Resume, &flags.steer)).await,
+        Command::Retry(flags) => stoppable(steer::run(&args.connection, Act::Retry, &flags.steer)).await,
+        Command::Cancel(cancel) => stoppable(cancel::run(&args.connection, &cancel)).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "restow", &mut std::io::stdout());
             Ok(0)

@@ -1,9 +1,14 @@
-//! ctrl-C and termination: the first stops cleanly, the second at once.
+//! ctrl-C and termination: the first stops cleanly, the second at once; who only looks on stops at the first.
 
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+
+use crate::failure::Failure;
+
+/// The exit code of what was stopped.
+pub(crate) const STOPPED: u8 = 130;
 
 /// Cancels `stop` when a signal comes, or when the time is over.
 pub(crate) fn stop_on_signals(timeout: Option<Duration>) -> std::io::Result<CancellationToken> {
@@ -28,7 +33,26 @@ pub(crate) fn stop_on_signals(timeout: Option<Duration>) -> std::io::Result<Canc
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        std::process::exit(130);
+        std::process::exit(i32::from(STOPPED));
     });
     Ok(stop)
+}
+
+/// Runs a command that can be left at any moment, until a signal comes.
+pub(crate) async fn stoppable(command: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::failed)?;
+    tokio::select! {
+        ended = command => ended,
+        _ = interrupt.recv() => Ok(STOPPED),
+        _ = terminate.recv() => Ok(STOPPED),
+    }
+}
+
+/// Does something for as long as there is time, which may be for ever: then there is nothing.
+pub(crate) async fn in_time<T>(timeout: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
+    match timeout {
+        Some(timeout) => tokio::time::timeout(timeout, work).await.ok(),
+        None => Some(work.await),
+    }
 }

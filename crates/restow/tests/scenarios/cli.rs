@@ -112,7 +112,8 @@ async fn permissions_are_asked_for_by_name() {
     assert!(ran.stderr.contains("you may not list secrets"), "{ran:#?}");
 }
 
-async fn grant(client: &kube::Client, name: &str, rules: &[Value]) {
+/// Grants rules to alice.
+pub(crate) async fn grant(client: &kube::Client, name: &str, rules: &[Value]) {
     let api = "rbac.authorization.k8s.io";
     let role = json!({
         "apiVersion": format!("{api}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules,

@@ -3,6 +3,7 @@
 
 mod snapshot;
 mod support;
+mod terminal;
 mod traffic;
 
 mod account;
@@ -13,10 +14,12 @@ mod controller;
 mod faults;
 mod footprint;
 mod gone;
+mod initializing;
 mod install;
 mod keys;
 mod lifecycle;
 mod listing;
+mod objects;
 mod predecessor;
 mod privacy;
 mod rejected;
@@ -25,6 +28,7 @@ mod restless;
 mod retiring;
 mod rewriting;
 mod rolling;
+mod steering;
 mod storm;
 mod turns;
 mod uninstall;

@@ -1,0 +1,205 @@
+//! Migrations and storage states as objects of the cluster: reading, finding and writing them.
+
+use std::time::Duration;
+
+use http::Method;
+use kube::{Resource, ResourceExt as _};
+use restow_api::StorageVersionMigration;
+use restow_core::near::nearest;
+use restow_migrate::access::Missing;
+use restow_migrate::server::{RequestError, Server};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::connect::unreached;
+use crate::failure::Failure;
+
+/// A kind of object whose definition restow installs.
+pub(crate) trait Object: Resource<DynamicType = ()> + DeserializeOwned {}
+impl<K: Resource<DynamicType = ()> + DeserializeOwned> Object for K {}
+
+/// How often, and how far apart, a server is asked that has no time just now: one that has just learnt of a kind says
+/// so until it is ready.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Sends a request, again while the server has no time.
+async fn patiently<T>(send: impl AsyncFn() -> Result<T, RequestError>) -> Result<T, RequestError> {
+    for _ in 1..TRIES {
+        match send().await {
+            Err(RequestError::Refused { code: 429, .. }) => tokio::time::sleep(PAUSE).await,
+            answer => return answer,
+        }
+    }
+    send().await
+}
+
+/// All objects of a kind.
+pub(crate) async fn list<K: Object>(server: &Server) -> Result<Vec<K>, Failure> {
+    #[derive(Deserialize)]
+    struct List<K> {
+        items: Vec<K>,
+    }
+    match patiently(async || server.get::<List<K>>(&K::url_path(&(), None)).await).await {
+        Ok(list) => Ok(list.items),
+        Err(error) => Err(refused::<K>(server, "list", &error)),
+    }
+}
+
+/// The migrations of these names, each once, in the order they were named.
+pub(crate) async fn find(server: &Server, names: &[String]) -> Result<Vec<StorageVersionMigration>, Failure> {
+    let all: Vec<StorageVersionMigration> = list(server).await?;
+    let mut found: Vec<StorageVersionMigration> = Vec::new();
+    for typed in names {
+        let migration = all.iter().find(|migration| migration.name_any() == bare(typed));
+        let migration = migration.ok_or_else(|| unknown(typed, &all))?;
+        if found.iter().all(|other| other.name_any() != migration.name_any()) {
+            found.push(migration.clone());
+        }
+    }
+    Ok(found)
+}
+
+/// A name without the kind that `-o name` puts before it.
+pub(crate) fn bare(typed: &str) -> &str {
+    typed.split_once('/').map_or(typed, |(_, name)| name)
+}
+
+/// Says that there is no migration of this name, and which may have been meant.
+fn unknown(typed: &str, all: &[StorageVersionMigration]) -> Failure {
+    let others = |migration: &StorageVersionMigration| {
+        let resource = &migration.spec.resource;
+        (migration.name_any(), vec![resource.name(), resource.resource.clone()])
+    };
+    misnamed(typed, "migration", all.iter().map(others))
+}
+
+/// Says that nothing has this name, and what may have been meant.
+pub(crate) fn misnamed(
+    typed: &str,
+    what: &str,
+    names: impl Iterator<Item = (String, Vec<String>)>,
+) -> Failure {
+    let near = nearest(bare(typed), names);
+    let meant =
+        if near.is_empty() { String::new() } else { format!(" (did you mean {}?)", near.join(" or ")) };
+    Failure::usage(format!("there is no {what} {typed:?}{meant}"))
+        .hint(format!("{} status shows them all", crate::program()))
+}
+
+/// The name of an object with its kind, as kubectl's `-o name` has it.
+pub(crate) fn typed_name<K: Object>(name: &str) -> String {
+    format!("{}.{}/{name}", K::kind(&()).to_lowercase(), K::group(&()))
+}
+
+/// Whether a write is to be kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// It is.
+    Yes,
+    /// The server only tries it.
+    DryRun,
+}
+
+impl Keep {
+    pub(crate) fn unless(dry_run: bool) -> Self {
+        if dry_run { Self::DryRun } else { Self::Yes }
+    }
+
+    fn query(self) -> &'static str {
+        match self {
+            Self::Yes => "",
+            Self::DryRun => "?dryRun=All",
+        }
+    }
+}
+
+/// Changes an object, provided that nobody else has since it was read; none when somebody has.
+pub(crate) async fn patch<K: Object>(
+    server: &Server,
+    object: &K,
+    mut change: Value,
+    keep: Keep,
+) -> Result<Option<K>, Failure> {
+    change["metadata"]["uid"] = json!(object.meta().uid);
+    change["metadata"]["resourceVersion"] = json!(object.meta().resource_version);
+    let path = format!("{}/{}{}", K::url_path(&(), None), object.name_any(), keep.query());
+    let body = change.to_string().into_bytes();
+    let send =
+        async || server.write(Method::PATCH, &path, "application/merge-patch+json", body.clone()).await;
+    match patiently(send).await {
+        Ok(changed) => Ok(Some(changed)),
+        Err(RequestError::Refused { code: 404 | 409, .. }) => Ok(None),
+        Err(error) => Err(refused::<K>(server, "patch", &error)),
+    }
+}
+
+/// Makes an object.
+pub(crate) async fn create<K: Object>(server: &Server, object: &Value, keep: Keep) -> Result<K, Refused> {
+    let path = format!("{}{}", K::url_path(&(), None), keep.query());
+    let body = object.to_string().into_bytes();
+    let send = async || server.write(Method::POST, &path, "application/json", body.clone()).await;
+    patiently(send).await.map_err(|error| Refused {
+        for_all: error.code().is_none_or(|code| matches!(code, 401 | 403 | 404)),
+        failure: refused::<K>(server, "create", &error),
+    })
+}
+
+/// A write that was refused.
+pub(crate) struct Refused {
+    /// What to say.
+    pub(crate) failure: Failure,
+    /// Whether others would be refused alike.
+    pub(crate) for_all: bool,
+}
+
+/// Deletes an object, and no other of its name.
+pub(crate) async fn delete<K: Object>(server: &Server, object: &K, keep: Keep) -> Result<(), Failure> {
+    let path = format!("{}/{}", K::url_path(&(), None), object.name_any());
+    let mut options =
+        json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": object.meta().uid}});
+    // Beside a body, the server reads no query.
+    if keep == Keep::DryRun {
+        options["dryRun"] = json!(["All"]);
+    }
+    let body = options.to_string().into_bytes();
+    let send = async || server.write::<Value>(Method::DELETE, &path, "application/json", body.clone()).await;
+    match patiently(send).await {
+        // Somebody else was first, and perhaps made another one.
+        Ok(_) | Err(RequestError::Refused { code: 404 | 409, .. }) => Ok(()),
+        Err(error) => Err(refused::<K>(server, "delete", &error)),
+    }
+}
+
+/// Says what it means that a request for objects of a kind failed.
+pub(crate) fn refused<K: Object>(server: &Server, verb: &'static str, error: &RequestError) -> Failure {
+    match error {
+        RequestError::Refused { code: 404, .. } => {
+            Failure::failed(format!("{} has no {} of {}", server.name(), K::plural(&()), K::api_version(&())))
+                .hint(format!("{} install --apply installs what is missing", crate::program()))
+        }
+        RequestError::Refused { code: 403, .. } => {
+            let (resource, group) = (K::plural(&()).into_owned(), K::group(&()).into_owned());
+            let missing = Missing { verb, resource, group };
+            Failure::failed(format!("no permission: {missing}"))
+                .hint(format!("a ClusterRole with this would grant it: rules: [{}]", missing.rule()))
+        }
+        _ => unreached(server, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use restow_api::StorageState;
+
+    use super::*;
+
+    #[test]
+    fn names_are_written_and_read_as_kubectl_does() {
+        let name = typed_name::<StorageVersionMigration>("secrets-x7k2p");
+        assert_eq!(name, "storageversionmigration.migration.k8s.io/secrets-x7k2p");
+        assert_eq!((bare(&name), bare("svm/a"), bare("a")), ("secrets-x7k2p", "a", "a"));
+        assert_eq!(typed_name::<StorageState>("secrets"), "storagestate.migration.k8s.io/secrets");
+    }
+}

@@ -1,0 +1,174 @@
+//! How the storage of a resource stands, told from its StorageState and the time.
+
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use restow_api::{StorageState, StorageStateStatus, UNKNOWN};
+use restow_core::trigger::STALE;
+use serde::Serialize;
+
+use crate::standing::seconds;
+use crate::table::Row;
+
+/// The columns of a listing of storage states.
+pub(crate) const HEADER: [&str; 5] = ["STORAGE STATE", "SETTLED", "CURRENT", "AGREEMENT", "HEARTBEAT"];
+
+/// How the storage of one resource stands.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Storage {
+    pub(crate) resource: String,
+    /// Whether all objects are stored as the API servers write them now.
+    pub(crate) settled: bool,
+    current: String,
+    pub(crate) persisted: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current_encryption: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    persisted_encryption: Vec<String>,
+    agreement: Option<String>,
+    heartbeat: Option<Timestamp>,
+    #[serde(skip)]
+    heartbeat_age: Option<f64>,
+    message: Option<String>,
+}
+
+/// Whether one version, or one key, is all that is left.
+fn is_settled(current: Option<&String>, persisted: &[String]) -> bool {
+    current.is_some_and(|current| current != UNKNOWN && persisted == [current.clone()])
+}
+
+impl Storage {
+    /// How the storage of a resource stands now.
+    pub(crate) fn of(state: &StorageState, now: Timestamp) -> Self {
+        let status: StorageStateStatus = state.status.clone().unwrap_or_default();
+        let current = status.current_storage_version_hash;
+        let (key, keys) = (status.current_encryption_config_hash, status.persisted_encryption_config_hashes);
+        let heartbeat = status.last_heartbeat_time.map(|time| time.0);
+        Self {
+            resource: state.name_any(),
+            settled: is_settled(current.as_ref(), &status.persisted_storage_version_hashes)
+                && ((key.is_none() && keys.is_empty()) || is_settled(key.as_ref(), &keys)),
+            current: current.unwrap_or_else(|| UNKNOWN.to_owned()),
+            persisted: status.persisted_storage_version_hashes,
+            current_encryption: key,
+            persisted_encryption: keys,
+            agreement: status.agreement,
+            heartbeat,
+            heartbeat_age: heartbeat.map(|beat| now.duration_since(beat).as_secs_f64().max(0.0)),
+            message: status.message,
+        }
+    }
+
+    /// Those that are not settled first, then by name.
+    pub(crate) fn order(&self) -> (bool, &str) {
+        (self.settled, &self.resource)
+    }
+
+    /// Its row in a listing, and what is to be said beneath.
+    pub(crate) fn row(&self) -> Row {
+        let cells = vec![
+            self.resource.clone(),
+            self.verdict().to_owned(),
+            self.current.clone(),
+            self.agreement.clone().unwrap_or_default(),
+            self.heartbeat_age.map_or_else(|| "never".to_owned(), seconds),
+        ];
+        let mut beneath = self.persisted();
+        beneath.extend(self.message.clone());
+        if self.heartbeat_age.is_some_and(|age| age > STALE.as_secs_f64()) {
+            beneath.push("its heartbeat is old: no controller looks after it".to_owned());
+        }
+        Row { cells, beneath }
+    }
+
+    fn verdict(&self) -> &'static str {
+        if self.settled { "yes" } else { "no" }
+    }
+
+    /// What objects may still be stored as, where that is not just the current version and key.
+    fn persisted(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.settled {
+            return lines;
+        }
+        if !self.persisted.is_empty() {
+            lines.push(format!("persisted: {}", self.persisted.join(", ")));
+        }
+        if !is_settled(self.current_encryption.as_ref(), &self.persisted_encryption)
+            && !self.persisted_encryption.is_empty()
+        {
+            let now = self.current_encryption.as_deref().unwrap_or(UNKNOWN);
+            lines.push(format!("encryption: {now}, persisted: {}", self.persisted_encryption.join(", ")));
+        }
+        lines
+    }
+
+    /// All of it in one line that only a change of the storage changes, and no heartbeat.
+    pub(crate) fn line(&self) -> String {
+        let verdict = if self.settled { "settled" } else { "not settled" };
+        let mut parts = vec![verdict.to_owned(), format!("current: {}", self.current)];
+        parts.extend(self.persisted());
+        parts.extend(self.agreement.as_ref().map(|basis| format!("agreement {basis}")));
+        let why = self.message.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        format!("storage state {}: {}{why}", self.resource, parts.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn storage(status: serde_json::Value, age: i64) -> Storage {
+        let state: StorageState = serde_json::from_value(json!({
+            "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageState",
+            "metadata": {"name": "widgets.example.com"},
+            "spec": {"resource": {"group": "example.com", "resource": "widgets"}}, "status": status,
+        }))
+        .unwrap();
+        let beat: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
+        Storage::of(&state, beat + jiff::SignedDuration::from_secs(age))
+    }
+
+    #[test]
+    fn settled_means_one_version_and_one_key() {
+        for (persisted, current, keys, key, settled) in [
+            (&["a"][..], Some("a"), &[][..], None, true),
+            (&["a", "b"], Some("b"), &[], None, false),
+            (&["b"], Some("a"), &[], None, false),
+            (&["Unknown"], Some("Unknown"), &[], None, false),
+            (&[], Some("a"), &[], None, false),
+            (&[], None, &[], None, false),
+            (&["a"], Some("a"), &["k"], Some("k"), true),
+            (&["a"], Some("a"), &["j", "k"], Some("k"), false),
+            (&["a"], Some("a"), &["Unknown"], None, false),
+        ] {
+            let status = json!({
+                "persistedStorageVersionHashes": persisted, "currentStorageVersionHash": current,
+                "persistedEncryptionConfigHashes": keys, "currentEncryptionConfigHash": key,
+            });
+            assert_eq!(storage(status, 0).settled, settled, "{persisted:?} {current:?} {keys:?} {key:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_settled_says_what_is_left() {
+        let status = json!({
+            "persistedStorageVersionHashes": ["a", "b"], "currentStorageVersionHash": "Unknown",
+            "persistedEncryptionConfigHashes": ["j", "k"], "currentEncryptionConfigHash": "k",
+            "lastHeartbeatTime": "2026-11-15T12:00:00Z", "agreement": "none", "message": "api-1 is silent",
+        });
+        let row = storage(status.clone(), 42).row();
+        assert_eq!(row.cells, ["widgets.example.com", "no", "Unknown", "none", "42s"]);
+        assert_eq!(row.beneath, ["persisted: a, b", "encryption: k, persisted: j, k", "api-1 is silent"]);
+        let old = storage(status.clone(), 4200);
+        assert_eq!(old.row().beneath[3], "its heartbeat is old: no controller looks after it");
+        assert_eq!(old.line(), storage(status, 42).line(), "a heartbeat is no change");
+        assert_eq!(
+            old.line(),
+            "storage state widgets.example.com: not settled; current: Unknown; persisted: a, b; \
+             encryption: k, persisted: j, k; agreement none: api-1 is silent"
+        );
+    }
+}
