@@ -150,6 +150,13 @@ pub struct MigrationProgress {
     /// Refused by the server.
     #[schemars(with = "i64")]
     pub quarantined: u64,
+    /// Looked at once more in the pass that verifies.
+    #[serde(default)]
+    #[schemars(with = "i64")]
+    pub checked: u64,
+    /// The pass under way: `rewriting` or `verifying`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass: Option<String>,
     /// Not yet looked at in this pass, where that can be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i64>")]

@@ -134,6 +134,12 @@ pub fn counts(
         current: counts.current,
         skipped: counts.conflicted + counts.gone,
         quarantined: counts.quarantined + progress.verify.quarantined,
+        checked: progress.verify.done(),
+        pass: match progress.phase {
+            Phase::Rewriting => Some("rewriting".to_owned()),
+            Phase::Verifying => Some("verifying".to_owned()),
+            Phase::Done => None,
+        },
         remaining,
         percent: percent.map(|percent| format!("{percent}%")),
         storage_version: Some(progress.storage_version.clone()),

@@ -15,19 +15,12 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    /// Counts are of the pass that rewrites, what remains is of the pass under way: where the two do not make the
-    /// percentage, that one verifies what the other has been through.
+    /// Counts are of the pass that rewrites, but what was checked, and what remains, is of the pass under way.
     pub(crate) fn of(progress: &MigrationProgress) -> Self {
-        let decided = progress.rewritten + progress.current + progress.skipped + progress.quarantined;
-        let Some(remaining) = progress.remaining else { return Self { done: decided, total: None, decided } };
-        let total = decided + remaining;
-        let share = (decided * 100).checked_div(total).unwrap_or(100);
-        let told = progress.percent.as_deref().and_then(|text| text.trim_end_matches('%').parse().ok());
-        if remaining == 0 || told.is_none_or(|told: u64| told == share.min(99)) {
-            return Self { done: decided, total: Some(total), decided };
-        }
-        let done = decided.saturating_sub(remaining);
-        Self { done, total: Some(done + remaining), decided: decided + done }
+        let first = progress.rewritten + progress.current + progress.skipped + progress.quarantined;
+        let done = if progress.pass.as_deref() == Some("verifying") { progress.checked } else { first };
+        let total = progress.remaining.map(|remaining| done + remaining);
+        Self { done, total, decided: first + progress.checked }
     }
 
     /// Objects a second, from the first page to the last.
@@ -57,26 +50,24 @@ mod tests {
 
     #[test]
     fn how_far_a_pass_is() {
-        for (rewritten, remaining, percent, done, total) in [
-            (0, Some(1000), "0%", 0, Some(1000)),
-            (420, Some(580), "42%", 420, Some(1000)),
-            // Objects that were made meanwhile: the controller does not say that all is done.
-            (1000, Some(0), "99%", 1000, Some(1000)),
-            (1000, Some(0), "100%", 1000, Some(1000)),
-            // The pass that verifies: counts stay, and what remains starts anew.
-            (1000, Some(1000), "0%", 0, Some(1000)),
-            (1000, Some(580), "42%", 420, Some(1000)),
-            (0, Some(0), "100%", 0, Some(0)),
-            (420, None, "", 420, None),
+        for (pass, rewritten, checked, remaining, done, total) in [
+            (Some("rewriting"), 0, 0, Some(1000), 0, Some(1000)),
+            (Some("rewriting"), 420, 0, Some(580), 420, Some(1000)),
+            (Some("verifying"), 1000, 0, Some(1000), 0, Some(1000)),
+            (Some("verifying"), 1000, 420, Some(580), 420, Some(1000)),
+            (None, 1000, 1000, Some(0), 1000, Some(1000)),
+            (None, 0, 0, Some(0), 0, Some(0)),
+            (Some("rewriting"), 420, 0, None, 420, None),
         ] {
             let progress = MigrationProgress {
                 rewritten,
+                checked,
                 remaining,
-                percent: (!percent.is_empty()).then(|| percent.to_owned()),
+                pass: pass.map(str::to_owned),
                 ..MigrationProgress::default()
             };
-            let pass = Pass::of(&progress);
-            assert_eq!((pass.done, pass.total), (done, total), "{rewritten} {remaining:?} {percent}");
+            let of = Pass::of(&progress);
+            assert_eq!((of.done, of.total), (done, total), "{pass:?} {rewritten} {remaining:?}");
         }
     }
 
@@ -89,8 +80,9 @@ mod tests {
         };
         let mut progress = MigrationProgress {
             rewritten: 1000,
+            checked: 500,
+            pass: Some("verifying".to_owned()),
             remaining: Some(500),
-            percent: Some("50%".to_owned()),
             started_at: at(0),
             updated_at: at(15),
             ..MigrationProgress::default()
