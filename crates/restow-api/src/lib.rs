@@ -10,9 +10,13 @@
 
 #![allow(unreachable_pub, reason = "KubeSchema repeats the types inside of functions")]
 
+mod in_tree;
 mod migration;
 mod state;
 
+pub use in_tree::{
+    IN_TREE_VERSIONS, InTreeMigration, InTreeMigrationSpec, InTreeMigrationStatus, in_tree_crd,
+};
 pub use migration::{
     Checkpoint, ConditionStatus, ConditionType, GroupVersionResource, MigrationCondition, MigrationProgress,
     QuarantinedObject, StorageVersionMigration, StorageVersionMigrationSpec, StorageVersionMigrationStatus,
@@ -25,6 +29,13 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub const MANAGER: &str = "restow";
 /// The annotation that asks for one more try of what a migration left; it is taken away when that begins.
 pub const RETRY: &str = "restow.dev/retry";
+
+/// The label of a migration that was made to serve one of the built-in API.
+pub const ADOPTED: &str = "restow.dev/adopted";
+/// The annotation of such a migration with the resourceVersion of the resource's list when it was made.
+pub const ADOPTED_AT: &str = "restow.dev/adopted-at";
+/// The annotation of a migration that was handed to the built-in controller: which run of ours it is for.
+pub const DELEGATED_RUN: &str = "restow.dev/delegated-run";
 
 /// The definitions of both, ready to be installed.
 pub fn crds()

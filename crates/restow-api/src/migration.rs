@@ -224,6 +224,17 @@ impl JsonSchema for Checkpoint {
     }
 }
 
+impl ConditionType {
+    /// Its name, as objects have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
 impl GroupVersionResource {
     /// `resource.group`, or just the resource in the core group.
     pub fn name(&self) -> String {
