@@ -114,7 +114,7 @@ pub fn counts(
     pass_began: Option<(Timestamp, u64)>,
     now: Timestamp,
 ) -> MigrationProgress {
-    let (counts, pass) = (&progress.counts, progress.pass());
+    let (counts, pass) = (progress.told(), progress.pass());
     let remaining = if progress.phase == Phase::Done { Some(0) } else { progress.remaining() };
     let percent = match progress.phase {
         Phase::Done => Some(100),
@@ -133,7 +133,7 @@ pub fn counts(
         rewritten: counts.rewritten,
         current: counts.current,
         skipped: counts.conflicted + counts.gone,
-        quarantined: counts.quarantined + progress.verify.quarantined,
+        quarantined: progress.counts.quarantined + progress.verify.quarantined,
         checked: progress.verify.done(),
         pass: match progress.phase {
             Phase::Rewriting => Some("rewriting".to_owned()),
@@ -185,13 +185,13 @@ fn cut(message: &str) -> String {
 
 /// The end of a run in one line.
 pub fn summary(progress: &Progress) -> String {
-    let counts = &progress.counts;
+    let counts = progress.told();
     let mut parts =
         vec![format!("{} rewritten", counts.rewritten), format!("{} already current", counts.current)];
     for (number, what) in [
         (counts.conflicted, "written by others meanwhile"),
         (counts.gone, "deleted meanwhile"),
-        (counts.quarantined + progress.verify.quarantined, "quarantined"),
+        (progress.counts.quarantined + progress.verify.quarantined, "quarantined"),
     ] {
         if number > 0 {
             parts.push(format!("{number} {what}"));

@@ -11,8 +11,10 @@
 //!
 //! The order below is the order in which a resource meets them.
 
+pub mod adoption;
 pub mod agreement;
 pub mod condition;
+pub mod delegation;
 pub mod election;
 pub mod encryption;
 pub mod estimate;

@@ -174,6 +174,12 @@ impl Progress {
         if self.phase == Phase::Rewriting { &self.counts } else { &self.verify }
     }
 
+    /// The counts that tell what became of all objects: those of the first pass, or of the pass that verifies when
+    /// the first was somebody else's.
+    pub fn told(&self) -> &Counts {
+        if self.counts == Counts::default() { &self.verify } else { &self.counts }
+    }
+
     /// Takes in a page whose every object is decided.
     pub fn page_done(&mut self, page: &Counts, next: Option<String>, last_key: Option<String>) {
         match self.phase {
@@ -205,6 +211,8 @@ impl Progress {
 
     /// Begins a pass that verifies.
     pub fn begin_verifying(&mut self) {
+        // Where the first pass was somebody else's, the first of restow's own counts.
+        self.counts = *self.told();
         self.phase = Phase::Verifying;
         self.continue_token = None;
         self.last_key = None;
@@ -323,6 +331,29 @@ mod tests {
             (vec![End::Succeeded, End::Stopped], 130),
         ] {
             assert_eq!(exit_code(ends.clone()), code, "{ends:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_first_pass_the_second_one_is_told() {
+        let count = |listed| Counts { listed, current: listed, ..Counts::default() };
+        for (first, second, expected) in [(0, 0, 0), (7, 0, 7), (7, 8, 7), (0, 8, 8)] {
+            let name = GroupResource::parse("widgets.example.com");
+            let mut progress = Progress::new(name, "v2", "x", Timestamp::default());
+            (progress.counts, progress.verify) = (count(first), count(second));
+            assert_eq!(progress.told().listed, expected, "{first} {second}");
+        }
+    }
+
+    #[test]
+    fn a_further_pass_does_not_hide_what_the_first_rewrote() {
+        let name = GroupResource::parse("widgets.example.com");
+        let mut progress = Progress::new(name, "v2", "x", Timestamp::default());
+        progress.begin_verifying();
+        for (rewritten, current) in [(4, 1), (0, 5)] {
+            progress.page_done(&Counts { listed: 5, rewritten, current, ..Counts::default() }, None, None);
+            progress.begin_verifying();
+            assert_eq!((progress.told().rewritten, progress.told().current), (4, 1));
         }
     }
 
