@@ -15,18 +15,19 @@ use restow_migrate::pages::PageError;
 use restow_migrate::rewrite::Unfinished;
 use restow_migrate::stop::Stop;
 
+use crate::delegate::Undelegated;
 use crate::events::EventType;
 use crate::metrics::Ended;
 use crate::observer::Watcher;
 use crate::record::{Lost, ObjectJournal, Record, checkpoint, put};
-use crate::shared::{Shared, changed};
+use crate::shared::{Backend, Shared, changed};
 
 /// How often what is waited for is told.
 const TELL_EVERY: Duration = Duration::from_secs(2);
 /// How long one waits that the API servers do not agree on.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// How long one waits that lacks a right, or whose server cannot be asked.
-const TRY_AGAIN: Duration = Duration::from_secs(30);
+pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(30);
 
 /// What to do with a migration next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub(crate) enum After {
 
 /// How an attempt ended, as its object tells it.
 #[derive(Debug, PartialEq)]
-struct Verdict {
+pub(crate) struct Verdict {
     stage: Stage,
     reason: &'static str,
     message: String,
@@ -49,7 +50,7 @@ struct Verdict {
 }
 
 impl Verdict {
-    fn waiting(reason: &'static str, message: impl ToString, wait: Duration) -> Self {
+    pub(crate) fn waiting(reason: &'static str, message: impl ToString, wait: Duration) -> Self {
         Self {
             stage: Stage::Waiting,
             reason,
@@ -59,7 +60,7 @@ impl Verdict {
         }
     }
 
-    fn failed(reason: &'static str, message: impl ToString) -> Self {
+    pub(crate) fn failed(reason: &'static str, message: impl ToString) -> Self {
         Self {
             stage: Stage::Failed,
             reason,
@@ -214,7 +215,22 @@ impl Attempt<'_> {
         object: &StorageVersionMigration,
     ) -> Result<Verdict, Lost> {
         let status = object.status.clone().unwrap_or_default();
-        let result = match self.begin(migration, record, object, &status).await? {
+        let in_tree = match self.backend().await {
+            Ok(in_tree) => in_tree,
+            Err(verdict) => return Ok(verdict),
+        };
+        let mut begun = self.begin(migration, record, object, &status).await?;
+        if let (Ok(progress), Some(in_tree)) = (&mut begun, in_tree)
+            && progress.phase == Phase::Rewriting
+        {
+            match self.delegate(in_tree, migration, record, progress).await {
+                Ok(()) => {}
+                Err(Undelegated::Verdict(verdict)) => return Ok(verdict),
+                Err(Undelegated::Lost(lost)) => return Err(lost),
+                Err(Undelegated::Failure(failure)) => begun = Err(failure),
+            }
+        }
+        let result = match begun {
             Ok(mut progress) => {
                 let mut journal = ObjectJournal::new(record, &progress);
                 let result = migration.run(&mut progress, &mut journal).await;
@@ -262,17 +278,15 @@ impl Attempt<'_> {
                     object.spec.continue_token.clone().filter(|token| !token.is_empty());
             }
             let now = Timestamp::now();
+            let (reason, message) = match self.shared.settings.backend {
+                Backend::Restow => ("Rewriting", "every object is sent a write that changes nothing"),
+                Backend::InTree => ("Delegated", "the built-in controller is to rewrite every object"),
+            };
             record
                 .update(|status| {
                     status.checkpoint = None;
                     status.quarantined.clear();
-                    condition::set(
-                        status,
-                        Stage::Running,
-                        "Rewriting",
-                        "every object is sent a write that changes nothing",
-                        now,
-                    );
+                    condition::set(status, Stage::Running, reason, message, now);
                 })
                 .await?;
             if object.retry_requested() {

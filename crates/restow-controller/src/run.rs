@@ -26,8 +26,8 @@ use crate::election::Election;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::serve::{self, Health};
-use crate::shared::{Settings, Shared, changed};
-use crate::{migrator, pruner, trigger};
+use crate::shared::{Backend, Settings, Shared, changed};
+use crate::{adopter, migrator, pruner, trigger, undelegate};
 
 /// Which controllers run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ const START: &str = "start";
 /// How often a cluster without the definitions is looked at.
 const LOOK_FOR_DEFINITIONS: Duration = Duration::from_secs(5);
 /// Watches are opened anew after so many seconds, well before a silent one would be given up.
-const WATCH: u32 = 55;
+pub(crate) const WATCH: u32 = 55;
 
 /// Runs until it is told to stop, and gives the lead back.
 pub async fn run(options: Options, stop: CancellationToken) {
@@ -188,6 +188,18 @@ async fn work(shared: &Shared, controllers: Controllers, stop: &Stop) {
             pruner::run(shared, &migrations, stop).await;
         }
     };
+    let adopt = async {
+        let ready = stop.unless(migrations.wait_until_ready()).await;
+        if shared.settings.adopt && ready.is_some() {
+            adopter::run(shared, &migrations, stop).await;
+        }
+    };
+    let undelegate = async {
+        let ready = stop.unless(migrations.wait_until_ready()).await;
+        if controllers.migrator && shared.settings.backend == Backend::InTree && ready.is_some() {
+            undelegate::run(shared, &migrations, stop).await;
+        }
+    };
     let look = async {
         if controllers.trigger || controllers.encryption {
             let watches =
@@ -195,7 +207,7 @@ async fn work(shared: &Shared, controllers: Controllers, stop: &Stop) {
             futures::join!(trigger::run(shared, controllers.encryption, stop), stop.unless(watches));
         }
     };
-    futures::join!(watch_migrations, migrate, prune, look);
+    futures::join!(watch_migrations, migrate, prune, adopt, undelegate, look);
     ["migrator", "trigger", "pruner"].into_iter().for_each(|name| shared.health.rests(name));
 }
 

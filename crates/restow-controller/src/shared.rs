@@ -13,6 +13,16 @@ use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::serve::Health;
 
+/// Who rewrites objects. restow verifies either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// restow itself.
+    #[default]
+    Restow,
+    /// The controller that comes with Kubernetes.
+    InTree,
+}
+
 /// How the controllers work.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -26,6 +36,10 @@ pub struct Settings {
     pub resources: Option<Vec<GroupResource>>,
     /// The resources that the encryption configuration covers.
     pub encryption_resources: Vec<GroupResource>,
+    /// Who rewrites objects.
+    pub backend: Backend,
+    /// Whether migrations of the built-in API are served.
+    pub adopt: bool,
 }
 
 /// What all controllers share.

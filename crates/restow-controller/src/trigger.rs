@@ -351,7 +351,7 @@ impl Trigger<'_> {
 }
 
 /// The labels of what restow makes by itself.
-fn managed() -> BTreeMap<String, String> {
+pub(crate) fn managed() -> BTreeMap<String, String> {
     BTreeMap::from([(restow_api::MANAGED_BY.to_owned(), restow_api::MANAGER.to_owned())])
 }
 

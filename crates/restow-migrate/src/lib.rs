@@ -18,4 +18,5 @@ pub mod stop;
 pub mod stream;
 pub mod survey;
 pub mod throttle;
+mod touch;
 mod wire;

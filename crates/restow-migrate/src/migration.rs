@@ -207,7 +207,7 @@ impl<O: Observer> Migration<'_, O> {
         }
     }
 
-    async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, Unfinished> {
+    pub(crate) async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, Unfinished> {
         self.stop.unless(work).await.ok_or(Unfinished::Stopped)
     }
 
@@ -249,7 +249,7 @@ impl<O: Observer> Migration<'_, O> {
         Ok(still)
     }
 
-    fn rewriter<'t>(&'t self, target: &'t Target) -> Rewriter<'t> {
+    pub(crate) fn rewriter<'t>(&'t self, target: &'t Target) -> Rewriter<'t> {
         Rewriter {
             server: self.cluster.server(),
             target,
@@ -292,7 +292,7 @@ impl<O: Observer> Migration<'_, O> {
     }
 
     /// Looks at the servers: another version than the run's ends it before its next write.
-    async fn check(&self, progress: &mut Progress) -> Result<(), Failure> {
+    pub async fn check(&self, progress: &mut Progress) -> Result<(), Failure> {
         let agreement = self.wait_for_agreement(progress).await?;
         progress.watch(&agreement);
         Ok(())

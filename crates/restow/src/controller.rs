@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use restow_controller::Settings;
 use restow_controller::election::{self, Election};
 use restow_controller::run::{self, Controllers, Options};
+use restow_controller::{Backend, Settings};
 use restow_core::resource::GroupResource;
 use restow_migrate::migration::{self, ListMode};
 use restow_migrate::rewrite::Manner;
@@ -31,7 +31,9 @@ const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/name
 
 Examples:
   restow controller --kubeconfig F --leader-elect=false     on your own machine
-  restow controller --controllers migrator                  just what you ask for with objects")]
+  restow controller --controllers migrator                  just what you ask for with objects
+  restow controller --backend in-tree                       Kubernetes rewrites, restow verifies
+  restow controller --adopt in-tree                         serve storagemigration.k8s.io objects")]
 pub(crate) struct Controller {
     /// Run just these controllers
     #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME", default_values_t = ALL)]
@@ -64,6 +66,12 @@ pub(crate) struct Controller {
     /// Quarantine objects whose managedFields are of versions no longer served, instead of moving those entries
     #[arg(long)]
     keep_managed_fields: bool,
+    /// Who rewrites objects: restow, or Kubernetes' own controller (in-tree); restow verifies either way
+    #[arg(long, value_enum, default_value_t = BackendName::Restow, value_name = "WHO")]
+    backend: BackendName,
+    /// Serve migrations of this API too: in-tree, storagemigration.k8s.io where its own controller does not run
+    #[arg(long, value_enum, value_name = "API", conflicts_with = "backend")]
+    adopt: Option<Adopted>,
     #[command(flatten)]
     pace: Pace,
     /// How logs are written
@@ -82,6 +90,17 @@ pub(crate) enum Name {
 
 /// All of them.
 pub(crate) const ALL: [Name; 4] = [Name::Migrator, Name::Trigger, Name::Encryption, Name::Pruner];
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum BackendName {
+    Restow,
+    InTree,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Adopted {
+    InTree,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
@@ -118,6 +137,11 @@ impl Controller {
             poll: self.poll_interval,
             resources: (!self.resources.is_empty()).then(|| named(&self.resources)),
             encryption_resources: named(&self.encryption_resources),
+            backend: match self.backend {
+                BackendName::Restow => Backend::Restow,
+                BackendName::InTree => Backend::InTree,
+            },
+            adopt: self.adopt.is_some(),
         }
     }
 

@@ -1,0 +1,230 @@
+//! The adopter: serves migrations of the built-in API, each through a migration that the migrator runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use kube::api::{DynamicObject, ListParams, ObjectMeta, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
+use kube::runtime::{WatchStreamExt as _, reflector, watcher};
+use kube::{Api, Resource as _, ResourceExt as _};
+use restow_api::{
+    ADOPTED, ADOPTED_AT, GroupVersionResource, InTreeMigrationStatus, StorageVersionMigration,
+    StorageVersionMigrationSpec,
+};
+use restow_core::adoption::{Asked, Step, is_orphan, name_for, step};
+use restow_core::delegation::is_delegate;
+use restow_migrate::stop::Stop;
+use tokio::sync::watch;
+
+use crate::in_tree::{GROUP, InTree, Object, delete};
+use crate::record::code;
+use crate::run::WATCH;
+use crate::shared::{Shared, changed};
+use crate::trigger::managed;
+
+/// How often a cluster that does not serve the API is looked at.
+const LOOK_FOR_API: Duration = Duration::from_secs(5);
+/// How often all are looked at when nothing happens, and how soon after something went wrong.
+const IDLE: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(5);
+
+/// Serves them until it is time to stop.
+pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
+    let mut told = false;
+    while !stop.is_stopped() {
+        shared.health.beat("adopter", IDLE * 3);
+        match stop.unless(InTree::find(shared)).await {
+            Some(Ok(Some(in_tree))) => {
+                tracing::info!(api = in_tree.resource.api_version, "its migrations are served");
+                told = false;
+                stop.unless(serve(shared, &in_tree, migrations, stop)).await;
+            }
+            Some(Ok(None)) if !told => {
+                tracing::warn!("{GROUP} is not served: its definition is to be installed first");
+                told = true;
+            }
+            Some(Err(error)) => tracing::warn!(%error, "{GROUP} could not be looked for"),
+            _ => {}
+        }
+        stop.unless(tokio::time::sleep(LOOK_FOR_API)).await;
+    }
+}
+
+/// Serves them as long as the API is there in this version.
+async fn serve(shared: &Shared, in_tree: &InTree, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
+    let writer = Writer::<Object>::new(in_tree.resource.clone());
+    let asked = writer.as_reader();
+    let heard = watch::Sender::new(0);
+    let stream = watcher(in_tree.api.clone(), watcher::Config::default().timeout(WATCH)).default_backoff();
+    let watched = reflector(writer, stream)
+        .take_while(|event| std::future::ready(!event.as_ref().is_err_and(is_gone)))
+        .for_each(|event| {
+            match event {
+                Ok(_) => changed(&heard),
+                Err(error) => tracing::info!(%error, "watching {GROUP}"),
+            }
+            std::future::ready(())
+        });
+    let adopter = Adopter { shared, in_tree, asked: &asked, migrations, stop };
+    let work = async {
+        if asked.wait_until_ready().await.is_ok() {
+            adopter.work(heard.subscribe()).await;
+        }
+    };
+    tokio::select! {
+        () = watched => {}
+        () = work => {}
+    }
+}
+
+/// Whether the API is no longer served in the watched version.
+fn is_gone(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
+            code(error) == Some(404)
+        }
+        _ => false,
+    }
+}
+
+struct Adopter<'a> {
+    shared: &'a Shared,
+    in_tree: &'a InTree,
+    asked: &'a Store<Object>,
+    migrations: &'a Store<StorageVersionMigration>,
+    stop: &'a Stop,
+}
+
+impl Adopter<'_> {
+    /// Looks at all whenever one of them, or a migration, has changed.
+    async fn work(&self, mut heard: watch::Receiver<u64>) {
+        let mut changes = self.shared.migrations_changed.subscribe();
+        while !self.stop.is_stopped() {
+            heard.mark_unchanged();
+            changes.mark_unchanged();
+            self.shared.health.beat("adopter", IDLE * 3);
+            let wait = if self.look().await { IDLE } else { SOON };
+            tokio::select! {
+                _ = heard.changed() => {}
+                _ = changes.changed() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Looks once; false when something has to be tried again.
+    async fn look(&self) -> bool {
+        let objects = self.asked.state();
+        let all: Vec<Asked> = objects.iter().map(|object| asked(object)).collect();
+        let mut well = true;
+        let mut take_in = |name: &str, done: Result<(), kube::Error>| {
+            if let Err(error) = done {
+                tracing::info!(adopted = name, %error, "to be looked at again");
+                well = false;
+            }
+        };
+        for ours in self.migrations.state().iter().filter(|ours| is_orphan(ours, &all)) {
+            if self.stop.is_stopped() {
+                return true;
+            }
+            tracing::info!(migration = ours.name_any(), "what it served is gone");
+            take_in(&ours.name_any(), delete(&self.ours(), ours.as_ref()).await);
+        }
+        for (object, asked) in objects.iter().zip(&all) {
+            let ours = self.migrations.get(&ObjectRef::new(&name_for(&asked.name)));
+            let done = match step(asked, ours.as_deref(), Timestamp::now()) {
+                _ if self.stop.is_stopped() => return true,
+                Step::Leave => Ok(()),
+                Step::Make => self.make(object).await,
+                Step::Tell(status) => self.tell(object, status).await,
+            };
+            take_in(&asked.name, done);
+        }
+        well
+    }
+
+    fn ours(&self) -> Api<StorageVersionMigration> {
+        Api::all(self.shared.client().clone())
+    }
+
+    /// Makes a migration for one.
+    async fn make(&self, object: &Arc<Object>) -> Result<(), kube::Error> {
+        let of = &object.spec.resource;
+        let at = self.listed_at(&of.group, &of.resource).await;
+        let mut labels = managed();
+        labels.insert(ADOPTED.to_owned(), "true".to_owned());
+        let migration = StorageVersionMigration {
+            metadata: ObjectMeta {
+                name: Some(name_for(&object.name_any())),
+                labels: Some(labels),
+                annotations: at.map(|at| BTreeMap::from([(ADOPTED_AT.to_owned(), at)])),
+                owner_references: object
+                    .controller_owner_ref(&self.in_tree.resource)
+                    .map(|owner| vec![owner]),
+                ..ObjectMeta::default()
+            },
+            spec: StorageVersionMigrationSpec {
+                resource: GroupVersionResource {
+                    group: of.group.clone(),
+                    version: String::new(),
+                    resource: of.resource.clone(),
+                },
+                ..StorageVersionMigrationSpec::default()
+            },
+            status: None,
+        };
+        match self.ours().create(&PostParams::default(), &migration).await {
+            Ok(made) => tracing::info!(adopted = object.name_any(), migration = made.name_any(), "adopted"),
+            // The cache has not heard of it yet, or an earlier one has to go first.
+            Err(error) if code(&error) == Some(409) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// The resourceVersion of a resource's list, where it can be listed.
+    async fn listed_at(&self, group: &str, resource: &str) -> Option<String> {
+        let inventory = self.shared.cluster.inventory(true).await.ok()?;
+        let named = |found: &&restow_core::inventory::Resource| {
+            found.name.group == group && found.name.resource == resource
+        };
+        let found = inventory.resources.iter().find(named)?;
+        let version = found.endpoint()?;
+        let kind = GroupVersionKind::gvk(&version.group, &version.version, &found.kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, resource);
+        let api = Api::<DynamicObject>::all_with(self.shared.client().clone(), &resource);
+        let page = api.list_metadata(&ListParams::default().limit(1)).await.ok()?;
+        page.metadata.resource_version
+    }
+
+    /// Writes a status, on condition that it is still the one that was seen.
+    async fn tell(&self, object: &Arc<Object>, status: InTreeMigrationStatus) -> Result<(), kube::Error> {
+        let mut new = Object::clone(object);
+        new.types = Some(kube::core::TypeMeta {
+            api_version: self.in_tree.resource.api_version.clone(),
+            kind: self.in_tree.resource.kind.clone(),
+        });
+        new.status = Some(status);
+        match self.in_tree.api.replace_status(&object.name_any(), &PostParams::default(), &new).await {
+            Ok(_) => Ok(()),
+            // Its next event, or its deletion, says more.
+            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn asked(object: &Object) -> Asked {
+    Asked {
+        name: object.name_any(),
+        uid: object.uid().unwrap_or_default(),
+        generation: object.metadata.generation,
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        delegate: is_delegate(&object.metadata),
+        status: object.status.clone().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,77 @@
+//! Takes back from the built-in controller what was handed to it for migrations that were deleted or suspended
+//! while nobody was at them.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use kube::api::ListParams;
+use kube::runtime::reflector::Store;
+use kube::{Api, ResourceExt as _};
+use restow_api::{MANAGED_BY, MANAGER, StorageVersionMigration};
+use restow_core::delegation::{is_wanted, owner};
+use restow_migrate::stop::Stop;
+
+use crate::in_tree::{InTree, Object, delete};
+use crate::shared::Shared;
+
+/// How often it looks when nothing happens.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// Why a look could not be finished.
+#[derive(Debug, thiserror::Error)]
+enum LookError {
+    #[error(transparent)]
+    Discovery(#[from] restow_migrate::server::RequestError),
+    #[error(transparent)]
+    Objects(#[from] kube::Error),
+}
+
+/// Looks whenever the set of migrations that go on has changed, until it is time to stop.
+pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
+    let mut changes = shared.migrations_changed.subscribe();
+    while !stop.is_stopped() {
+        changes.mark_unchanged();
+        shared.health.beat("undelegate", IDLE * 4);
+        let wanted = wanted(migrations);
+        if let Some(Err(error)) = stop.unless(look(shared, &wanted, stop)).await {
+            tracing::info!(%error, "what was handed to the built-in controller could not be looked at");
+        }
+        let another =
+            async { while changes.changed().await.is_ok() && self::wanted(migrations) == wanted {} };
+        stop.unless(async {
+            tokio::select! {
+                () = another => {}
+                () = tokio::time::sleep(IDLE) => {}
+            }
+        })
+        .await;
+    }
+}
+
+/// The uids of those that go on.
+fn wanted(migrations: &Store<StorageVersionMigration>) -> HashSet<String> {
+    let all = migrations.state();
+    all.iter().filter(|migration| is_wanted(migration)).filter_map(|migration| migration.uid()).collect()
+}
+
+async fn look(shared: &Shared, wanted: &HashSet<String>, stop: &Stop) -> Result<(), LookError> {
+    let Some(in_tree) = InTree::find(shared).await? else { return Ok(()) };
+    let made = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
+    for object in in_tree.api.list(&made).await? {
+        let unwanted = owner(&object.metadata).is_some_and(|owner| !wanted.contains(&owner.uid));
+        if unwanted && !stop.is_stopped() && !is_wanted_after_all(shared, &object).await? {
+            delete(&in_tree.api, &object).await?;
+            tracing::info!(migration = object.name_any(), "taken back from the built-in controller");
+        }
+    }
+    Ok(())
+}
+
+/// Asks the server itself: the cache may not have heard yet.
+async fn is_wanted_after_all(shared: &Shared, object: &Object) -> Result<bool, kube::Error> {
+    let Some(owner) = owner(&object.metadata) else { return Ok(true) };
+    let api = Api::<StorageVersionMigration>::all(shared.client().clone());
+    let migration = api.get_opt(&owner.name).await?;
+    Ok(migration
+        .is_some_and(|migration| migration.uid().as_ref() == Some(&owner.uid) && is_wanted(&migration)))
+}
