@@ -17,6 +17,7 @@ mod gone;
 mod initializing;
 mod install;
 mod keys;
+mod in_tree;
 mod lifecycle;
 mod listing;
 mod objects;
