@@ -20,8 +20,8 @@ use restow_core::delegation::is_delegate;
 use restow_migrate::stop::Stop;
 use tokio::sync::watch;
 
-use crate::in_tree::{GROUP, InTree, Object, delete};
-use crate::record::code;
+use crate::in_tree::{GROUP, InTree, Object};
+use crate::record::{code, delete};
 use crate::run::WATCH;
 use crate::shared::{Shared, changed};
 use crate::trigger::managed;

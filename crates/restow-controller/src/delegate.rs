@@ -15,8 +15,8 @@ use restow_migrate::migration::{Failure, Migration, Observer};
 use restow_migrate::rewrite::Unfinished;
 
 use crate::attempt::{Attempt, TRY_AGAIN, Verdict};
-use crate::in_tree::{GROUP, InTree, Object, delete};
-use crate::record::{Lost, Record, code, put};
+use crate::in_tree::{GROUP, InTree, Object};
+use crate::record::{Lost, Record, code, delete, put};
 use crate::shared::Backend;
 use crate::trigger::managed;
 

@@ -1,16 +1,18 @@
 //! The object of one migration, and how it is written: always on condition of what was last seen of it.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, ResourceExt as _};
 use restow_api::{Checkpoint, StorageVersionMigration, StorageVersionMigrationStatus};
 use restow_core::condition::{self, Stage};
 use restow_core::outcome::backoff;
 use restow_core::progress::{Phase, Progress, Quarantined};
 use restow_migrate::migration::Journal;
 use restow_migrate::stop::Stop;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::Mutex;
 
@@ -154,6 +156,23 @@ pub(crate) fn code(error: &kube::Error) -> Option<u16> {
     match error {
         kube::Error::Api(status) => Some(status.code),
         _ => None,
+    }
+}
+
+/// Deletes an object, if it is still the one that was seen.
+pub(crate) async fn delete<K>(api: &Api<K>, object: &K) -> Result<(), kube::Error>
+where
+    K: kube::Resource + Clone + DeserializeOwned + Debug,
+{
+    let params = DeleteParams {
+        preconditions: Some(Preconditions { uid: object.uid(), resource_version: None }),
+        ..DeleteParams::background()
+    };
+    match api.delete(&object.name_any(), &params).await {
+        Ok(_) => Ok(()),
+        // It is gone, or another one has its name.
+        Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -60,6 +60,8 @@ pub struct Options {
     pub listener: Option<TcpListener>,
 }
 
+/// Those that beat while this process leads.
+const LOOPS: [&str; 5] = ["migrator", "trigger", "pruner", "adopter", "undelegate"];
 /// The loop before all others.
 const START: &str = "start";
 /// How often a cluster without the definitions is looked at.
@@ -208,7 +210,7 @@ async fn work(shared: &Shared, controllers: Controllers, stop: &Stop) {
         }
     };
     futures::join!(watch_migrations, migrate, prune, adopt, undelegate, look);
-    ["migrator", "trigger", "pruner"].into_iter().for_each(|name| shared.health.rests(name));
+    LOOPS.into_iter().for_each(|name| shared.health.rests(name));
 }
 
 /// A changed definition may have changed a storage version; a changed StorageVersion is what the API servers

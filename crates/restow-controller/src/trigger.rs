@@ -20,7 +20,7 @@ use restow_migrate::survey::Survey;
 use sha2::{Digest as _, Sha256};
 
 use crate::events::EventType;
-use crate::record::{checkpoint, code};
+use crate::record::{checkpoint, code, delete};
 use crate::shared::Shared;
 
 /// How soon to look again after something could not be settled at once.
@@ -229,18 +229,8 @@ impl Trigger<'_> {
         Ok(())
     }
 
-    /// Deletes a migration, if it is still the one that was seen.
     async fn delete(&self, migration: &StorageVersionMigration) -> Result<(), kube::Error> {
-        let api = Api::<StorageVersionMigration>::all(self.shared.client().clone());
-        let params = DeleteParams {
-            preconditions: Some(Preconditions { uid: migration.uid(), resource_version: None }),
-            ..DeleteParams::background()
-        };
-        match api.delete(&migration.name_any(), &params).await {
-            Ok(_) => Ok(()),
-            Err(error) if code(&error) == Some(404) => Ok(()),
-            Err(error) => Err(error),
-        }
+        delete(&Api::all(self.shared.client().clone()), migration).await
     }
 
     /// Makes a migration. Two controllers that act on one state make one migration: its name says what it is for.

@@ -11,7 +11,8 @@ use restow_api::{MANAGED_BY, MANAGER, StorageVersionMigration};
 use restow_core::delegation::{is_wanted, owner};
 use restow_migrate::stop::Stop;
 
-use crate::in_tree::{InTree, Object, delete};
+use crate::in_tree::{InTree, Object};
+use crate::record::delete;
 use crate::shared::Shared;
 
 /// How often it looks when nothing happens.

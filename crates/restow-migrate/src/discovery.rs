@@ -166,8 +166,14 @@ pub async fn documents(server: &Server) -> Result<Vec<Document>, RequestError> {
     let unlisted: Vec<_> = aggregated.iter().filter(|version| !versions.contains(version)).cloned().collect();
     versions.extend(unlisted);
     let ask = |version: GroupVersion| async {
-        let resources = document(server, &version).await.map_err(|error| error.to_string());
-        Document { aggregated: aggregated.contains(&version), version, resources }
+        let aggregated = aggregated.contains(&version);
+        let resources = match document(server, &version).await {
+            // A definition that was deleted since the groups were listed; who stands behind another server may
+            // only not be known yet.
+            Err(error) if error.code() == Some(404) && !aggregated => Ok(Vec::new()),
+            document => document.map_err(|error| error.to_string()),
+        };
+        Document { aggregated, version, resources }
     };
     Ok(stream::iter(versions).map(ask).buffered(AT_ONCE).collect().await)
 }

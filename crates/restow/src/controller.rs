@@ -91,14 +91,16 @@ pub(crate) enum Name {
 /// All of them.
 pub(crate) const ALL: [Name; 4] = [Name::Migrator, Name::Trigger, Name::Encryption, Name::Pruner];
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum BackendName {
+/// Who rewrites objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackendName {
     Restow,
     InTree,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Adopted {
+/// Whose migrations are served besides restow's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Adopted {
     InTree,
 }
 

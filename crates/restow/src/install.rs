@@ -17,11 +17,12 @@ use restow_migrate::cluster::{Cluster, Inventory};
 
 use crate::args::{Connection, PaceName, duration};
 use crate::connect::{connect, unanswered};
-use crate::controller::{ALL, Name as Controller};
+use crate::controller::{ALL, Adopted, BackendName, Name as Controller};
 use crate::failure::Failure;
 use crate::output;
 use crate::select;
 use manifests::Setup;
+use rules::InTree;
 use workload::Workload;
 
 /// Where restow is installed unless told otherwise.
@@ -96,6 +97,22 @@ struct ControllerFlags {
     /// Resources that are rewritten when the encryption configuration changes
     #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
     encryption_resources: Vec<String>,
+    /// Who rewrites objects: restow, or Kubernetes' own controller
+    #[arg(long, value_enum, value_name = "WHO")]
+    backend: Option<BackendName>,
+    /// Serve migrations of storagemigration.k8s.io too; it is defined where Kubernetes does not serve it
+    #[arg(long, value_enum, value_name = "API", conflicts_with = "backend")]
+    adopt: Option<Adopted>,
+}
+
+impl ControllerFlags {
+    fn in_tree(&self) -> InTree {
+        match (self.backend, self.adopt) {
+            (Some(BackendName::InTree), _) => InTree::Backend,
+            (_, Some(Adopted::InTree)) => InTree::Adopted,
+            _ => InTree::Unused,
+        }
+    }
 }
 
 pub(crate) async fn run(connection: &Connection, flags: &Install) -> Result<u8, Failure> {
@@ -143,8 +160,16 @@ async fn setup(cluster: &Cluster, connection: &Connection, flags: &Install) -> R
         namespace: flags.namespace.clone(),
         resources,
         controllers: flags.controller.controllers.clone(),
+        in_tree: flags.controller.in_tree(),
+        define_in_tree: flags.controller.adopt.is_some() && !serves_in_tree(&inventory),
         workload: image.map(|image| Workload { image, flags: flag }),
     })
+}
+
+/// Whether Kubernetes itself serves the API of the built-in migrator.
+fn serves_in_tree(inventory: &Inventory) -> bool {
+    let name = GroupResource::new("storagemigration.k8s.io", "storageversionmigrations");
+    inventory.resources.iter().any(|resource| resource.name == name && resource.crd.is_none())
 }
 
 /// What may be rewritten; what the encryption controller is to rewrite is always part of it.
@@ -177,6 +202,13 @@ fn controller_flags(connection: &Connection, flags: &ControllerFlags) -> Vec<Str
     if !flags.encryption_resources.is_empty() {
         all.push(format!("--encryption-resources={}", flags.encryption_resources.join(",")));
     }
+    all.extend(
+        flags
+            .backend
+            .and_then(|backend| name(backend.to_possible_value()))
+            .map(|who| format!("--backend={who}")),
+    );
+    all.extend(flags.adopt.and_then(|api| name(api.to_possible_value())).map(|api| format!("--adopt={api}")));
     all.extend(connection.api_server.iter().map(|url| format!("--api-server={url}")));
     all.extend(connection.assume_single_server.then(|| "--assume-single-server".to_owned()));
     all.extend(connection.sample_servers.map(|period| format!("--sample-servers={}s", period.as_secs())));

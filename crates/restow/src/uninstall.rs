@@ -19,7 +19,7 @@ use crate::install::apply::{installed_in, look, note, refused};
 use crate::install::manifest::{Manifest, is_ours};
 use crate::install::manifests::{Setup, manifests};
 use crate::install::ready::Deleted;
-use crate::install::rules::NAME;
+use crate::install::rules::{InTree, NAME};
 use crate::install::workload::Workload;
 use crate::install::{self, ready};
 use crate::output::count;
@@ -129,6 +129,8 @@ fn everything(namespace: &str) -> Vec<Manifest> {
         namespace: namespace.to_owned(),
         resources: Vec::new(),
         controllers: ALL.to_vec(),
+        in_tree: InTree::Adopted,
+        define_in_tree: true,
         workload: Some(Workload { image: String::new(), flags: Vec::new() }),
     };
     let mut all = manifests(&setup);

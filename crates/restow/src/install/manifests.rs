@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::flow;
 use super::manifest::{Manifest, comment};
-use super::rules::{self, NAME, Rule};
+use super::rules::{self, InTree, NAME, Rule};
 use super::workload::{self, Workload};
 use crate::controller::Name as Controller;
 
@@ -24,6 +24,10 @@ pub(crate) struct Setup {
     pub(crate) resources: Vec<GroupResource>,
     /// The controllers that run.
     pub(crate) controllers: Vec<Controller>,
+    /// What they have to do with the API of the built-in migrator.
+    pub(crate) in_tree: InTree,
+    /// Whether that API has to be defined.
+    pub(crate) define_in_tree: bool,
     /// The program, unless it runs elsewhere.
     pub(crate) workload: Option<Workload>,
 }
@@ -39,11 +43,19 @@ pub(crate) fn crds() -> Vec<Manifest> {
     why.into_iter().zip(objects).map(|(why, object)| Manifest::new(why, object)).collect()
 }
 
+/// The definition of the built-in migrator's API, for clusters that do not serve it.
+fn in_tree_crd() -> Manifest {
+    let why =
+        "The API of the migrator that newer versions of Kubernetes have built in, served by restow here.";
+    Manifest::new(why, serde_json::to_value(restow_api::in_tree_crd()).unwrap_or_default())
+}
+
 /// All of it.
 pub(crate) fn manifests(setup: &Setup) -> Vec<Manifest> {
     let namespace = setup.namespace.as_str();
     let mut all = vec![own_namespace(namespace)];
     all.extend(crds());
+    all.extend(setup.define_in_tree.then(in_tree_crd));
     all.extend(setup.workload.as_ref().map(|_| workload::priority_class()));
     all.extend(flow::manifests(namespace));
     all.push(service_account(namespace));
@@ -89,7 +101,7 @@ fn service_account(namespace: &str) -> Manifest {
 }
 
 fn cluster_roles(setup: &Setup) -> Vec<Manifest> {
-    let rules = rules::cluster(&setup.resources, &setup.controllers);
+    let rules = rules::cluster(&setup.resources, &setup.controllers, setup.in_tree);
     let generated = "What the controllers may do in all namespaces, made for the resources that were chosen.\n\n\
         Kubernetes has no right to list metadata alone, nor to patch without changing anything: who gets hold of this\n\
         account could read and change what is named here. restow does neither. To grant less, name the resources:\n\
@@ -161,6 +173,8 @@ mod tests {
             namespace: "ops".to_owned(),
             resources: vec![GroupResource::new("", "secrets")],
             controllers: crate::controller::ALL.to_vec(),
+            in_tree: InTree::Unused,
+            define_in_tree: false,
             workload: deployed.then_some(workload),
         }
     }

@@ -39,8 +39,36 @@ fn rule(why: &'static str, group: &str, resources: &[&str], verbs: &[&'static st
     }
 }
 
+/// What the controllers have to do with `storagemigration.k8s.io`, the API of the built-in migrator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum InTree {
+    /// Nothing.
+    #[default]
+    Unused,
+    /// Its controller rewrites for restow.
+    Backend,
+    /// Its objects are served by restow.
+    Adopted,
+}
+
+/// The rules on the API of the built-in migrator.
+fn in_tree(usage: InTree) -> Vec<Rule> {
+    let (group, objects) = ("storagemigration.k8s.io", ["storageversionmigrations"]);
+    match usage {
+        InTree::Unused => Vec::new(),
+        InTree::Backend => {
+            let why = "First passes are handed to the built-in controller, and taken back.";
+            vec![rule(why, group, &objects, &["get", "list", "create", "delete"])]
+        }
+        InTree::Adopted => vec![
+            rule("Its migrations are served by restow.", group, &objects, &["get", "list", "watch"]),
+            rule("How far they are.", group, &["storageversionmigrations/status"], &["update"]),
+        ],
+    }
+}
+
 /// The rules of the cluster-wide role.
-pub(crate) fn cluster(chosen: &[GroupResource], controllers: &[Controller]) -> Vec<Rule> {
+pub(crate) fn cluster(chosen: &[GroupResource], controllers: &[Controller], usage: InTree) -> Vec<Rule> {
     let mut rules = rewriting(chosen);
     rules.extend(knowing(controllers));
     if controllers.contains(&Controller::Pruner) {
@@ -53,6 +81,7 @@ pub(crate) fn cluster(chosen: &[GroupResource], controllers: &[Controller]) -> V
     let status = ["storagestates/status", "storageversionmigrations/status"];
     rules.push(rule("Migrations and storage states are restow's own.", MIGRATION, &objects, &verbs));
     rules.push(rule("How far they are.", MIGRATION, &status, &["get", "update", "patch"]));
+    rules.extend(in_tree(usage));
     rules
 }
 
@@ -155,7 +184,7 @@ mod tests {
     }
 
     fn everywhere(chosen: &[&str], controllers: &[Controller]) -> Vec<Rule> {
-        let mut rules = cluster(&names(chosen), controllers);
+        let mut rules = cluster(&names(chosen), controllers, InTree::Unused);
         rules.extend(own().into_iter().chain(kube_system()).chain(default()));
         rules
     }
@@ -202,7 +231,7 @@ mod tests {
             (&[Controller::Pruner], true, false),
             (&[Controller::Encryption], false, true),
         ] {
-            let rules = cluster(&[], controllers);
+            let rules = cluster(&[], controllers, InTree::Unused);
             assert_eq!(verbs(&rules, status).contains("patch"), prunes, "{controllers:?}");
             let metrics = rules.iter().any(|rule| rule.non_resource_urls.contains(&"/metrics"));
             assert_eq!(metrics, reads_metrics, "{controllers:?}");
@@ -211,8 +240,23 @@ mod tests {
     }
 
     #[test]
+    fn the_built_in_api_is_granted_only_when_it_is_used() {
+        let name = "storageversionmigrations.storagemigration.k8s.io";
+        for (usage, expected) in [
+            (InTree::Unused, BTreeSet::new()),
+            (InTree::Backend, BTreeSet::from(["get", "list", "create", "delete"])),
+            (InTree::Adopted, BTreeSet::from(["get", "list", "watch"])),
+        ] {
+            assert_eq!(verbs(&cluster(&[], &ALL, usage), name), expected, "{usage:?}");
+        }
+    }
+
+    #[test]
     fn own_definitions_do_not_change_the_rules() {
         let migrations = names(&["secrets", "storagestates.migration.k8s.io"]);
-        assert_eq!(cluster(&migrations, &ALL), cluster(&names(&["secrets"]), &ALL));
+        assert_eq!(
+            cluster(&migrations, &ALL, InTree::Unused),
+            cluster(&names(&["secrets"]), &ALL, InTree::Unused)
+        );
     }
 }

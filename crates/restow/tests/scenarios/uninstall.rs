@@ -65,8 +65,12 @@ async fn uninstalled_it_leaves_what_users_made() {
     let ran = restow.run(&["uninstall", "--crds"]).await.expect(0);
     assert!(ran.stderr.contains("restow is not installed"), "{ran:#?}");
 
-    // Gone as a whole, it can be installed anew.
-    restow.run(&["install", "--image", IMAGE, "--apply"]).await.expect(0);
+    // Gone as a whole, it can be installed anew, with the built-in API that this cluster does not serve.
+    restow
+        .run(&["install", "--image", IMAGE, "--adopt", "in-tree", "--apply", "--wait", "--timeout", "2s"])
+        .await;
+    let in_tree = "/apis/storagemigration.k8s.io/v1/storageversionmigrations";
+    wait("that API to be served", || async { try_send(&client, "GET", in_tree, None).await.is_ok() }).await;
     restow.run(&["uninstall", "--crds", "--wait"]).await.expect(0);
     settle(&client, &before).await;
 }
