@@ -298,6 +298,10 @@ impl Stage<'_> {
         self.widgets.grow(large).await?;
         let large = self.peak().await?;
         self.findings.memory = Some((small, large));
+        self.widgets.flip().await?;
+        let bytes = self.restow.controller(self.cluster).await?;
+        eprintln!("memory of the controller: {} KiB", bytes / 1024);
+        self.findings.controller = Some(Peak { objects: self.widgets.count(), bytes });
         Ok(())
     }
 

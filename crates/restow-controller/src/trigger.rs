@@ -1,6 +1,6 @@
 //! The trigger: looks at all storage versions and carries out what `restow_core::trigger` decides.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -41,7 +41,8 @@ enum LookError {
 
 /// Looks at everything, again and again, until it is time to stop.
 pub(crate) async fn run(shared: &Shared, encryption: bool, stop: &Stop) {
-    let mut trigger = Trigger { shared, stop, encryption, first: true, silent_since: HashMap::new() };
+    let mut trigger =
+        Trigger { shared, stop, encryption, known: HashSet::new(), silent_since: HashMap::new() };
     let every = look_every(shared.settings.poll);
     let mut changes = shared.storage_changed.subscribe();
     while !stop.is_stopped() {
@@ -75,7 +76,8 @@ struct Trigger<'a> {
     shared: &'a Shared,
     stop: &'a Stop,
     encryption: bool,
-    first: bool,
+    /// Those whose state this controller has looked after since it leads.
+    known: HashSet<GroupResource>,
     silent_since: HashMap<GroupResource, Instant>,
 }
 
@@ -108,12 +110,15 @@ impl Trigger<'_> {
             // A definition's discovery follows it in a moment.
             settled &= resource.crd.is_none()
                 || matches!(&word, Word::Agreed(hash) if Some(hash) == resource.hash.as_ref());
-            settled &= self.carry_out(resource, state, &of_resource, decision).await;
+            if self.carry_out(resource, state, &of_resource, decision).await {
+                self.known.insert(resource.name.clone());
+            } else {
+                settled = false;
+            }
         }
         self.forget_gone(&survey, &states, &migrations.items).await;
         self.shared.metrics.disagreeing(disagreeing);
         self.shared.metrics.unsettled(unsettled);
-        self.first = false;
         Ok(settled)
     }
 
@@ -163,7 +168,7 @@ impl Trigger<'_> {
             definition: definition.as_deref(),
             state: state.and_then(|state| state.status.as_ref()),
             migrations: &attempts,
-            first: self.first,
+            first: !self.known.contains(&resource.name),
             stale: stale_after(poll),
             renew: look_every(poll).min(stale_after(poll) / 2),
             silent_for,

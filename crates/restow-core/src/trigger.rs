@@ -58,7 +58,7 @@ pub struct Look<'a> {
     pub state: Option<&'a StorageStateStatus>,
     /// Its migrations.
     pub migrations: &'a [Attempt],
-    /// Whether this is the first look since the controller started.
+    /// Whether this controller has not looked after it before.
     pub first: bool,
     /// A heartbeat older than this is stale.
     pub stale: Duration,

@@ -13,6 +13,8 @@ pub(crate) struct Findings {
     pub(crate) probes: Vec<Probed>,
     /// restow's peak at the smaller and the larger number of objects, in bytes.
     pub(crate) memory: Option<(Peak, Peak)>,
+    /// What the controller held while it migrated every resource, the widgets among them.
+    pub(crate) controller: Option<Peak>,
 }
 
 /// A contestant and its turns.
@@ -212,7 +214,17 @@ impl Findings {
         if let Some((small, large)) = self.memory {
             claims.extend(memory_claims(small, large));
         }
+        claims.extend(self.controller.map(controller_claim));
         claims
+    }
+}
+
+fn controller_claim(peak: Peak) -> Claim {
+    Claim {
+        what: format!("the controller's peak memory, all resources and {} objects", peak.objects),
+        required: "≤ 40 MiB".to_owned(),
+        measured: mib(peak.bytes),
+        holds: peak.bytes <= 40 << 20,
     }
 }
 

@@ -123,6 +123,51 @@ impl Restow {
     }
 }
 
+impl Restow {
+    /// The most memory the controller holds while it migrates every resource of the cluster once, widgets and all.
+    pub(crate) async fn controller(&self, cluster: &Cluster) -> Result<u64> {
+        let command = |args: &[&str]| {
+            let mut command = Command::new(&self.program);
+            command.args(args).env("KUBECONFIG", &self.kubeconfig).env_remove("RESTOW_LOG");
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+            command
+        };
+        let installed = command(&["install", "--crds", "--apply", "--wait"]).status().await?;
+        if !installed.success() {
+            bail!("the definitions could not be installed: {installed}");
+        }
+        let args = ["controller", "--leader-elect=false", "--listen", "127.0.0.1:0", "--pace", "fast"];
+        let mut child = command(&args).spawn().context("starting the controller")?;
+        let peak = look(child.id().context("the controller ended at once")?);
+        let client = cluster.client(0)?;
+        while !all_succeeded(&client).await? {
+            if let Some(status) = child.try_wait()? {
+                bail!("the controller ended: {status}");
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        child.kill().await?;
+        Ok(*peak.borrow())
+    }
+}
+
+/// Whether there are migrations, of the widgets too, and all have succeeded.
+async fn all_succeeded(client: &kube::Client) -> Result<bool> {
+    let path = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations";
+    let all: Value = client.request(http::Request::get(path).body(Vec::new())?).await?;
+    let all = all["items"].as_array().cloned().unwrap_or_default();
+    let of = |one: &Value| {
+        let of = &one["spec"]["resource"];
+        format!(
+            "{}.{}",
+            of["resource"].as_str().unwrap_or_default(),
+            of["group"].as_str().unwrap_or_default()
+        )
+    };
+    let widgets = all.iter().any(|one| of(one) == Widgets::name());
+    Ok(widgets && all.iter().all(|one| one["status"]["phase"] == "Succeeded"))
+}
+
 impl Running {
     /// When the first write was about to be sent.
     pub(crate) async fn rewriting(&mut self) -> Result<Instant> {
