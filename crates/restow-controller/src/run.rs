@@ -206,7 +206,7 @@ async fn work(shared: &Shared, controllers: Controllers, stop: &Stop) {
         if controllers.trigger || controllers.encryption {
             let watches =
                 async { futures::join!(definitions(shared), registrations(shared), members(shared)) };
-            futures::join!(trigger::run(shared, controllers.encryption, stop), stop.unless(watches));
+            futures::join!(trigger::run(shared, controllers, stop), stop.unless(watches));
         }
     };
     futures::join!(watch_migrations, migrate, prune, adopt, undelegate, look);

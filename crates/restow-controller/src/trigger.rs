@@ -21,6 +21,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::events::EventType;
 use crate::record::{checkpoint, code, delete};
+use crate::run::Controllers;
 use crate::shared::Shared;
 
 /// How soon to look again after something could not be settled at once.
@@ -40,9 +41,9 @@ enum LookError {
 }
 
 /// Looks at everything, again and again, until it is time to stop.
-pub(crate) async fn run(shared: &Shared, encryption: bool, stop: &Stop) {
+pub(crate) async fn run(shared: &Shared, controllers: Controllers, stop: &Stop) {
     let mut trigger =
-        Trigger { shared, stop, encryption, known: HashSet::new(), silent_since: HashMap::new() };
+        Trigger { shared, stop, controllers, known: HashSet::new(), silent_since: HashMap::new() };
     let every = look_every(shared.settings.poll);
     let mut changes = shared.storage_changed.subscribe();
     while !stop.is_stopped() {
@@ -75,7 +76,7 @@ pub(crate) async fn run(shared: &Shared, encryption: bool, stop: &Stop) {
 struct Trigger<'a> {
     shared: &'a Shared,
     stop: &'a Stop,
-    encryption: bool,
+    controllers: Controllers,
     /// Those whose state this controller has looked after since it leads.
     known: HashSet<GroupResource>,
     silent_since: HashMap<GroupResource, Instant>,
@@ -85,10 +86,11 @@ impl Trigger<'_> {
     /// Looks once; false when something is still on the move.
     async fn look(&mut self) -> Result<bool, LookError> {
         let survey = self.shared.cluster.survey(false).await?;
-        let covered = survey.resources.iter().any(|resource| {
-            self.shared.is_watched(&resource.name) && self.shared.is_encrypted(&resource.name)
-        });
-        let keys = if self.encryption && covered { self.keys().await? } else { None };
+        let covered = |resource: &Resource| {
+            self.looks_after(&resource.name) && self.shared.is_encrypted(&resource.name)
+        };
+        let covered = survey.resources.iter().any(covered);
+        let keys = if self.controllers.encryption && covered { self.keys().await? } else { None };
         let client = self.shared.client();
         let everything = ListParams::default();
         let states = Api::<StorageState>::all(client.clone()).list(&everything).await?;
@@ -96,8 +98,7 @@ impl Trigger<'_> {
         let states: BTreeMap<String, StorageState> =
             states.into_iter().map(|state| (state.name_any(), state)).collect();
         let (mut settled, mut disagreeing, mut unsettled) = (true, 0_usize, 0_usize);
-        let watched =
-            |resource: &&Resource| resource.obstacle.is_none() && self.shared.is_watched(&resource.name);
+        let watched = |resource: &&Resource| resource.obstacle.is_none() && self.looks_after(&resource.name);
         for resource in survey.resources.iter().filter(watched).collect::<Vec<_>>() {
             let name = resource.name.to_string();
             let of_resource: Vec<&StorageVersionMigration> =
@@ -120,6 +121,11 @@ impl Trigger<'_> {
         self.shared.metrics.disagreeing(disagreeing);
         self.shared.metrics.unsettled(unsettled);
         Ok(settled)
+    }
+
+    /// Whether a resource is this controller's; for the sake of its key alone, only one that is encrypted.
+    fn looks_after(&self, resource: &GroupResource) -> bool {
+        self.shared.is_watched(resource) && (self.controllers.trigger || self.shared.is_encrypted(resource))
     }
 
     /// The encryption configurations, unless they may not be read.
@@ -318,7 +324,7 @@ impl Trigger<'_> {
         for state in states.values() {
             let of = &state.spec.resource;
             let name = GroupResource::new(&of.group, &of.resource);
-            if !survey.is_gone(&name) || self.stop.is_stopped() {
+            if !self.looks_after(&name) || !survey.is_gone(&name) || self.stop.is_stopped() {
                 continue;
             }
             tracing::info!(resource = %name, "it is served no more");

@@ -25,8 +25,8 @@ const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/name
 #[derive(Args)]
 #[command(after_help = "Controllers:
   migrator    runs StorageVersionMigrations (migration.k8s.io/v1alpha1)
-  trigger     keeps a StorageState for each resource, and makes a migration when its storage version changes
-  encryption  makes one when the API servers have taken up another encryption configuration
+  trigger     keeps a StorageState for each resource, and makes a migration when its version changes
+  encryption  the same when all API servers have taken up another encryption configuration
   pruner      cuts a CRD's storedVersions down after a verified migration
 
 Examples:
@@ -72,17 +72,19 @@ pub(crate) struct Controller {
     /// Serve migrations of this API too: in-tree, storagemigration.k8s.io where its own controller does not run
     #[arg(long, value_enum, value_name = "API", conflicts_with = "backend")]
     adopt: Option<Adopted>,
-    #[command(flatten)]
-    pace: Pace,
     /// How logs are written
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
     log_format: LogFormat,
+    #[command(flatten)]
+    pace: Pace,
 }
 
 /// A controller, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Name {
     Migrator,
+    /// Looking after the agreement of the API servers is part of it.
+    #[value(alias = "agreement")]
     Trigger,
     Encryption,
     Pruner,
