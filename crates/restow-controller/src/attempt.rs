@@ -411,6 +411,10 @@ fn judge(result: Result<Progress, Failure>, object: &StorageVersionMigration) ->
         Failure::Page(PageError::Refused { code: 401 | 403, .. }) => {
             Verdict::waiting("Forbidden", text, TRY_AGAIN)
         }
+        // A webhook that is down, say; what was done stays done.
+        Failure::Page(PageError::Unavailable { .. }) | Failure::Unfinished(Unfinished::Unavailable(_)) => {
+            Verdict::waiting("WaitingForServer", text, TRY_AGAIN)
+        }
         Failure::Page(_) => Verdict::failed("ListRefused", text),
         Failure::Unfinished(_) => Verdict::waiting("Unauthorized", text, TRY_AGAIN),
         Failure::Request(error) if error.code() == Some(403) => {
@@ -418,5 +422,37 @@ fn judge(result: Result<Progress, Failure>, object: &StorageVersionMigration) ->
         }
         Failure::Request(_) => Verdict::waiting("WaitingForServer", text, ASK_AGAIN),
         Failure::Journal(_) => Verdict::waiting("WaitingForServer", text, ASK_AGAIN),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use restow_core::agreement::Disagreement;
+
+    use super::*;
+
+    #[test]
+    fn what_passes_is_waited_for_and_what_is_done_is_kept() {
+        let name = || GroupResource::parse("widgets.example.com");
+        let down = || "the webhook is down".to_owned();
+        let unreadable = PageError::Unavailable { resource: name(), behind: String::new(), message: down() };
+        let forbidden = PageError::Refused { resource: name(), code: 403, message: String::new() };
+        let refused = PageError::Refused { resource: name(), code: 405, message: String::new() };
+        for (failure, stage, reason, forget) in [
+            (Failure::Page(unreadable), Stage::Waiting, "WaitingForServer", false),
+            (Failure::Unfinished(Unfinished::Unavailable(down())), Stage::Waiting, "WaitingForServer", false),
+            (Failure::Unfinished(Unfinished::Unauthorized(down())), Stage::Waiting, "Unauthorized", false),
+            (Failure::Page(forbidden), Stage::Waiting, "Forbidden", false),
+            (Failure::Page(refused), Stage::Failed, "ListRefused", false),
+            (Failure::Page(PageError::Vanished(name())), Stage::Failed, "NotServed", false),
+            (Failure::Disagreement(Disagreement::Unsteady), Stage::Waiting, "WaitingForAgreement", true),
+            (Failure::Restless(String::new()), Stage::Failed, "Restless", false),
+        ] {
+            let text = failure.to_string();
+            let verdict = judge(Err(failure), &StorageVersionMigration::default());
+            assert_eq!((verdict.stage, verdict.reason, verdict.forget), (stage, reason, forget), "{text}");
+            assert!(verdict.message.starts_with(&text), "{verdict:?}");
+            assert_eq!(verdict.after == After::Ended, stage == Stage::Failed, "{text}");
+        }
     }
 }

@@ -64,9 +64,7 @@ impl Waiting for Watcher<'_> {
 }
 
 impl Observer for Watcher<'_> {
-    fn settling(&self, wait: Duration) {
-        self.wait("its definition changed just now, and the API servers are given time to follow", wait);
-    }
+    fn settling(&self, _: Duration) {}
 
     fn pass(&self, progress: &Progress) {
         self.resource.pass(progress);

@@ -56,6 +56,8 @@ pub struct Crd {
     pub stored_versions: Vec<String>,
     /// When it was last written, by its server's clock.
     pub changed: Option<Timestamp>,
+    /// Whether a webhook converts its objects between versions.
+    pub webhook: bool,
 }
 
 /// Who serves a resource.
@@ -349,6 +351,7 @@ mod tests {
             versions: vec![("v1".to_owned(), true), ("v2".to_owned(), true)],
             stored_versions: stored.iter().map(|version| (*version).to_owned()).collect(),
             changed: None,
+            webhook: false,
         }
     }
 

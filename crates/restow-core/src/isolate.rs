@@ -29,8 +29,15 @@ pub enum Shown<'a> {
 pub struct Bad {
     /// The key.
     pub key: String,
-    /// How many more stored objects lie between the last readable one and it.
-    pub others: u64,
+    /// How many more stored objects lie between the last readable one and it, where that can be told.
+    pub others: Option<u64>,
+}
+
+impl Bad {
+    /// Whether it is for sure the only one there, with a readable object or the end right behind it.
+    pub fn is_alone(&self) -> bool {
+        self.others == Some(0)
+    }
 }
 
 /// The hunt for the first bad key behind a readable one. Ask for pages of one object until [`end`](Self::end).
@@ -71,6 +78,11 @@ impl Hunt {
             Stage::Looking { probe, .. } => Some(probe.clone()),
             Stage::Ended(_) => None,
         }
+    }
+
+    /// Whether it has come to where more than one bad key may lie.
+    pub fn sees_several(&self) -> bool {
+        matches!(self.stage, Stage::Looking { .. })
     }
 
     /// The bad key; `None` while the hunt goes on, or when it was in vain.
@@ -129,10 +141,11 @@ impl Hunt {
     }
 
     fn counted(&self, key: String, counts: Option<(u64, u64)>) -> Stage {
-        let others = counts.map(|(behind, from)| behind.saturating_sub(from).saturating_sub(1));
+        // Counts that do not fit were taken at different times.
+        let others = counts.and_then(|(behind, from)| behind.checked_sub(from)?.checked_sub(1));
         let left = between(&self.floor, &key);
-        let bad = Bad { key, others: others.unwrap_or(0) };
-        if others == Some(0) { Stage::Ended(Some(bad)) } else { Self::look(bad, left.into_iter()) }
+        let bad = Bad { key, others };
+        if bad.is_alone() { Stage::Ended(Some(bad)) } else { Self::look(bad, left.into_iter()) }
     }
 
     fn look(bad: Bad, mut left: std::vec::IntoIter<String>) -> Stage {
@@ -301,7 +314,12 @@ mod tests {
     }
 
     fn bad(key: &str, others: u64) -> Option<Bad> {
-        Some(Bad { key: key.to_owned(), others })
+        Some(Bad { key: key.to_owned(), others: Some(others) })
+    }
+
+    /// Found without the server's counts.
+    fn uncounted(key: &str) -> Option<Bad> {
+        Some(Bad { key: key.to_owned(), others: None })
     }
 
     #[test]
@@ -341,6 +359,32 @@ mod tests {
         assert_eq!(hunt("", true, &[("a/1", true), ("a/2", true), ("a/3", false)]).0, bad("a/2", 1));
     }
 
+    /// With a webhook down, nothing that is left can be read: that must not look like one bad object.
+    #[test]
+    fn where_nothing_can_be_read_no_object_is_alone() {
+        let keys: Vec<String> = (0..300).map(|index| format!("default/w-{index:05}")).collect();
+        let from = |first_bad: usize| -> Vec<(&str, bool)> {
+            keys.iter().enumerate().map(|(index, key)| (key.as_str(), index >= first_bad)).collect()
+        };
+        // What the server counts is known behind a page, and not at the beginning.
+        for (first_bad, floor, counts, alone) in [
+            (0, "", false, false),
+            (100, "default/w-00099\0", true, false),
+            (100, "default/w-00099\0", false, false),
+            (298, "default/w-00297\0", true, false),
+            (299, "default/w-00298\0", true, true),
+            (299, "default/w-00298\0", false, false),
+        ] {
+            let (found, _) = hunt(floor, counts, &from(first_bad));
+            let found = found.expect("the last of all");
+            assert_eq!(
+                (found.key.as_str(), found.is_alone()),
+                ("default/w-00299", alone),
+                "{first_bad} {counts}"
+            );
+        }
+    }
+
     /// Good objects between two bad ones must not be passed over.
     #[test]
     fn the_first_of_several_apart_is_found() {
@@ -352,8 +396,9 @@ mod tests {
             .collect();
         for counts in [true, false] {
             let find = |floor: &str| hunt(floor, counts, &stored).0;
+            let bad = |key, others| if counts { bad(key, others) } else { uncounted(key) };
             assert_eq!(find("default/w-00122\0"), bad("default/w-00123", 0));
-            assert_eq!(find("default/w-00199\0"), bad("default/w-00201", u64::from(counts)));
+            assert_eq!(find("default/w-00199\0"), bad("default/w-00201", 1));
             assert_eq!(find("default/w-00298\0"), bad("default/w-00299", 0));
         }
     }
@@ -370,7 +415,8 @@ mod tests {
             let stored: Vec<(&str, bool)> =
                 keys.iter().enumerate().map(|(at, key)| (key.as_str(), at == index)).collect();
             let floor = if index == 0 { String::new() } else { format!("{}\0", keys[index - 1]) };
-            prop_assert_eq!(hunt(&floor, counts, &stored).0, bad(keys[index], 0));
+            let expected = if counts { bad(keys[index], 0) } else { uncounted(keys[index]) };
+            prop_assert_eq!(hunt(&floor, counts, &stored).0, expected);
         }
 
         /// With the server's counts, no object is passed over without being counted.
@@ -382,7 +428,7 @@ mod tests {
             prop_assume!(stored[0].1);
             let Some(found) = hunt("", true, &stored).0 else { return Err(TestCaseError::fail("nothing found")) };
             let at = stored.iter().position(|(key, _)| *key == found.key);
-            prop_assert_eq!(at, Some(found.others as usize));
+            prop_assert_eq!(at.map(|at| at as u64), found.others);
             prop_assert!(at.is_some_and(|at| stored[at].1));
         }
     }

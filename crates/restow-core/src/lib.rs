@@ -14,6 +14,7 @@
 pub mod adoption;
 pub mod agreement;
 pub mod condition;
+pub mod conversion;
 pub mod delegation;
 pub mod election;
 pub mod encryption;

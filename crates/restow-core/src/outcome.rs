@@ -134,6 +134,59 @@ pub fn give_up(reason: String, message: String) -> Outcome {
     Outcome::Quarantined { reason, message }
 }
 
+/// How often a write fails before the fault is taken to be the object's own.
+const TRIES: u32 = 5;
+/// How long a server is waited for that does nothing well.
+pub const OUTAGE: Duration = Duration::from_secs(300);
+
+/// What to do about an object whose writes fail with an error that may be its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// Try it again.
+    Again,
+    /// Leave it; the others go on.
+    GiveUp,
+    /// Leave everything for later: the server cannot write such objects now.
+    Later,
+}
+
+/// Decides by how many tries count against the object, and for how long it has failed. A try counts if the server was
+/// well otherwise since the one before.
+///
+/// `outage` says that a webhook converts these objects, and that others fail alike: then it is no object's fault,
+/// however long it lasts.
+pub fn patience(counted: u32, lasted: Duration, outage: bool) -> Patience {
+    match (counted >= TRIES, lasted >= OUTAGE) {
+        (true, _) => Patience::GiveUp,
+        (false, true) if outage => Patience::Later,
+        (false, true) => Patience::GiveUp,
+        (false, false) => Patience::Again,
+    }
+}
+
+/// Who had a part in a write, besides the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Helper {
+    /// Nobody.
+    None,
+    /// A webhook, if the object was stored in another version.
+    Perhaps,
+    /// A webhook: the object's managedFields had to be converted.
+    Webhook,
+}
+
+/// Whether the outcome of one write shows that the server, with what it needs, could have done another one.
+pub fn shows_well(outcome: &Outcome, helper: Helper) -> bool {
+    match (outcome, helper) {
+        (Outcome::Again { .. } | Outcome::Unauthorized { .. }, _) => false,
+        (_, Helper::None) => true,
+        // Only an object in an old version has to be rewritten.
+        (Outcome::Rewritten, _) => true,
+        (Outcome::Current | Outcome::Accepted, Helper::Webhook) => true,
+        _ => false,
+    }
+}
+
 /// How long to wait before try `attempt` (1 is the first repeat): what the server asked for, else doubling.
 pub fn backoff(attempt: u32, asked: Option<Duration>) -> Duration {
     const SHORTEST: Duration = Duration::from_millis(100);
@@ -211,6 +264,44 @@ mod tests {
             assert_eq!(classify(&Answer::http(200).with_versions(before, after)), expected);
         }
         assert!(matches!(classify(&Answer::http(200)), Outcome::Again { bounded: true, .. }));
+    }
+
+    #[test]
+    fn an_object_is_given_up_while_the_server_is_well_otherwise() {
+        for (counted, seconds, outage, expected) in [
+            (1, 0, false, Patience::Again),
+            (4, 299, false, Patience::Again),
+            (5, 2, false, Patience::GiveUp),
+            (1, 300, false, Patience::GiveUp),
+            (5, 2, true, Patience::GiveUp),
+            (5, 900, true, Patience::GiveUp),
+            (4, 299, true, Patience::Again),
+            (4, 300, true, Patience::Later),
+        ] {
+            let decided = patience(counted, Duration::from_secs(seconds), outage);
+            assert_eq!(decided, expected, "{counted} in {seconds} s, {outage}");
+        }
+    }
+
+    #[test]
+    fn only_what_needed_the_same_shows_that_the_server_is_well() {
+        let quarantined = give_up("Invalid".to_owned(), String::new());
+        let failed = classify(&Answer::http(500));
+        let unauthorized = classify(&Answer::http(401));
+        for (outcome, none, perhaps, webhook) in [
+            (Outcome::Rewritten, true, true, true),
+            (Outcome::Current, true, false, true),
+            (Outcome::Accepted, true, false, true),
+            (Outcome::Conflicted, true, false, false),
+            (Outcome::Gone, true, false, false),
+            (quarantined, true, false, false),
+            (failed, false, false, false),
+            (unauthorized, false, false, false),
+        ] {
+            let shown =
+                [Helper::None, Helper::Perhaps, Helper::Webhook].map(|helper| shows_well(&outcome, helper));
+            assert_eq!(shown, [none, perhaps, webhook], "{outcome:?}");
+        }
     }
 
     #[test]

@@ -81,6 +81,7 @@ mod tests {
             versions: vec![],
             stored_versions: stored.iter().map(|version| (*version).to_owned()).collect(),
             changed: None,
+            webhook: false,
         }
     }
 

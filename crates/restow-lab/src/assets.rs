@@ -114,6 +114,18 @@ pub fn aggregated_or_skip(test: &str) -> Option<Assets> {
     not_run(test, &AssetsError::Incomplete { dir, program: "sample-apiserver" })
 }
 
+/// The same for a test that needs kubectl too.
+pub fn kubectl_or_skip(test: &str) -> Option<(Assets, PathBuf)> {
+    let assets = or_skip(test)?;
+    match assets.kubectl.clone() {
+        Some(kubectl) => Some((assets, kubectl)),
+        None => {
+            let dir = assets.dir.display().to_string();
+            not_run(test, &AssetsError::Incomplete { dir, program: "kubectl" })
+        }
+    }
+}
+
 fn not_run<T>(test: &str, error: &AssetsError) -> Option<T> {
     if env::var("CI").as_deref() == Ok("true") {
         fail(test, error);

@@ -65,6 +65,8 @@ impl Cluster {
         let claims = assets::cache_dir()?.join("ports");
         let port = || Port::claim(&claims);
         let pki = Pki::new(&dir)?;
+        // A webhook may be started at any time, when the authority's key is gone.
+        pki.issue(&dir, launch::WEBHOOK)?;
         let access = Access::new(&dir, &spec.users, pki.ca())?;
 
         let etcd_port = port()?;

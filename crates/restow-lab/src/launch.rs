@@ -8,6 +8,8 @@ use crate::{Assets, ClusterSpec, Flags, ServerSpec};
 
 /// The name in the certificate that API servers show the aggregated one.
 pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
+/// The name in the certificate of conversion webhooks.
+pub(crate) const WEBHOOK: &str = "webhook";
 
 /// One command to run, again after each kill.
 #[derive(Clone, Debug)]

@@ -32,6 +32,7 @@ mod proxy;
 mod reaper;
 mod recorder;
 mod spec;
+mod webhook;
 
 pub use assets::{Assets, AssetsError};
 pub use cluster::Cluster;
@@ -43,3 +44,4 @@ pub use parts::Part;
 pub use proxy::Proxy;
 pub use recorder::{Action, Observer, Recorder, Seen};
 pub use spec::{ClusterSpec, ServerSpec};
+pub use webhook::ConversionWebhook;

@@ -1,15 +1,16 @@
 //! A list in chunks, which steps over objects that cannot be read.
 
-use http::Method;
-use restow_core::isolate::{Hunt, Shown};
-use restow_core::outcome::backoff;
+use std::time::{Duration, Instant};
+
+use restow_core::isolate::{Bad, Hunt, Shown};
+use restow_core::outcome::{OUTAGE, backoff};
 use restow_core::page::{Refusal, Step, step};
 use restow_core::progress::Quarantined;
+use restow_core::resource::GroupVersion;
 use restow_core::token::{NEWEST, Token};
 
-use crate::pages::{Item, Page, PageError, Target, Waiting, refusal};
-use crate::server::{METADATA_LIST, Server};
-use crate::wire::List;
+use crate::pages::{Item, Page, PageError, Target, Waiting, page};
+use crate::server::Server;
 
 /// A list in chunks. It waits out what passes, and finds and steps over objects that cannot be read.
 pub struct Chunks<'a> {
@@ -23,6 +24,18 @@ pub struct Chunks<'a> {
     last_version: i64,
     behind: Option<u64>,
     unreadable: Vec<Quarantined>,
+}
+
+/// Where something lies that cannot be read.
+enum Isolated {
+    /// Not in the way: another version shows the page.
+    Elsewhere((Page, i64)),
+    /// Within a smaller page, or behind it.
+    Within,
+    /// Behind where the list stands now.
+    Behind,
+    /// Nowhere for sure: perhaps nothing can be read for now.
+    Nowhere,
 }
 
 impl<'a> Chunks<'a> {
@@ -50,7 +63,8 @@ impl<'a> Chunks<'a> {
 
     /// The next page. Its `next` is what `new` takes to go on behind it.
     pub async fn next(&mut self) -> Result<Page, PageError> {
-        let mut tries = 0;
+        let (mut tries, mut waits) = (0, 0);
+        let mut doubted = None;
         loop {
             let refusal = match self.ask(self.limit, self.token.as_deref()).await {
                 Ok(page) => return Ok(self.take(page)),
@@ -59,9 +73,8 @@ impl<'a> Chunks<'a> {
             match step(&refusal, tries, self.token.is_some()) {
                 Step::Wait(asked) => {
                     tries += 1;
-                    let wait = backoff(tries, asked);
-                    self.waiting.waiting(&refusal.message, wait);
-                    tokio::time::sleep(wait).await;
+                    waits += 1;
+                    self.wait(&refusal, waits, asked).await;
                 }
                 Step::ContinueWith(token) => self.token = Some(token),
                 Step::ContinueNewest => {
@@ -70,12 +83,20 @@ impl<'a> Chunks<'a> {
                     self.token = Some(Token { resource_version: NEWEST, ..token }.encode());
                 }
                 Step::StartOver => self.token = None,
-                // The error stays, so smaller pages need no further patience.
-                Step::Isolate if self.limit > 1 => self.limit = self.limit.div_ceil(2),
-                Step::Isolate => {
-                    self.step_over(&refusal).await?;
-                    tries = 0;
-                }
+                Step::Isolate => match self.isolate(&refusal).await? {
+                    Isolated::Elsewhere(page) => return Ok(self.take(page)),
+                    // The error stays, so smaller pages need no further patience.
+                    Isolated::Within => {}
+                    Isolated::Behind => (tries, waits) = (0, 0),
+                    Isolated::Nowhere => {
+                        if doubted.get_or_insert_with(Instant::now).elapsed() >= OUTAGE {
+                            return Err(self.unavailable(refusal));
+                        }
+                        tries = 0;
+                        waits += 1;
+                        self.wait(&refusal, waits, None).await;
+                    }
+                },
                 Step::Vanished => return Err(PageError::Vanished(self.target.name.clone())),
                 Step::Stop => {
                     return Err(PageError::Refused {
@@ -88,38 +109,51 @@ impl<'a> Chunks<'a> {
         }
     }
 
+    /// Comes nearer to what cannot be read, or gets around it.
+    async fn isolate(&mut self, refusal: &Refusal) -> Result<Isolated, PageError> {
+        if let Some(page) = self.elsewhere(self.limit, self.token.as_deref()).await {
+            return Ok(Isolated::Elsewhere(page));
+        }
+        if self.limit > 1 {
+            self.limit = self.limit.div_ceil(2);
+            return Ok(Isolated::Within);
+        }
+        self.limit = self.page_size;
+        Ok(if self.step_over(refusal).await? { Isolated::Behind } else { Isolated::Nowhere })
+    }
+
     async fn ask(&self, limit: u32, token: Option<&str>) -> Result<(Page, i64), Refusal> {
-        let mut path = format!("{}?limit={limit}", self.target.list_path());
+        self.ask_at(&self.target.version, limit, token).await
+    }
+
+    async fn ask_at(
+        &self,
+        version: &GroupVersion,
+        limit: u32,
+        token: Option<&str>,
+    ) -> Result<(Page, i64), Refusal> {
+        let mut path = format!("{}?limit={limit}", self.target.list_path_at(version, ""));
         if let Some(token) = token {
             path.push_str("&continue=");
             path.push_str(token);
         }
-        let reply = match self.server.send(Method::GET, &path, METADATA_LIST, None).await {
-            Ok(reply) => reply,
-            Err(broken) => return Err(Refusal { message: broken.to_string(), ..Refusal::default() }),
-        };
-        if reply.code != 200 {
-            return Err(refusal(&reply));
+        page(self.server, self.target, &path).await
+    }
+
+    /// The same page through another version, in which its objects may be stored: there no webhook has to read them.
+    async fn elsewhere(&self, limit: u32, token: Option<&str>) -> Option<(Page, i64)> {
+        for version in self.target.others() {
+            if let Ok(page) = self.ask_at(version, limit, token).await {
+                return Some(page);
+            }
         }
-        let list: List<'_> = serde_json::from_slice(&reply.body).map_err(|error| Refusal {
-            code: 0,
-            message: format!("the list is cut short: {error}"),
-            ..Refusal::default()
-        })?;
-        let version = list.metadata.resource_version.and_then(|v| v.parse().ok()).unwrap_or(NEWEST);
-        let page = Page {
-            items: list
-                .items
-                .unwrap_or_default()
-                .into_iter()
-                .map(|object| self.target.item(object))
-                .collect(),
-            last: list.metadata.next.as_ref().is_none_or(String::is_empty),
-            next: list.metadata.next.filter(|next| !next.is_empty()),
-            remaining: list.metadata.remaining_item_count,
-            unreadable: Vec::new(),
-        };
-        Ok((page, version))
+        None
+    }
+
+    async fn wait(&self, refusal: &Refusal, tries: u32, asked: Option<Duration>) {
+        let wait = backoff(tries, asked);
+        self.waiting.waiting(&refusal.message, wait);
+        tokio::time::sleep(wait).await;
     }
 
     fn take(&mut self, (mut page, version): (Page, i64)) -> Page {
@@ -128,21 +162,30 @@ impl<'a> Chunks<'a> {
             self.last_key = last.key();
         }
         self.token.clone_from(&page.next);
+        if self.target.conversion.is_some() {
+            // What was too much for one page may not have been the fault of one object.
+            self.limit = self.limit.saturating_mul(2).min(self.page_size);
+        }
         self.behind = page.next.is_some().then_some(page.remaining).flatten();
         page.unreadable = std::mem::take(&mut self.unreadable);
         page
     }
 
-    /// The one object the next page would begin with cannot be read: names it and moves behind it.
-    async fn step_over(&mut self, refusal: &Refusal) -> Result<(), PageError> {
+    /// The one object the next page would begin with cannot be read: names it and moves behind it, unless it is in
+    /// doubt whether that is the object's own fault.
+    async fn step_over(&mut self, refusal: &Refusal) -> Result<bool, PageError> {
         let floor = match self.token.as_deref() {
             Some(token) => Token::decode(token).ok_or_else(|| self.stuck(refusal))?.start,
             None => String::new(),
         };
+        let blind = self.target.conversion.as_ref().is_some_and(|conversion| conversion.blind);
         let mut hunt = Hunt::from(&floor, self.behind);
         while let Some(start) = hunt.probe() {
-            let token = Token { resource_version: self.last_version, start };
-            let shown = self.probe(&token).await?;
+            // With its webhook down, a server can read nothing; a hunt would blame the last object for that.
+            if blind && hunt.sees_several() {
+                return Ok(false);
+            }
+            let shown = self.probe(&start).await?;
             let first = shown.as_ref().and_then(|page| page.items.first()).map(Item::key);
             let from =
                 shown.as_ref().and_then(|page| if page.last { Some(1) } else { Some(page.remaining? + 1) });
@@ -153,52 +196,69 @@ impl<'a> Chunks<'a> {
             });
         }
         // A key below where the list stands would send it round in circles.
-        let bad = hunt.end().filter(|bad| bad.key >= floor).ok_or_else(|| self.stuck(refusal))?;
+        let bad = match hunt.end().filter(|bad| bad.key >= floor) {
+            None if blind => return Ok(false),
+            None => return Err(self.stuck(refusal)),
+            // The webhook may have come back in the middle of the hunt.
+            Some(_) if blind && self.ask(1, self.token.as_deref()).await.is_ok() => return Ok(false),
+            Some(bad) => bad,
+        };
+        self.leave(bad, refusal);
+        Ok(true)
+    }
+
+    /// Names an object that cannot be read, and moves behind it.
+    fn leave(&mut self, bad: &Bad, refusal: &Refusal) {
         let key = &bad.key;
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
-        self.unreadable.push(Quarantined {
+        let left = Quarantined {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             uid: String::new(),
             reason: "Unreadable".to_owned(),
             message: format!("what is stored under this key cannot be decoded: {}", refusal.message),
+        };
+        let others = bad.others.filter(|others| *others > 0).map(|others| {
+            let message = format!("{others} more unreadable objects lie between {:?} and it", self.last_key);
+            Quarantined { message, ..left.clone() }
         });
-        if bad.others > 0
-            && let Some(last) = self.unreadable.last()
-        {
-            let message =
-                format!("{} more unreadable objects lie between {:?} and it", bad.others, self.last_key);
-            self.unreadable.push(Quarantined { message, ..last.clone() });
-        }
+        self.unreadable.push(left);
+        self.unreadable.extend(others);
         self.behind = None;
         self.token = Some(Token::behind(key, self.last_version).encode());
-        self.limit = self.page_size;
-        Ok(())
     }
 
     /// A page of one object from there; none when it fails for good.
-    async fn probe(&self, token: &Token) -> Result<Option<Page>, PageError> {
+    async fn probe(&self, start: &str) -> Result<Option<Page>, PageError> {
         let mut tries = 0;
-        let mut token = token.clone();
+        let mut token = Token { resource_version: self.last_version, start: start.to_owned() };
         loop {
             let refusal = match self.ask(1, Some(&token.encode())).await {
                 Ok((page, _)) => return Ok(Some(page)),
                 Err(refusal) => refusal,
             };
             match step(&refusal, tries, true) {
-                Step::Wait(_) if refusal.code == 500 => return Ok(None),
-                Step::Wait(asked) => {
+                Step::Wait(asked) if refusal.code != 500 => {
                     tries += 1;
-                    let wait = backoff(tries, asked);
-                    self.waiting.waiting(&refusal.message, wait);
-                    tokio::time::sleep(wait).await;
+                    self.wait(&refusal, tries, asked).await;
                 }
-                Step::Isolate => return Ok(None),
+                Step::Wait(_) | Step::Isolate => {
+                    let page = self.elsewhere(1, Some(&token.encode())).await;
+                    return Ok(page.map(|(page, _)| page));
+                }
                 Step::ContinueNewest | Step::ContinueWith(_) if token.resource_version != NEWEST => {
                     token.resource_version = NEWEST;
                 }
                 _ => return Err(self.stuck(&refusal)),
             }
+        }
+    }
+
+    fn unavailable(&self, refusal: Refusal) -> PageError {
+        PageError::Unavailable {
+            resource: self.target.name.clone(),
+            behind: self.last_key.clone(),
+            message: refusal.message,
         }
     }
 

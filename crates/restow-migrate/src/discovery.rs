@@ -100,6 +100,12 @@ struct CrdSpec {
     group: String,
     names: CrdNames,
     versions: Vec<CrdVersion>,
+    conversion: Option<CrdConversion>,
+}
+
+#[derive(Deserialize)]
+struct CrdConversion {
+    strategy: String,
 }
 
 #[derive(Deserialize)]
@@ -144,6 +150,7 @@ impl From<CrdObject> for Crd {
                 .map(|version| (version.name, version.served))
                 .collect(),
             stored_versions: object.status.stored_versions,
+            webhook: object.spec.conversion.is_some_and(|conversion| conversion.strategy == "Webhook"),
         }
     }
 }

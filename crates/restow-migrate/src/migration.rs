@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use restow_core::agreement::{self, Agreement, Disagreement};
 use restow_core::inventory::Resource;
-use restow_core::managed_fields::Versions;
 use restow_core::outcome::Outcome;
 use restow_core::progress::{Counts, Phase, Progress, Proof, Quarantined, judge};
 use restow_core::trigger::Word;
@@ -13,7 +12,9 @@ use restow_core::trigger::Word;
 use crate::chunks::Chunks;
 use crate::cluster::{AgreementError, Cluster};
 use crate::discovery;
-use crate::pages::{self, Found, Listing, Page, PageError, Target, Waiting};
+use crate::health::Health;
+use crate::lookup::{self, Found};
+use crate::pages::{self, Listing, Page, PageError, Target, Waiting};
 use crate::rewrite::{Manner, Rewriter, Unfinished};
 use crate::server::RequestError;
 use crate::stop::Stop;
@@ -175,21 +176,24 @@ impl<O: Observer> Migration<'_, O> {
         self.check(progress).await?;
         self.check_seal(progress).await?;
         if progress.pass().listed == 0 {
-            progress.expected = self.unless_stopped(pages::count(server, &target)).await?.ok().flatten();
+            progress.expected = self.unless_stopped(lookup::count(server, &target)).await?.ok().flatten();
         }
         self.observer.pass(progress);
-        let rewriter = self.rewriter(&target);
+        let rewriter = self.rewriter(&target, Health::default());
         let mut listing = self.listing(&target, progress);
         let mut page = self.unless_stopped(listing.next()).await??;
         loop {
             let began = Instant::now();
             // The next page is fetched while this one is written.
             let fetch = async {
-                if page.last { Ok(Ok(Page::default())) } else { self.unless_stopped(listing.next()).await }
+                Ok(if page.last {
+                    Ok(Ok(Page::default()))
+                } else {
+                    self.unless_stopped(listing.next()).await
+                })
             };
             let write = rewriter.page(&page.items, self.stop, |outcome| self.observer.decided(outcome));
-            let (next, tally) = futures::join!(fetch, write);
-            let mut tally = tally?;
+            let (next, mut tally) = futures::try_join!(fetch, write)?;
             tally.counts.quarantined += page.unreadable.len() as u64;
             tally.quarantined.append(&mut page.unreadable);
             let last_key = page.items.last().map(pages::Item::key);
@@ -221,7 +225,8 @@ impl<O: Observer> Migration<'_, O> {
     ) -> Result<Vec<Quarantined>, Failure> {
         self.check(progress).await?;
         let target = self.target()?;
-        let rewriter = self.rewriter(&target);
+        // They were given up while the server was well, and are tried just as often once more.
+        let rewriter = self.rewriter(&target, Health::assumed());
         progress.phase = Phase::Done;
         progress.counts.quarantined = 0;
         progress.verify = Counts::default();
@@ -232,7 +237,8 @@ impl<O: Observer> Migration<'_, O> {
             self.check(progress).await?;
             let mut items = Vec::new();
             for object in some {
-                match pages::find(self.cluster.server(), &target, object).await? {
+                let find = lookup::find(self.cluster.server(), &target, object);
+                match self.unless_stopped(find).await?? {
                     Found::Item(item) => items.push(item),
                     Found::Gone => progress.counts.gone += 1,
                     Found::Unreadable => {
@@ -249,13 +255,14 @@ impl<O: Observer> Migration<'_, O> {
         Ok(still)
     }
 
-    pub(crate) fn rewriter<'t>(&'t self, target: &'t Target) -> Rewriter<'t> {
+    pub(crate) fn rewriter<'t>(&'t self, target: &'t Target, health: Health) -> Rewriter<'t> {
         Rewriter {
             server: self.cluster.server(),
             target,
             manner: self.settings.manner,
             throttle: self.throttle,
             waiting: self.observer,
+            health,
         }
     }
 
@@ -283,12 +290,7 @@ impl<O: Observer> Migration<'_, O> {
 
     /// Where the resource's objects are.
     pub fn target(&self) -> Result<Target, Failure> {
-        let gone = || PageError::Vanished(self.resource.name.clone());
-        Ok(Target {
-            name: self.resource.name.clone(),
-            version: self.resource.endpoint().ok_or_else(gone)?.clone(),
-            versions: Versions::of(self.resource),
-        })
+        Ok(Target::of(self.resource).ok_or_else(|| PageError::Vanished(self.resource.name.clone()))?)
     }
 
     /// Looks at the servers: another version than the run's ends it before its next write.

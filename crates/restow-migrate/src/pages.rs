@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use http::Method;
+use restow_core::conversion::Conversion;
+use restow_core::inventory::Resource;
 use restow_core::managed_fields::Versions;
-use restow_core::outcome::backoff;
-use restow_core::page::{Refusal, Step, step};
+use restow_core::page::Refusal;
 use restow_core::progress::Quarantined;
 use restow_core::resource::{GroupResource, GroupVersion};
-use restow_core::token::{NEWEST, Token};
+use restow_core::token::NEWEST;
 use serde_json::value::RawValue;
 
 use crate::chunks::Chunks;
@@ -24,12 +25,16 @@ pub struct Target {
     pub name: GroupResource,
     /// The version requests are sent to.
     pub version: GroupVersion,
+    /// The kind of its objects.
+    pub kind: String,
     /// The versions whose managedFields entries stay.
     pub versions: Versions,
+    /// The part a webhook has in reading and writing them, where there is one.
+    pub conversion: Option<Conversion>,
 }
 
 /// One object to rewrite.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Item {
     /// Its namespace, empty for cluster-wide objects.
     pub namespace: Box<str>,
@@ -41,6 +46,8 @@ pub struct Item {
     pub resource_version: Box<str>,
     /// Its managedFields, kept only when some are of versions that do not stay.
     pub stale_fields: Option<Box<RawValue>>,
+    /// Whether a webhook has to convert its managedFields when it is written.
+    pub converted_fields: bool,
 }
 
 /// One page.
@@ -74,6 +81,16 @@ pub enum PageError {
         /// The server's words.
         message: String,
     },
+    /// What is left of the list cannot be read now; no object is to blame for that.
+    #[error("{resource} behind {behind:?} cannot be read: {message}")]
+    Unavailable {
+        /// The resource.
+        resource: GroupResource,
+        /// The key of the last object that could be read.
+        behind: String,
+        /// The server's words.
+        message: String,
+    },
     /// An object cannot be read, and the server's tokens cannot be shifted past it.
     #[error("an object of {resource} behind {behind:?} cannot be read, nor stepped over: {message}")]
     Stuck {
@@ -93,40 +110,67 @@ pub trait Waiting {
 }
 
 impl Target {
+    /// Where the objects of a resource are; none when no version of it is served.
+    pub fn of(resource: &Resource) -> Option<Self> {
+        Some(Self {
+            name: resource.name.clone(),
+            version: resource.endpoint()?.clone(),
+            kind: resource.kind.clone(),
+            versions: Versions::of(resource),
+            conversion: Conversion::of(resource),
+        })
+    }
+
+    /// The version asked, and then those others through which objects are read as they are stored.
+    pub(crate) fn readable(&self) -> impl Iterator<Item = &GroupVersion> {
+        std::iter::once(&self.version).chain(self.others())
+    }
+
+    /// Those others alone.
+    pub(crate) fn others(&self) -> impl Iterator<Item = &GroupVersion> {
+        self.conversion.iter().flat_map(|conversion| &conversion.others)
+    }
+
     /// The path of the list of all objects.
     pub(crate) fn list_path(&self) -> String {
-        format!("{}/{}", self.version.path(), self.name.resource)
+        self.list_path_at(&self.version, "")
+    }
+
+    /// The same through another version, or of one namespace alone.
+    pub(crate) fn list_path_at(&self, version: &GroupVersion, namespace: &str) -> String {
+        let (base, resource) = (version.path(), &self.name.resource);
+        if namespace.is_empty() {
+            format!("{base}/{resource}")
+        } else {
+            format!("{base}/namespaces/{namespace}/{resource}")
+        }
     }
 
     /// The path of one object.
     pub(crate) fn object_path(&self, namespace: &str, name: &str) -> String {
-        let base = self.version.path();
-        let (resource, name) = (&self.name.resource, segment(name));
-        if namespace.is_empty() {
-            format!("{base}/{resource}/{name}")
-        } else {
-            format!("{base}/namespaces/{namespace}/{resource}/{name}")
-        }
+        format!("{}/{}", self.list_path_at(&self.version, namespace), segment(name))
     }
 
     pub(crate) fn item(&self, object: Object<'_>) -> Item {
         let meta = object.metadata;
-        let stale = meta.managed_fields.filter(|fields| {
-            let entries: Vec<ManagedFieldsEntry<'_>> = serde_json::from_str(fields.get()).unwrap_or_default();
-            entries.iter().any(|entry| self.versions.goes(&entry.api_version))
-        });
+        let fields = meta.managed_fields;
+        let entries: Vec<ManagedFieldsEntry<'_>> =
+            fields.and_then(|fields| serde_json::from_str(fields.get()).ok()).unwrap_or_default();
+        let versions = || entries.iter().map(|entry| &*entry.api_version);
+        let stale = fields.filter(|_| versions().any(|version| self.versions.goes(version)));
         Item {
             namespace: meta.namespace.into(),
             name: meta.name.into(),
             uid: meta.uid.into(),
             resource_version: meta.resource_version.into(),
             stale_fields: stale.map(RawValue::to_owned),
+            converted_fields: self.conversion.as_ref().is_some_and(|webhook| webhook.converts(versions())),
         }
     }
 }
 
 /// A name as one segment of a path: names of RBAC objects may hold almost anything.
-fn segment(name: &str) -> Cow<'_, str> {
+pub(crate) fn segment(name: &str) -> Cow<'_, str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte);
     if name.bytes().all(plain) {
         return Cow::Borrowed(name);
@@ -136,106 +180,40 @@ fn segment(name: &str) -> Cow<'_, str> {
 }
 
 impl Item {
-    fn named(namespace: &str, name: &str) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-            uid: Box::default(),
-            resource_version: Box::default(),
-            stale_fields: None,
-        }
-    }
-
     /// Its key below the resource's prefix in etcd, by which lists are sorted.
     pub fn key(&self) -> String {
-        if self.namespace.is_empty() {
-            self.name.to_string()
-        } else {
-            format!("{}/{}", self.namespace, self.name)
-        }
+        key(&self.namespace, &self.name)
     }
 }
 
-/// How many objects a resource has, as far as its server tells.
-pub async fn count(server: &Server, target: &Target) -> Result<Option<u64>, Refusal> {
-    let path = format!("{}?limit=1", target.list_path());
-    let reply = server.send(Method::GET, &path, METADATA_LIST, None).await;
-    let reply = reply.map_err(|broken| Refusal { message: broken.to_string(), ..Refusal::default() })?;
+/// The key of an object of this name.
+pub(crate) fn key(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
+}
+
+/// The page of this path, and the resourceVersion it was taken at.
+pub(crate) async fn page(server: &Server, target: &Target, path: &str) -> Result<(Page, i64), Refusal> {
+    let reply = match server.send(Method::GET, path, METADATA_LIST, None).await {
+        Ok(reply) => reply,
+        Err(broken) => return Err(Refusal { message: broken.to_string(), ..Refusal::default() }),
+    };
     if reply.code != 200 {
         return Err(refusal(&reply));
     }
-    let list: List<'_> = match serde_json::from_slice(&reply.body) {
-        Ok(list) => list,
-        Err(_) => return Ok(None),
+    let list: List<'_> = serde_json::from_slice(&reply.body).map_err(|error| Refusal {
+        code: 0,
+        message: format!("the list is cut short: {error}"),
+        ..Refusal::default()
+    })?;
+    let taken_at = list.metadata.resource_version.and_then(|v| v.parse().ok()).unwrap_or(NEWEST);
+    let page = Page {
+        items: list.items.unwrap_or_default().into_iter().map(|object| target.item(object)).collect(),
+        last: list.metadata.next.as_ref().is_none_or(String::is_empty),
+        next: list.metadata.next.filter(|next| !next.is_empty()),
+        remaining: list.metadata.remaining_item_count,
+        unreadable: Vec::new(),
     };
-    let complete = list.metadata.next.as_ref().is_none_or(String::is_empty);
-    let shown = list.items.map_or(0, |items| items.len() as u64);
-    Ok(match list.metadata.remaining_item_count {
-        Some(remaining) => Some(remaining + shown),
-        None if complete => Some(shown),
-        None => None,
-    })
-}
-
-/// What is to be found of one object.
-pub enum Found {
-    /// It is there.
-    Item(Item),
-    /// It no longer exists, or another stands in its place.
-    Gone,
-    /// It still cannot be read.
-    Unreadable,
-}
-
-/// Looks one object up by name, with the right to list alone.
-pub async fn find(server: &Server, target: &Target, object: &Quarantined) -> Result<Found, PageError> {
-    let path = if object.uid.is_empty() {
-        // It could not be read; a list filtered by name would not show whether it can be now.
-        let item = Item::named(&object.namespace, &object.name);
-        let token = Token { resource_version: NEWEST, start: item.key() };
-        format!("{}?limit=1&continue={}", target.list_path(), token.encode())
-    } else {
-        let within = if object.namespace.is_empty() {
-            String::new()
-        } else {
-            format!("/namespaces/{}", object.namespace)
-        };
-        let (base, resource) = (target.version.path(), &target.name.resource);
-        format!("{base}{within}/{resource}?limit=1&fieldSelector=metadata.name%3D{}", segment(&object.name))
-    };
-    let mut tries = 0;
-    loop {
-        let refusal = match server.send(Method::GET, &path, METADATA_LIST, None).await {
-            Ok(reply) if reply.code == 200 => {
-                let list: List<'_> = serde_json::from_slice(&reply.body).unwrap_or_default();
-                let item =
-                    list.items.unwrap_or_default().into_iter().next().map(|object| target.item(object));
-                return Ok(match item {
-                    Some(item) if *item.name == *object.name && *item.namespace == *object.namespace => {
-                        Found::Item(item)
-                    }
-                    _ => Found::Gone,
-                });
-            }
-            Ok(reply) => refusal(&reply),
-            Err(broken) => Refusal { message: broken.to_string(), ..Refusal::default() },
-        };
-        match step(&refusal, tries, true) {
-            Step::Wait(asked) => {
-                tries += 1;
-                tokio::time::sleep(backoff(tries, asked)).await;
-            }
-            Step::Isolate | Step::ContinueNewest => return Ok(Found::Unreadable),
-            Step::Vanished => return Err(PageError::Vanished(target.name.clone())),
-            _ => {
-                return Err(PageError::Refused {
-                    resource: target.name.clone(),
-                    code: refusal.code,
-                    message: refusal.message,
-                });
-            }
-        }
-    }
+    Ok((page, taken_at))
 }
 
 /// A list, in one of its two ways.
@@ -266,7 +244,7 @@ impl Listing<'_> {
     }
 }
 
-pub(crate) fn refusal(reply: &Reply) -> Refusal {
+fn refusal(reply: &Reply) -> Refusal {
     let status: Status = reply.status();
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
     Refusal {

@@ -1,41 +1,20 @@
-//! Sends the no-op write of each object of a page.
+//! Writes each object of a page until it is decided.
+
+use std::time::Instant;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use http::Method;
-use restow_core::managed_fields::{Care, care};
-use restow_core::outcome::{Answer, Outcome, backoff, classify, give_up};
+use restow_core::outcome::{Helper, Outcome, Patience, backoff, give_up};
 use restow_core::pace::Signal;
 use restow_core::progress::{Counts, Quarantined};
-use serde::Serialize;
-use serde_json::value::RawValue;
 
+use crate::health::{Failures, Health};
+use crate::lookup;
 use crate::pages::{Item, Target, Waiting};
-use crate::server::{METADATA, Reply, Server};
+use crate::server::Server;
 use crate::stop::Stop;
-use crate::throttle::Throttle;
-use crate::wire::{ManagedFieldsEntry, Object};
-
-const MERGE_PATCH: &str = "application/merge-patch+json";
-
-/// How often a write is tried whose error may be the object's own.
-const TRIES: u32 = 5;
-
-/// The write that changes nothing. Without the uid a deleted object could come back empty; without the
-/// resourceVersion a user's write could be lost.
-#[derive(Serialize)]
-struct Patch<'a> {
-    metadata: PatchMeta<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PatchMeta<'a> {
-    uid: &'a str,
-    resource_version: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    managed_fields: Option<&'a serde_json::Value>,
-}
+use crate::throttle::{Slot, Throttle};
+use crate::write::Sent;
 
 /// How objects are written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,6 +37,8 @@ pub struct Rewriter<'a> {
     pub throttle: &'a Throttle,
     /// Whom to tell about waits.
     pub waiting: &'a (dyn Waiting + Sync),
+    /// What the writes tell of the server.
+    pub(crate) health: Health,
 }
 
 /// What became of a page.
@@ -78,6 +59,18 @@ pub enum Unfinished {
     /// The credentials no longer hold.
     #[error("the credentials are no longer accepted: {0}")]
     Unauthorized(String),
+    /// Objects cannot be written now; no one of them is to blame for that.
+    #[error("no object can be written: {0}")]
+    Unavailable(String),
+}
+
+/// How the writing of one object ended.
+enum End {
+    Decided(Outcome),
+    /// It was to stop.
+    Stopped,
+    /// The server's words, when it cannot write such objects now.
+    Unavailable(String),
 }
 
 impl Rewriter<'_> {
@@ -90,12 +83,13 @@ impl Rewriter<'_> {
     ) -> Result<Tally, Unfinished> {
         let mut tally =
             Tally { counts: Counts { listed: items.len() as u64, ..Counts::default() }, ..Tally::default() };
-        let mut unauthorized = None;
+        let mut unfinished = None;
         let mut items = items.iter();
         let mut next = items.next();
+        let (halt, stop) = stop.child();
         let mut under_way = FuturesUnordered::new();
         loop {
-            let halted = stop.is_stopped() || unauthorized.is_some();
+            let halted = stop.is_stopped();
             tokio::select! {
                 slot = self.throttle.acquire(), if next.is_some() && !halted => {
                     // The place may have been long in coming.
@@ -103,154 +97,118 @@ impl Rewriter<'_> {
                         continue;
                     }
                     if let Some(item) = next {
+                        let stop = &stop;
                         under_way.push(async move { (item, self.one(item, slot, stop).await) });
                     }
                     next = items.next();
                 }
-                Some((item, outcome)) = under_way.next(), if !under_way.is_empty() => {
-                    decided(&outcome);
-                    tally.counts.count(&outcome);
-                    match outcome {
-                        Outcome::Quarantined { reason, message } => tally.quarantined.push(Quarantined {
-                            namespace: item.namespace.to_string(),
-                            name: item.name.to_string(),
-                            uid: item.uid.to_string(),
-                            reason,
-                            message,
-                        }),
-                        Outcome::Unauthorized { message } => unauthorized = Some(message),
-                        _ => {}
+                Some((item, end)) = under_way.next(), if !under_way.is_empty() => match end {
+                    End::Decided(Outcome::Unauthorized { message }) => {
+                        unfinished = Some(Unfinished::Unauthorized(message));
+                        halt.cancel();
                     }
-                }
+                    End::Decided(outcome) => {
+                        decided(&outcome);
+                        tally.take(item, outcome);
+                    }
+                    End::Stopped => {}
+                    End::Unavailable(message) => {
+                        unfinished = unfinished.or(Some(Unfinished::Unavailable(message)));
+                        halt.cancel();
+                    }
+                },
                 () = stop.stopped(), if next.is_some() && !halted => {}
                 else => break,
             }
         }
-        match unauthorized {
-            Some(message) => Err(Unfinished::Unauthorized(message)),
+        match unfinished {
+            Some(unfinished) => Err(unfinished),
             None if tally.counts.done() < tally.counts.listed => Err(Unfinished::Stopped),
             None => Ok(tally),
         }
     }
 
-    /// Writes one object until its outcome is decided; undecided only when told to stop.
-    async fn one<'t>(&'t self, item: &Item, mut slot: crate::throttle::Slot<'t>, stop: &Stop) -> Outcome {
+    /// Writes one object until its outcome is decided.
+    async fn one<'t>(&'t self, item: &Item, mut slot: Slot<'t>, stop: &Stop) -> End {
         let mut tries = 0;
+        let mut failures = Failures::new(&self.health);
         loop {
-            let (outcome, bytes) = match self.careful(item).await {
-                Ok(done) => done,
-                Err(broken) => (classify(&Answer::Broken { message: broken.to_string() }), 0),
+            let began = Instant::now();
+            let sent = self.careful(item, self.manner.dry_run).await.unwrap_or_else(Sent::broken);
+            let Outcome::Again { after, bounded, overloaded, reason, message } = sent.outcome else {
+                slot.ended(Signal::Fine, sent.bytes);
+                self.health.saw(item, self.helper(item), &sent.outcome, sent.version.as_deref(), began);
+                return End::Decided(sent.outcome);
             };
-            let Outcome::Again { after, bounded, overloaded, reason, message } = outcome else {
-                slot.ended(Signal::Fine, bytes);
-                return outcome;
-            };
-            slot.ended(if overloaded { Signal::Overloaded } else { Signal::Fine }, bytes);
+            slot.ended(if overloaded { Signal::Overloaded } else { Signal::Fine }, sent.bytes);
             tries += 1;
-            if bounded && tries >= TRIES {
-                return give_up(reason, message);
+            if bounded {
+                match failures.add(Instant::now(), self.target.conversion.is_some()) {
+                    Patience::Again => {}
+                    Patience::GiveUp => return End::Decided(give_up(reason, message)),
+                    Patience::Later => return End::Unavailable(message),
+                }
             }
             let wait = backoff(tries, after);
             self.waiting.waiting(if message.is_empty() { &reason } else { &message }, wait);
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = stop.stopped() => {
-                    return Outcome::Again { after, bounded, overloaded, reason, message };
+            let ready = async {
+                tokio::time::sleep(wait).await;
+                if let Some(last) = failures.last() {
+                    failures.otherwise(self.is_well(item, last).await);
                 }
-            }
-            slot = self.throttle.acquire().await;
-        }
-    }
-
-    /// Writes one object once; one whose managedFields a write may wipe is first sent as a dry run, or repaired.
-    async fn careful(&self, item: &Item) -> Result<(Outcome, usize), crate::server::Broken> {
-        let Some(fields) = &item.stale_fields else {
-            return self
-                .send(item, None, self.manner.dry_run)
-                .await
-                .map(|(outcome, bytes, _)| (outcome, bytes));
-        };
-        if self.manner.repair_managed_fields {
-            let moved = self.moved(fields);
-            let sent = self.send(item, Some(&moved), self.manner.dry_run).await;
-            return sent.map(|(outcome, bytes, _)| (outcome, bytes));
-        }
-        let (outcome, bytes, kept) = self.send(item, None, true).await?;
-        if outcome != Outcome::Accepted {
-            return Ok((outcome, bytes));
-        }
-        match care(entries(fields.get()), kept) {
-            Care::Send if self.manner.dry_run => Ok((outcome, bytes)),
-            Care::Send => {
-                self.send(item, None, false).await.map(|(outcome, more, _)| (outcome, bytes + more))
-            }
-            Care::Quarantine => {
-                let message = "its managedFields hold entries of a version that the server no longer knows, and any \
-                               write would wipe them all; --repair-managed-fields moves them to the storage version"
-                    .to_owned();
-                Ok((Outcome::Quarantined { reason: "StaleManagedFields".to_owned(), message }, bytes))
+                self.throttle.acquire().await
+            };
+            match stop.unless(ready).await {
+                Some(next) => slot = next,
+                None => return End::Stopped,
             }
         }
     }
 
-    /// Sends the patch; besides the outcome and the bytes it says how many managedFields entries came back.
-    async fn send(
-        &self,
-        item: &Item,
-        fields: Option<&serde_json::Value>,
-        dry_run: bool,
-    ) -> Result<(Outcome, usize, usize), crate::server::Broken> {
-        let mut path = self.target.object_path(&item.namespace, &item.name);
-        if dry_run {
-            path.push_str("?dryRun=All");
+    /// Whether the server is well otherwise: other writes have shown it since then, or one that is sent for that does.
+    ///
+    /// Where a webhook can only be needed to read an object, it is not to blame once that can be read.
+    async fn is_well(&self, item: &Item, since: Instant) -> bool {
+        if self.health.is_well_since(since) {
+            return true;
         }
-        let patch = Patch {
-            metadata: PatchMeta {
-                uid: &item.uid,
-                resource_version: &item.resource_version,
-                managed_fields: fields,
+        if self.helper(item) == Helper::Perhaps && self.can_read(item).await {
+            return true;
+        }
+        let _one_at_a_time = self.health.asking.lock().await;
+        if self.health.is_well_since(since) || self.health.is_unwell() {
+            return self.health.is_well_since(since);
+        }
+        let witness = match self.health.witness() {
+            Some(witness) => witness,
+            None => match lookup::first(self.server, self.target).await {
+                Some(first) if self.helper(&first) != Helper::Perhaps => first,
+                _ => return false,
             },
         };
-        let body = bytes::Bytes::from(serde_json::to_vec(&patch).unwrap_or_default());
-        let sent = body.len();
-        let reply = self.server.send(Method::PATCH, &path, METADATA, Some((MERGE_PATCH, body))).await?;
-        let bytes = sent + reply.body.len();
-        let (returned, kept) = returned(&reply);
-        let outcome = classify(&reply.answer(&item.resource_version, returned));
-        let outcome = match outcome {
-            Outcome::Rewritten | Outcome::Current if dry_run => Outcome::Accepted,
-            other => other,
-        };
-        Ok((outcome, bytes, kept))
-    }
-
-    /// The entries, those of versions that do not stay moved to the version that is written through.
-    fn moved(&self, fields: &RawValue) -> serde_json::Value {
-        let mut entries: Vec<serde_json::Value> = serde_json::from_str(fields.get()).unwrap_or_default();
-        for entry in &mut entries {
-            let goes = entry["apiVersion"].as_str().is_some_and(|version| self.target.versions.goes(version));
-            if goes {
-                entry["apiVersion"] = self.target.version.to_string().into();
-            }
+        if witness.uid == item.uid {
+            return false;
         }
-        entries.into()
+        let slot = self.throttle.acquire().await;
+        let began = Instant::now();
+        let sent = self.careful(&witness, true).await.unwrap_or_else(Sent::broken);
+        slot.ended(Signal::Fine, sent.bytes);
+        self.health.asked(&sent.outcome, began);
+        self.health.is_well_since(since)
     }
 }
 
-/// The resourceVersion of a successful answer, and how many managedFields entries it has.
-fn returned(reply: &Reply) -> (Option<String>, usize) {
-    if reply.code >= 300 {
-        return (None, 0);
+impl Tally {
+    fn take(&mut self, item: &Item, outcome: Outcome) {
+        self.counts.count(&outcome);
+        if let Outcome::Quarantined { reason, message } = outcome {
+            self.quarantined.push(Quarantined {
+                namespace: item.namespace.to_string(),
+                name: item.name.to_string(),
+                uid: item.uid.to_string(),
+                reason,
+                message,
+            });
+        }
     }
-    match serde_json::from_slice::<Object<'_>>(&reply.body) {
-        Ok(object) if !object.metadata.resource_version.is_empty() => (
-            Some(object.metadata.resource_version.into_owned()),
-            object.metadata.managed_fields.map_or(0, |fields| entries(fields.get())),
-        ),
-        _ => (None, 0),
-    }
-}
-
-fn entries(fields: &str) -> usize {
-    serde_json::from_str::<Vec<ManagedFieldsEntry<'_>>>(fields).map_or(0, |entries| entries.len())
 }

@@ -3,6 +3,7 @@
 use restow_core::progress::Progress;
 
 use crate::chunks::Chunks;
+use crate::health::Health;
 use crate::migration::{Failure, Migration, Observer};
 
 /// How many objects are tried at most.
@@ -15,7 +16,7 @@ impl<O: Observer> Migration<'_, O> {
     pub async fn touch(&self, progress: &mut Progress) -> Result<bool, Failure> {
         self.check(progress).await?;
         let target = self.target()?;
-        let rewriter = self.rewriter(&target);
+        let rewriter = self.rewriter(&target, Health::assumed());
         let mut listing = Chunks::new(self.cluster.server(), &target, TRIES, None, self.observer);
         let page = self.unless_stopped(listing.next()).await??;
         for item in page.items.chunks(1) {

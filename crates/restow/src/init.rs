@@ -279,6 +279,7 @@ mod tests {
 
     fn crd(name: &str, stored: &[&str]) -> Crd {
         Crd {
+            webhook: false,
             name: GroupResource::parse(name),
             resource_version: String::new(),
             uid: String::new(),

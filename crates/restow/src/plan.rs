@@ -3,11 +3,11 @@
 use futures::{StreamExt as _, stream};
 use restow_core::estimate::{estimate, usual_rate};
 use restow_core::inventory::{Need, Obstacle, Origin, Resource};
-use restow_core::managed_fields::Versions;
 use restow_core::progress::{End, Quarantined, exit_code};
 use restow_migrate::cluster::Cluster;
+use restow_migrate::lookup;
 use restow_migrate::migration::Migration;
-use restow_migrate::pages::{self, Target};
+use restow_migrate::pages::Target;
 use restow_migrate::stop::Stop;
 use restow_migrate::throttle::Throttle;
 use serde::Serialize;
@@ -88,13 +88,8 @@ pub(crate) async fn run(connection: &Connection, flags: &Plan) -> Result<u8, Fai
 }
 
 async fn line<'r>(cluster: &Cluster, resource: &'r Resource, flags: &Plan) -> (&'r Resource, Line) {
-    let target = resource.endpoint().map(|version| Target {
-        name: resource.name.clone(),
-        version: version.clone(),
-        versions: Versions::of(resource),
-    });
-    let (objects, unlisted) = match target {
-        Some(target) if resource.obstacle.is_none() => match pages::count(cluster.server(), &target).await {
+    let (objects, unlisted) = match Target::of(resource) {
+        Some(target) if resource.obstacle.is_none() => match lookup::count(cluster.server(), &target).await {
             Ok(objects) => (objects, None),
             Err(refusal) => (None, Some(format!("cannot be listed: {} ({})", refusal.message, refusal.code))),
         },

@@ -7,3 +7,4 @@ mod orphan;
 mod pair;
 mod proxies;
 mod single;
+mod webhook;

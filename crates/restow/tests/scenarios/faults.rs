@@ -356,6 +356,60 @@ async fn credentials_run_out() {
     rewritten_once(cluster, &widgets, OBJECTS).await;
 }
 
+/// Errors that may be an object's own are no object's own when nothing else can be written either.
+#[tokio::test]
+async fn writes_that_all_fail_for_a_while() {
+    const OBJECTS: usize = 60;
+    const PAGE: usize = 20;
+    let Some(cluster) = shared() else { return };
+    let widgets = outdated(cluster, "outcries", OBJECTS).await;
+    let out = Arc::new(AtomicBool::new(true));
+    let still = Arc::clone(&out);
+    let rule = move |seen: &Seen, _: usize| match number(seen) {
+        Some(_) if still.load(Ordering::SeqCst) => {
+            status(500, "InternalError", "the webhook of team red is down")
+        }
+        _ => Action::Forward,
+    };
+    let (recorder, traffic) = Traffic::record(cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let flags = ["--pace", "fast", "--page-size", "20", "-o", "json"];
+    let mut child = restow.start(&widgets.name(), &flags);
+    // Seven tries of each object of the first page: more than any object of its own fault has.
+    traffic.reach(7 * PAGE, &mut child).await;
+    assert_eq!(restow.listed(&widgets.name(), "counts"), 0);
+    out.store(false, Ordering::SeqCst);
+    let report = verified(ended(child).await, OBJECTS);
+    assert_eq!(report["rewritten"], OBJECTS, "{report}");
+    rewritten_once(cluster, &widgets, OBJECTS).await;
+}
+
+/// Where no other object is left to show that the server is well, one that was written is asked for.
+#[tokio::test]
+async fn the_last_write_never_succeeds() {
+    const OBJECTS: usize = 40;
+    let Some(cluster) = shared() else { return };
+    let widgets = outdated(cluster, "lasts", OBJECTS).await;
+    let rule = |seen: &Seen, _: usize| match number(seen) {
+        Some(39) => status(500, "InternalError", "the webhook of team blue has panicked"),
+        _ => Action::Forward,
+    };
+    let (recorder, traffic) = Traffic::record(cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let began = Instant::now();
+    let flags = ["--max-in-flight", "1", "--page-size", "20"];
+    let report = restow.migrate(&widgets.name(), &flags).await.expect(3).resource();
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    assert_eq!(
+        (&report["rewritten"], &report["quarantined"][0]["name"]),
+        (&json!(39), &json!(name(39))),
+        "{report}"
+    );
+    assert_eq!(traffic.patches_of(&name(39)).len(), 5);
+    let asked = traffic.requests().into_iter().filter(|request| request.query == "dryRun=All").count();
+    assert_eq!(asked, 4, "once before each further try");
+}
+
 #[tokio::test]
 async fn pages_that_expire() {
     const OBJECTS: usize = 400;

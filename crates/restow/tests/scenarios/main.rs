@@ -34,3 +34,4 @@ mod storm;
 mod turns;
 mod uninstall;
 mod unreadable;
+mod webhook;
