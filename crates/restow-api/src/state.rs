@@ -71,6 +71,9 @@ pub struct StorageStateStatus {
     /// The CustomResourceDefinition, as uid and generation, that the last verified migration ran under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_definition: Option<String>,
+    /// The versions that were served when the last migration was made: entries of managedFields may be of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub served_versions: Vec<String>,
     /// What the agreement of the API servers rests on, or `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement: Option<String>,

@@ -28,12 +28,13 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const PHASES: [&str; 5] = ["Waiting", "Suspended", "Running", "Succeeded", "Failed"];
 
-const REASONS: [Reason; 7] = [
+const REASONS: [Reason; 8] = [
     Reason::NewResource,
     Reason::StaleHeartbeat,
     Reason::StorageVersionChanged,
     Reason::StorageVersionChangedTwice,
     Reason::EncryptionChanged,
+    Reason::VersionRetired,
     Reason::Disagreement,
     Reason::Migrated,
 ];
@@ -252,6 +253,7 @@ fn reason_label(reason: Reason) -> &'static str {
         Reason::StaleHeartbeat => "stale_heartbeat",
         Reason::StorageVersionChanged => "storage_version_changed",
         Reason::StorageVersionChangedTwice => "storage_version_changed_twice",
+        Reason::VersionRetired => "version_retired",
         Reason::EncryptionChanged => "encryption_changed",
         Reason::Disagreement => "disagreement",
         Reason::Migrated => "migrated",

@@ -164,6 +164,9 @@ impl Trigger<'_> {
             crd.stored_versions.iter().map(hash).collect::<Vec<_>>()
         });
         let definition = resource.crd.as_ref().map(|crd| format!("{}/{}", crd.uid, crd.generation));
+        let served: Vec<String> = resource.crd.as_ref().map_or_else(Vec::new, |crd| {
+            crd.versions.iter().filter(|(_, served)| *served).map(|(name, _)| name.clone()).collect()
+        });
         let attempts: Vec<Attempt> = migrations.iter().map(|migration| attempt(migration)).collect();
         let poll = self.shared.settings.poll;
         let decision = decide(&Look {
@@ -172,6 +175,7 @@ impl Trigger<'_> {
             encryption: keys,
             stored: stored.as_deref().unwrap_or_default(),
             definition: definition.as_deref(),
+            served: &served,
             state: state.and_then(|state| state.status.as_ref()),
             migrations: &attempts,
             first: !self.known.contains(&resource.name),

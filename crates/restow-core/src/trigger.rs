@@ -54,6 +54,8 @@ pub struct Look<'a> {
     pub stored: &'a [String],
     /// Its CustomResourceDefinition, as uid and generation.
     pub definition: Option<&'a str>,
+    /// The versions its CustomResourceDefinition serves.
+    pub served: &'a [String],
     /// Its StorageState.
     pub state: Option<&'a StorageStateStatus>,
     /// Its migrations.
@@ -105,6 +107,8 @@ pub enum Reason {
     StorageVersionChangedTwice,
     /// The encryption configuration is another.
     EncryptionChanged,
+    /// A version is served no more, and managedFields may still be of it.
+    VersionRetired,
     /// The API servers do not agree.
     Disagreement,
     /// A verified migration has ended.
@@ -119,6 +123,7 @@ impl Reason {
             Self::StaleHeartbeat => "nobody watched its storage version for too long",
             Self::StorageVersionChanged => "its storage version has changed",
             Self::StorageVersionChangedTwice => "its storage version was another one in between",
+            Self::VersionRetired => "a version is served no more, and managedFields may be of it",
             Self::EncryptionChanged => "the encryption configuration has changed",
             Self::Disagreement => "the API servers do not agree on its storage",
             Self::Migrated => "a migration was verified",
@@ -158,6 +163,7 @@ pub fn decide(look: &Look<'_>) -> Decision {
         )
     });
     let in_between = missed(look, &mut state);
+    let retired = state.served_versions.iter().any(|version| !look.served.contains(version));
     describe(look, &mut state);
     let wanted = wanted(look);
     let reason = match () {
@@ -167,9 +173,14 @@ pub fn decide(look: &Look<'_>) -> Decision {
         () if storage_changed => Some(Reason::StorageVersionChanged),
         () if encryption_changed => Some(Reason::EncryptionChanged),
         () if in_between => Some(Reason::StorageVersionChangedTwice),
+        // Its owners' entries are to be moved before it is dropped, when the next write would wipe them all.
+        () if retired && wanted.is_some() => Some(Reason::VersionRetired),
         () => None,
     };
     if reason.is_some() {
+        if wanted.is_some() {
+            state.served_versions = look.served.to_vec();
+        }
         state.last_heartbeat_time = Some(Time(look.now));
         return Decision {
             delete: superseded(look, wanted.is_some()),
@@ -352,6 +363,7 @@ mod tests {
         encryption: Option<Word>,
         stored: Vec<String>,
         definition: Option<&'static str>,
+        served: Vec<String>,
         state: Option<StorageStateStatus>,
         migrations: Vec<Attempt>,
         first: bool,
@@ -365,6 +377,7 @@ mod tests {
                 encryption: None,
                 stored: Vec::new(),
                 definition: None,
+                served: Vec::new(),
                 state,
                 migrations: Vec::new(),
                 first: false,
@@ -386,6 +399,7 @@ mod tests {
                 encryption: self.encryption.as_ref(),
                 stored: &self.stored,
                 definition: self.definition,
+                served: &self.served,
                 state: self.state.as_ref(),
                 migrations: &self.migrations,
                 first: self.first,
@@ -531,6 +545,22 @@ mod tests {
         assert_eq!(decision.reason, Some(Reason::StorageVersionChangedTwice));
         // A change of the schema alone.
         case.stored = strings("A");
+        expect(&case.decide(), "", None, None);
+    }
+
+    #[test]
+    fn a_version_that_is_served_no_more_is_cleaned_up_after_once() {
+        let mut known = state("A", "A");
+        known.served_versions = strings("v1 v2");
+        let mut case = Case::new(agreed("A"), Some(known));
+        for (served, creates) in [("v1 v2", false), ("v1 v2 v3", false), ("v2", true)] {
+            case.served = strings(served);
+            assert_eq!(case.decide().create.is_some(), creates, "{served}");
+        }
+        let retired = case.decide();
+        expect(&retired, "", Some("A"), Some(("A", "A")));
+        assert_eq!(retired.reason, Some(Reason::VersionRetired));
+        case.state = retired.state;
         expect(&case.decide(), "", None, None);
     }
 

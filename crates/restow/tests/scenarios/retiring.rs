@@ -1,8 +1,10 @@
 //! Retiring a version: storedVersions are pruned with every guard held, and managedFields survive.
 
+use restow_lab::ClusterSpec;
 use serde_json::{Value, json};
 
-use crate::support::{Restow, Widgets, name, patch, send, shared};
+use crate::controller::{Controller, STATES, prepared};
+use crate::support::{Restow, Widgets, cluster, lab, name, patch, send, shared, try_send, wait};
 
 /// The versions of an object's managedFields entries.
 async fn field_versions(client: &kube::Client, path: &str) -> Vec<String> {
@@ -97,4 +99,39 @@ async fn an_unserved_version_is_repaired_before_it_is_dropped() {
     let versions = field_versions(&client, &widgets.path("v2", &name(1))).await;
     assert!(!versions.is_empty() && versions.iter().all(|version| version.ends_with("/v2")), "{versions:?}");
     restow.migrate(&widgets.name(), &[]).await.expect(0);
+}
+
+/// In a cluster with the controller, a version is retired by changing its definition, and nothing else.
+#[tokio::test]
+async fn the_controller_follows_a_version_into_retirement() {
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let (client, restow) = prepared(&cluster).await;
+    let widgets = Widgets { plural: "pensions" };
+    widgets.define(&client).await;
+    widgets.create(&client, 20).await;
+    let name = widgets.name();
+    let _controller = Controller::start(&restow, &["--resources", &name]).await;
+    let settled = async || {
+        let state = try_send(&client, "GET", &format!("{STATES}/{name}"), None).await.unwrap_or_default();
+        let status = &state["status"];
+        status["persistedStorageVersionHashes"] == json!([status["currentStorageVersionHash"]])
+            && status["servedVersions"] == json!(["v1", "v2"])
+    };
+    wait("the resource to be known", &settled).await;
+    widgets.store_as(&client, "v2").await;
+    wait("storedVersions to be pruned", || async { widgets.stored_versions(&client).await == json!(["v2"]) })
+        .await;
+    let object = widgets.path("v2", &crate::support::name(1));
+    assert!(field_versions(&client, &object).await[0].ends_with("/v1"), "v1 is served still");
+
+    // Served no more: its entries are moved before it can be dropped.
+    widgets.set_versions(&client, &[("v1", false, false), ("v2", true, true)]).await;
+    wait("the entries to be moved", || async {
+        field_versions(&client, &object).await.iter().all(|version| version.ends_with("/v2"))
+    })
+    .await;
+    widgets.set_versions(&client, &[("v2", true, true)]).await;
+    patch(&client, &object, &json!({"metadata": {"labels": {"by": "user"}}})).await;
+    assert!(!field_versions(&client, &object).await.is_empty(), "a user's write has wiped the owners");
 }
