@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use restow_lab::ClusterSpec;
 use serde_json::{Value, json};
 
-use crate::objects::{MIGRATIONS, install, set, standing};
+use crate::controller::{MIGRATIONS, define};
+use crate::objects::{set, standing};
 use crate::support::{Restow, Widgets, cluster, lab, send};
 use crate::terminal::OnTerminal;
 
@@ -29,7 +30,7 @@ async fn each_resource_gets_one_migration() {
     let cluster = cluster(&assets, ClusterSpec::new()).await;
     let client = cluster.client(0).unwrap();
     let restow = Restow::new(&cluster);
-    install(&client).await;
+    define(&client).await;
     let (moved, still) = (Widgets { plural: "moved" }, Widgets { plural: "still" });
     moved.define(&client).await;
     still.define(&client).await;

@@ -15,7 +15,6 @@ const ACCOUNT: &str = "system:serviceaccount:restow-system:restow";
 pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const FLOW: &str = "/apis/flowcontrol.apiserver.k8s.io/v1";
 pub(crate) const NAMESPACE: &str = "/api/v1/namespaces/restow-system";
-pub(crate) const MIGRATIONS: &str = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations";
 
 /// What gives a namespace its end, and pods their beginning.
 pub(crate) const CONTROLLERS: [&str; 7] = [

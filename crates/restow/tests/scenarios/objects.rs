@@ -11,30 +11,9 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 
 use crate::cli::grant;
-use crate::support::{CRDS, Restow, cluster, lab, patch, send, try_send, wait};
+use crate::controller::{MIGRATIONS, STATES, define};
+use crate::support::{CRDS, Restow, cluster, lab, patch, send, try_send};
 use crate::terminal::{OnTerminal, interrupt};
-
-/// The paths of both kinds.
-pub(crate) const MIGRATIONS: &str = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations";
-const STATES: &str = "/apis/migration.k8s.io/v1alpha1/storagestates";
-
-/// Installs both definitions, and waits until objects can be made.
-pub(crate) async fn install(client: &kube::Client) {
-    for crd in restow_api::crds() {
-        let name = crd.name_any();
-        send(client, "POST", CRDS, Some(&serde_json::to_value(crd).unwrap())).await;
-        wait("a definition to be established", || async {
-            let crd = send(client, "GET", &format!("{CRDS}/{name}"), None).await;
-            condition(&crd, "Established").is_some_and(|established| established["status"] == "True")
-        })
-        .await;
-    }
-    wait("both kinds to be served", || async {
-        try_send(client, "GET", MIGRATIONS, None).await.is_ok()
-            && try_send(client, "GET", STATES, None).await.is_ok()
-    })
-    .await;
-}
 
 fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
@@ -114,7 +93,7 @@ async fn definitions_hold_what_they_promise() {
         assert_eq!(ran.stdout, "");
     }
 
-    install(&client).await;
+    define(&client).await;
     for crd in restow_api::crds() {
         let crd = send(&client, "GET", &format!("{CRDS}/{}", crd.name_any()), None).await;
         assert_eq!(condition(&crd, "NonStructuralSchema"), None, "{crd:#}");
@@ -226,7 +205,7 @@ async fn status_in_every_form() {
     let cluster = cluster(&assets, ClusterSpec::new()).await;
     let client = cluster.client(0).unwrap();
     let restow = Restow::new(&cluster);
-    install(&client).await;
+    define(&client).await;
 
     let ran = restow.run(&["status"]).await.expect(0);
     assert!(ran.stdout.is_empty() && ran.stderr.contains("restow init makes them"), "{ran:#?}");

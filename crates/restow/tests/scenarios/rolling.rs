@@ -4,7 +4,7 @@ use restow_core::resource::{GroupVersion, storage_version_hash};
 use restow_lab::{ClusterSpec, Part, ServerSpec};
 use serde_json::json;
 
-use crate::controller::{Controller, MIGRATIONS, ask_for, is, migration, migrations, prepared, state};
+use crate::controller::{Controller, STATES, ask_for, is, migration, migrations, prepared, state};
 use crate::support::{cluster, create_all, lab, name, send, wait};
 
 const CLASSES: &str = "deviceclasses.resource.k8s.io";
@@ -67,10 +67,13 @@ async fn upgrade(with_api: bool) {
         versions.map(|item| item["metadata"]["resourceVersion"].clone()).collect::<Vec<_>>()
     };
     let before = revisions().await;
-    // It is asked about again and again, and writes nothing.
-    let asked =
-        || async { send(&client, "GET", MIGRATIONS, None).await["metadata"]["resourceVersion"].clone() };
-    let _ = asked().await;
+    // It is asked about once more, at least, and writes nothing.
+    let heartbeat = async || {
+        send(&client, "GET", &format!("{STATES}/{CLASSES}"), None).await["status"]["lastHeartbeatTime"]
+            .clone()
+    };
+    let last = heartbeat().await;
+    wait("another look", || async { heartbeat().await != last }).await;
     assert_eq!(revisions().await, before, "something was written without agreement");
 
     // The upgrade ends: one migration, verified, and what was unknown is known.

@@ -3,11 +3,10 @@
 use restow_lab::ClusterSpec;
 use serde_json::{Value, json};
 
-use crate::objects::{MIGRATIONS, create, get, install, set, standing};
+use crate::controller::{MIGRATIONS, STATES, define};
+use crate::objects::{create, get, set, standing};
 use crate::support::{Ran, Restow, cluster, lab, patch, send, try_send, wait};
 use crate::terminal::interrupt;
-
-const STATES: &str = "/apis/migration.k8s.io/v1alpha1/storagestates";
 
 #[tokio::test]
 async fn migrations_are_steered() {
@@ -15,7 +14,7 @@ async fn migrations_are_steered() {
     let cluster = cluster(&assets, ClusterSpec::new()).await;
     let client = cluster.client(0).unwrap();
     let restow = Restow::new(&cluster);
-    install(&client).await;
+    define(&client).await;
     suspend_and_resume(&client, &restow).await;
     retry(&client, &restow).await;
     cancel(&client, &restow).await;

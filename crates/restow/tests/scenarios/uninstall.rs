@@ -3,7 +3,8 @@
 use restow_lab::{Cluster, ClusterSpec};
 use serde_json::{Value, json};
 
-use crate::install::{CONTROLLERS, IMAGE, MIGRATIONS, NAMESPACE, RBAC};
+use crate::controller::MIGRATIONS;
+use crate::install::{CONTROLLERS, IMAGE, NAMESPACE, RBAC};
 use crate::snapshot::{assert_same, first_snapshot, settle, snapshot};
 use crate::support::{CRDS, Ran, Restow, cluster, lab, patch, send, try_send, wait};
 
