@@ -131,7 +131,7 @@ impl Trigger<'_> {
     /// The encryption configurations, unless they may not be read.
     async fn keys(&self) -> Result<Option<Word>, RequestError> {
         match self.shared.cluster.encryption().await {
-            Ok(encryption) => Ok(Some(encryption.word)),
+            Ok(encryption) => Ok(encryption.word),
             Err(error) if error.is_final() => {
                 tracing::warn!(%error, "the API servers' metrics may not be read, so key rotations are not seen");
                 Ok(None)

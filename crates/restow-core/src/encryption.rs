@@ -47,8 +47,8 @@ fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
 /// What all servers' configurations come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encryption {
-    /// Their word.
-    pub word: Word,
+    /// Their word; none when not all could be asked, and those that could have nothing to report.
+    pub word: Option<Word>,
     /// Changes whenever one of them has taken a configuration up.
     pub seal: String,
     /// Those that could not be asked, and why.
@@ -65,9 +65,11 @@ pub fn agree(answers: &[(String, Result<Config, String>)]) -> Encryption {
     let hash = |config: &&Config| config.hash.clone().unwrap_or_else(|| UNREPORTED.to_owned());
     let hashes: Vec<String> = heard.iter().map(hash).collect::<BTreeSet<_>>().into_iter().collect();
     let word = match hashes.as_slice() {
-        [one] if unasked.is_empty() => Word::Agreed(one.clone()),
-        [_, ..] if unasked.is_empty() => Word::Split(hashes),
-        _ => Word::Silent(hashes),
+        [one] if unasked.is_empty() => Some(Word::Agreed(one.clone())),
+        [_, ..] if unasked.is_empty() => Some(Word::Split(hashes)),
+        // Nothing says that this cluster encrypts at all.
+        [one] if one == UNREPORTED => None,
+        _ => Some(Word::Silent(hashes)),
     };
     let seal = |(server, config): &(String, Result<Config, String>)| {
         let config = config.as_ref().ok().cloned().unwrap_or_default();
@@ -105,13 +107,14 @@ mod tests {
         };
         let list = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         for (answers, expected) in [
-            (vec![ok("a")], Word::Agreed("a".to_owned())),
-            (vec![ok("a"), ok("a")], Word::Agreed("a".to_owned())),
-            (vec![ok("a"), ok("b")], Word::Split(list("a b"))),
-            (vec![ok("-"), ok("-")], Word::Agreed(UNREPORTED.to_owned())),
-            (vec![ok("-"), ok("b")], Word::Split(list("b unreported"))),
-            (vec![ok("a"), Err("down".to_owned())], Word::Silent(list("a"))),
-            (vec![], Word::Silent(Vec::new())),
+            (vec![ok("a")], Some(Word::Agreed("a".to_owned()))),
+            (vec![ok("a"), ok("a")], Some(Word::Agreed("a".to_owned()))),
+            (vec![ok("a"), ok("b")], Some(Word::Split(list("a b")))),
+            (vec![ok("-"), ok("-")], Some(Word::Agreed(UNREPORTED.to_owned()))),
+            (vec![ok("-"), ok("b")], Some(Word::Split(list("b unreported")))),
+            (vec![ok("a"), Err("down".to_owned())], Some(Word::Silent(list("a")))),
+            (vec![ok("-"), Err("down".to_owned())], None),
+            (vec![Err("down".to_owned())], Some(Word::Silent(Vec::new()))),
         ] {
             let answers: Vec<_> =
                 answers.into_iter().enumerate().map(|(index, answer)| (index.to_string(), answer)).collect();

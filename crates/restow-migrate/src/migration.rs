@@ -352,14 +352,15 @@ impl<O: Observer> Migration<'_, O> {
         loop {
             let silent = match self.unless_stopped(self.cluster.encryption()).await? {
                 Ok(encryption) => match encryption.word {
-                    Word::Agreed(hash) => return Ok(Some((hash, encryption.seal))),
-                    Word::Split(hashes) => {
+                    None => return Ok(None),
+                    Some(Word::Agreed(hash)) => return Ok(Some((hash, encryption.seal))),
+                    Some(Word::Split(hashes)) => {
                         return Err(Failure::Disagreement(Disagreement::Encryption(hashes)));
                     }
-                    Word::Silent(_) if since.elapsed() < SILENCE => {
+                    Some(Word::Silent(_)) if since.elapsed() < SILENCE => {
                         Disagreement::Unasked(encryption.unasked).to_string()
                     }
-                    Word::Silent(_) => {
+                    Some(Word::Silent(_)) => {
                         return Err(Failure::Disagreement(Disagreement::Unasked(encryption.unasked)));
                     }
                 },
