@@ -54,6 +54,13 @@ pub fn live(members: &[Member], now: Timestamp) -> Vec<&Member> {
     members.iter().filter(|member| member.expires.is_none_or(|end| end > now)).collect()
 }
 
+/// Until when a server counts as alive by its identity Lease; one that was never renewed is not known to have ended.
+pub fn expires(renewed: Option<Timestamp>, seconds: Option<u64>) -> Timestamp {
+    const USUAL: u64 = 3600;
+    let lasts = Duration::from_secs(seconds.unwrap_or(USUAL));
+    renewed.and_then(|renewed| renewed.checked_add(lasts).ok()).unwrap_or(Timestamp::MAX)
+}
+
 /// A StorageVersion object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorageVersion {
@@ -264,9 +271,9 @@ fn registered(
     if !silent.is_empty() {
         return Err(Disagreement::Unasked(silent));
     }
-    let versions: BTreeSet<&String> = storage_version.entries.iter().map(|(_, version)| version).collect();
-    match (&storage_version.common, versions.len()) {
-        (Some(common), 1) => Ok(Agreement {
+    let registered = common(storage_version.entries.iter().map(|(_, version)| version.as_str()));
+    match (&storage_version.common, registered) {
+        (Some(common), Some(version)) if common == version => Ok(Agreement {
             hash: storage_version_hash(&GroupVersion::parse(common), &seen.kind),
             basis: Basis::StorageVersion,
             mark: storage_version.resource_version.clone(),
@@ -274,6 +281,14 @@ fn registered(
         }),
         _ => Err(Disagreement::Split(storage_version.entries.clone())),
     }
+}
+
+/// The version all servers encode to, if there are any and it is one: what is registered as the common one, and what
+/// agreement is decided by.
+pub fn common<'a>(encodings: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let mut encodings = encodings.into_iter();
+    let first = encodings.next()?;
+    encodings.all(|encoding| encoding == first).then_some(first)
 }
 
 fn one_hash(answers: &[Answered]) -> Result<String, Disagreement> {
@@ -456,6 +471,11 @@ mod tests {
         assert_eq!(
             registered(None, &[("a", "example.com/v1"), ("b", "example.com/v2")]),
             "the API servers disagree: a stores example.com/v1; b stores example.com/v2"
+        );
+        assert_eq!(
+            registered(Some("example.com/v1"), &[("a", "example.com/v2"), ("b", "example.com/v2")]),
+            "the API servers disagree: a stores example.com/v2; b stores example.com/v2",
+            "what is called common is not what was registered"
         );
         assert_eq!(
             registered(Some("example.com/v1"), &[("a", "example.com/v1")]),

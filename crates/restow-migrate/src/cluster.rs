@@ -10,7 +10,8 @@ use restow_core::agreement::{
 };
 use restow_core::encryption::{self, Config, Encryption};
 use restow_core::inventory::{Document, Obstacle, Origin, Resource, inventory};
-use restow_core::resource::{GroupResource, GroupVersion};
+use restow_core::resource::GroupVersion;
+use restow_core::storage_version;
 use serde::Deserialize;
 
 use crate::server::{RequestError, Server};
@@ -51,12 +52,6 @@ pub enum AgreementError {
 }
 
 const STORAGE_VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
-
-/// The name of a resource's StorageVersion object.
-pub(crate) fn storage_version_name(name: &GroupResource) -> String {
-    let group = if name.group.is_empty() { "core" } else { &name.group };
-    format!("{group}.{}", name.resource)
-}
 
 #[derive(Deserialize)]
 struct StorageVersionObject {
@@ -225,7 +220,7 @@ impl Cluster {
 
     /// The StorageVersion object of a resource, where there is one that may be read.
     async fn storage_version(&self, resource: &Resource) -> Result<Option<StorageVersion>, RequestError> {
-        let path = format!("{STORAGE_VERSIONS}/{}", storage_version_name(&resource.name));
+        let path = format!("{STORAGE_VERSIONS}/{}", storage_version::name(&resource.name));
         match self.server.get::<StorageVersionObject>(&path).await {
             Ok(object) => Ok(Some(object.into())),
             Err(RequestError::Refused { code: 403 | 404, .. }) => Ok(None),

@@ -1,9 +1,7 @@
 //! Which API servers there are: their identity Leases, else the endpoints of `kubernetes`.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
-use restow_core::agreement::Member;
+use restow_core::agreement::{self, Member};
 use serde::Deserialize;
 
 use crate::server::{RequestError, Server};
@@ -82,17 +80,10 @@ pub async fn members(server: &Server) -> Result<Vec<Member>, RequestError> {
 }
 
 fn member(lease: Lease) -> Member {
-    let lasts = Duration::from_secs(lease.spec.lease_duration_seconds.unwrap_or(3600));
     Member {
         address: lease.metadata.annotations.get(ADDRESS).cloned(),
         name: lease.metadata.name,
         holder: lease.spec.holder_identity,
-        // A Lease that was never renewed is not known to have ended.
-        expires: Some(
-            lease
-                .spec
-                .renew_time
-                .map_or(Timestamp::MAX, |renewed| renewed.checked_add(lasts).unwrap_or(Timestamp::MAX)),
-        ),
+        expires: Some(agreement::expires(lease.spec.renew_time, lease.spec.lease_duration_seconds)),
     }
 }

@@ -9,9 +9,10 @@ use restow_core::agreement::{
 };
 use restow_core::inventory::{Document, Obstacle, Origin, Resource, Served, inventory};
 use restow_core::resource::{GroupResource, GroupVersion};
+use restow_core::storage_version;
 use restow_core::trigger::Word;
 
-use crate::cluster::{Cluster, Trust, storage_version_name};
+use crate::cluster::{Cluster, Trust};
 use crate::discovery;
 use crate::server::{RequestError, Server};
 
@@ -50,7 +51,7 @@ impl Cluster {
         let endpoints: BTreeSet<GroupVersion> = resources
             .iter()
             .filter(|resource| resource.obstacle.is_none() && resource.origin != Origin::Aggregated)
-            .filter(|resource| !storage_versions.contains_key(&storage_version_name(&resource.name)))
+            .filter(|resource| !storage_versions.contains_key(&storage_version::name(&resource.name)))
             .filter_map(|resource| resource.endpoint().cloned())
             .collect();
         let mut peers = Vec::new();
@@ -125,7 +126,7 @@ impl Survey {
     fn sighting(&self, resource: &Resource) -> Sighting {
         let storage_version = match self.trust {
             Trust::Single => None,
-            _ => self.storage_versions.get(&storage_version_name(&resource.name)).cloned(),
+            _ => self.storage_versions.get(&storage_version::name(&resource.name)).cloned(),
         };
         let own = || answer("the API server", &self.documents, resource);
         let asked = match &self.trust {

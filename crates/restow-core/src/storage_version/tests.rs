@@ -1,0 +1,145 @@
+//! Tables of registrations and departures.
+
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap_or_default()
+}
+
+fn versions(encoding: &str) -> Versions {
+    let decodable = ["e/v1", "e/v2"].map(GroupVersion::parse);
+    Versions::new(&GroupVersion::parse(encoding), &decodable, &decodable).unwrap()
+}
+
+fn entry(server: &str, encoding: &str) -> Entry {
+    Entry { server: server.to_owned(), versions: versions(encoding) }
+}
+
+/// `a=v1 b=v2`, both in group `e`.
+fn entries_of(text: &str) -> Vec<Entry> {
+    let each = |pair: &str| {
+        let (server, version) = pair.split_once('=').unwrap();
+        entry(server, &format!("e/{version}"))
+    };
+    text.split_whitespace().map(each).collect()
+}
+
+fn text_of(entries: &[Entry]) -> String {
+    let each = |entry: &Entry| format!("{}={}", entry.server, entry.versions.encoding.replace("e/", ""));
+    entries.iter().map(each).collect::<Vec<_>>().join(" ")
+}
+
+/// `a b`, or `?` when it could not be read.
+fn members(text: &str) -> Membership {
+    match text {
+        "?" => Membership::Unknown("forbidden".to_owned()),
+        ids => Membership::Known(ids.split_whitespace().map(str::to_owned).collect()),
+    }
+}
+
+#[test]
+fn a_server_registers_among_those_that_are_alive() {
+    for (what, before, live, expected) in [
+        ("the first", "", "me", "me=v2"),
+        ("beside another", "a=v1", "a me", "a=v1 me=v2"),
+        ("over its former life", "me=v1 a=v1", "a me", "me=v2 a=v1"),
+        ("as it is already", "a=v2 me=v2", "a me", "a=v2 me=v2"),
+        ("a stale one is dropped", "gone=v1 a=v2", "a me", "a=v2 me=v2"),
+        ("members that have not registered do no harm", "", "a b me", "me=v2"),
+        ("an error is nobody's departure", "gone=v1 a=v2", "?", "gone=v1 a=v2 me=v2"),
+    ] {
+        let after = register(&entries_of(before), &members(live), &entry("me", "e/v2")).unwrap();
+        assert_eq!(text_of(&after), expected, "{what}");
+    }
+    let unseen = register(&entries_of("a=v1"), &members("a"), &entry("me", "e/v2"));
+    assert_eq!(unseen, Err(NotAMember("me".to_owned())));
+}
+
+#[test]
+fn what_is_garbage_and_what_is_not() {
+    for (what, before, live, expected) in [
+        ("all are alive", "a=v1 b=v1", "a b", Collection::Keep),
+        ("one is gone", "a=v1 b=v2", "b c", Collection::Update(entries_of("b=v2"))),
+        ("all are gone", "a=v1 b=v2", "c", Collection::Delete),
+        ("nobody ever registered", "", "c", Collection::Delete),
+        ("an error is nobody's departure", "a=v1 b=v2", "?", Collection::Keep),
+        ("nor a reason to delete", "", "?", Collection::Keep),
+    ] {
+        assert_eq!(collect(&entries_of(before), &members(live)), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_list_without_its_reader_is_not_the_list() {
+    let seen = |ids: &[&str]| Membership::as_seen_by("me", ids.iter().map(|id| (*id).to_owned()).collect());
+    assert_eq!(seen(&["a", "me"]), members("a me"));
+    for list in [&[][..], &["a"]] {
+        assert!(matches!(seen(list), Membership::Unknown(_)), "{list:?}");
+    }
+}
+
+#[test]
+fn a_status_follows_from_its_entries() {
+    let occasion = |registrant, second| Occasion { generation: Some(1), registrant, now: at(second) };
+    let mut last = None;
+    for (entries, second, common, state, since) in [
+        ("a=v1", 1, Some("e/v1"), "True", 1),
+        ("a=v1 b=v1", 2, Some("e/v1"), "True", 1),
+        ("a=v1 b=v2", 3, None, "False", 3),
+        ("a=v2 b=v2", 4, Some("e/v2"), "True", 4),
+    ] {
+        let entries = entries_of(entries);
+        let now = status(last.as_ref(), &entries, occasion(Some("b_1"), second));
+        let condition = &now.conditions.as_deref().unwrap()[0];
+        assert_eq!(now.common_encoding_version.as_deref(), common);
+        assert_eq!((condition.type_.as_str(), condition.status.as_str()), (ALL_EQUAL, state));
+        assert_eq!(condition.last_transition_time, Some(Time(at(since))), "{condition:?}");
+        assert!(!condition.reason.is_empty() && !condition.message.is_empty(), "the API wants both");
+        assert_eq!(super::entries(Some(&now)), entries, "it reads as it was written");
+        last = Some(now);
+    }
+}
+
+#[test]
+fn another_life_leaves_another_trace_and_the_same_life_none() {
+    let entries = entries_of("a=v1");
+    let status = |before, registrant, second| {
+        status(before, &entries, Occasion { generation: None, registrant: Some(registrant), now: at(second) })
+    };
+    let first = status(None, "a_1", 1);
+    assert_eq!(status(Some(&first), "a_1", 2), first);
+    assert_ne!(status(Some(&first), "a_2", 1), first);
+}
+
+#[test]
+fn conditions_of_others_stay() {
+    let foreign = StorageVersionCondition { type_: "Foreign".to_owned(), ..Default::default() };
+    let before = StorageVersionStatus { conditions: Some(vec![foreign.clone()]), ..Default::default() };
+    let occasion = Occasion { generation: None, registrant: None, now: at(1) };
+    let after = status(Some(&before), &entries_of("a=v1"), occasion).conditions.unwrap();
+    assert_eq!((after.len(), &after[0]), (2, &foreign));
+}
+
+#[test]
+fn the_names_of_objects() {
+    for (resource, expected) in [
+        ("widgets.example.com", "example.com.widgets"),
+        ("secrets", "core.secrets"),
+        ("leases.coordination.k8s.io", "coordination.k8s.io.leases"),
+    ] {
+        let resource = GroupResource::parse(resource);
+        assert_eq!(name(&resource), expected);
+        assert_eq!(group(expected), resource.group);
+    }
+}
+
+#[test]
+fn only_what_can_be_read_back_may_be_written() {
+    let [one, two] = ["e/v1", "e/v2"].map(GroupVersion::parse);
+    let only = |version: &GroupVersion| [version.clone()];
+    assert_eq!(Versions::new(&one, &only(&two), &[]), Err(InvalidVersions::Encoding("e/v1".to_owned())));
+    assert_eq!(
+        Versions::new(&one, &only(&one), &only(&two)),
+        Err(InvalidVersions::Served("e/v2".to_owned()))
+    );
+}
