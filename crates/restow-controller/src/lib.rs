@@ -10,7 +10,6 @@
 mod adopter;
 mod attempt;
 mod delegate;
-pub mod election;
 pub mod events;
 mod health;
 mod in_tree;

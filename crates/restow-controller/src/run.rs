@@ -15,14 +15,14 @@ use kube::{Api, Client};
 use restow_api::StorageVersionMigration;
 use restow_core::pace::Bounds;
 use restow_migrate::cluster::Cluster;
-use restow_migrate::stop::{Stop, Term};
+use restow_migrate::election::Election;
+use restow_migrate::stop::Stop;
 use restow_migrate::throttle::Throttle;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::election::Election;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::serve::{self, Health};
@@ -94,7 +94,10 @@ pub async fn run(options: Options, stop: CancellationToken) {
             shared.metrics.leading(true);
             work(&shared, options.controllers, &told).await;
         }
-        Some(election) => lead(&shared, options.controllers, election, &stop).await,
+        Some(election) => {
+            shared.metrics.leading(false);
+            election.lead(&stop, |within| lead(&shared, options.controllers, within)).await;
+        }
     }
     serving.cancel();
     if let Some(served) = served {
@@ -121,40 +124,10 @@ async fn defined(shared: &Shared, client: &Client) {
     }
 }
 
-/// Works whenever this process leads.
-async fn lead(shared: &Shared, controllers: Controllers, election: Election, stop: &CancellationToken) {
-    let term = Arc::new(Term::default());
-    let (leading, mut leads) = watch::channel(false);
-    let resign = CancellationToken::new();
-    let work = async {
-        while !stop.is_cancelled() {
-            let led = *leads.borrow_and_update();
-            shared.metrics.leading(led);
-            if led {
-                let (mandate, within) = (stop.child_token(), Arc::clone(&term));
-                let ends = async {
-                    // Until the lead is lost or the channel with it.
-                    let _ = leads.wait_for(|leads| !leads).await;
-                    mandate.cancel();
-                };
-                let within = Stop::within(mandate.clone(), Some(within));
-                futures::join!(self::work(shared, controllers, &within), async {
-                    tokio::select! {
-                        () = ends => {}
-                        () = within.stopped() => {}
-                    }
-                });
-            } else {
-                tokio::select! {
-                    _ = leads.changed() => {}
-                    () = stop.cancelled() => {}
-                }
-            }
-        }
-        // Only when nothing is written any more may another one lead.
-        resign.cancel();
-    };
-    futures::join!(election.run(&term, &leading, resign.clone()), work);
+/// Works while this process leads.
+async fn lead(shared: &Shared, controllers: Controllers, within: Stop) {
+    shared.metrics.leading(true);
+    work(shared, controllers, &within).await;
     shared.metrics.leading(false);
 }
 

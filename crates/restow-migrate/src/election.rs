@@ -5,6 +5,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -14,9 +15,10 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 use restow_core::election::{Held, Move, Sight, leads_until};
 use restow_core::outcome::backoff;
-use restow_migrate::stop::Term;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use crate::stop::{Stop, Term};
 
 /// How often a Lease is tried to be given back.
 const GIVE_BACK_TRIES: u32 = 3;
@@ -47,8 +49,13 @@ pub fn identity() -> String {
         .map(|host| host.trim().to_owned())
         .filter(|host| !host.is_empty())
         .unwrap_or_else(|| restow_api::MANAGER.to_owned());
+    format!("{host}_{}", nonce())
+}
+
+/// A number made by chance, as 16 hexadecimal digits.
+pub fn nonce() -> String {
     // The keys of the hasher are random, which spares a crate.
-    format!("{host}_{:016x}", RandomState::new().build_hasher().finish())
+    format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
 impl Election {
@@ -73,6 +80,40 @@ impl Election {
             () = candidate.campaign() => {}
         }
         candidate.resign().await;
+    }
+
+    /// Works whenever this candidate leads, until told to stop, and gives the Lease back then.
+    ///
+    /// Work is given what tells it that it may no longer act, and must end then.
+    pub async fn lead<F: Future<Output = ()>>(&self, stop: &CancellationToken, work: impl Fn(Stop) -> F) {
+        let term = Arc::new(Term::default());
+        let (leading, mut leads) = watch::channel(false);
+        let resign = CancellationToken::new();
+        let works = async {
+            while !stop.is_cancelled() {
+                let led = *leads.borrow_and_update();
+                if led {
+                    let mandate = stop.child_token();
+                    let within = Stop::within(mandate.clone(), Some(Arc::clone(&term)));
+                    let ends = async {
+                        tokio::select! {
+                            // Until the lead is lost or the channel with it.
+                            _ = leads.wait_for(|leads| !leads) => mandate.cancel(),
+                            () = within.stopped() => {}
+                        }
+                    };
+                    futures::join!(work(within.clone()), ends);
+                } else {
+                    tokio::select! {
+                        _ = leads.changed() => {}
+                        () = stop.cancelled() => {}
+                    }
+                }
+            }
+            // Only when nothing is written any more may another one lead.
+            resign.cancel();
+        };
+        futures::join!(self.run(&term, &leading, resign.clone()), works);
     }
 
     /// How long one answer is waited for: several fit into what is left of a term when it is to be renewed.

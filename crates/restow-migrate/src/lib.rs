@@ -3,11 +3,13 @@
 //! One resource's way: [`discovery`] finds it, [`cluster`] tells whether the API servers agree on it, [`pages`]
 //! lists its metadata, [`rewrite`] sends a no-op patch for each object at the pace of [`throttle`],
 //! [`migration`] keeps the progress and verifies, [`prune`] cuts down a CRD's storedVersions.
+//! [`election`] and [`stop`] say who may act, and for how long.
 
 pub mod access;
 pub mod chunks;
 pub mod cluster;
 pub mod discovery;
+pub mod election;
 mod health;
 pub mod lookup;
 pub mod membership;

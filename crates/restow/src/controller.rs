@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use restow_controller::election::{self, Election};
 use restow_controller::run::{self, Controllers, Options};
 use restow_controller::{Backend, Settings};
 use restow_core::resource::GroupResource;
+use restow_migrate::election::{self, Election};
 use restow_migrate::migration::{self, ListMode};
 use restow_migrate::rewrite::Manner;
 use tokio::net::TcpListener;

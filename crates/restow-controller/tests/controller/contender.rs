@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::{Api, Client};
-use restow_controller::election::{Election, identity};
+use restow_migrate::election::{Election, identity};
 use restow_migrate::stop::Term;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -27,7 +27,7 @@ async fn client_from(path: &Path) -> Client {
 
 #[test]
 fn no_two_identities_are_the_same() {
-    let (one, two) = (restow_controller::election::identity(), restow_controller::election::identity());
+    let (one, two) = (restow_migrate::election::identity(), restow_migrate::election::identity());
     assert_ne!(one, two);
     let suffix = one.rsplit_once('_').map(|(_, suffix)| suffix.len());
     assert_eq!(suffix, Some(16), "{one}");
