@@ -1,0 +1,141 @@
+//! Clears up after API servers that have gone: their entries, and objects without any.
+//!
+//! One collector works at a time, by election. Even so every write is on condition of the uid and resourceVersion of
+//! what was read, and nothing that could not be read counts as gone.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use restow_core::storage_version::{self, Collection, Entry, Membership, Occasion};
+use restow_migrate::election::Election;
+use restow_migrate::stop::Stop;
+use tokio_util::sync::CancellationToken;
+
+use crate::membership;
+use crate::precondition::{as_read, delete_as_read};
+use crate::trouble::{Trouble, ask};
+
+/// Which StorageVersions a collector looks after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Those of resources in these API groups.
+    Groups(BTreeSet<String>),
+    /// All, those of kube-apiservers too, which Kubernetes has a collector of its own for.
+    All,
+}
+
+impl Scope {
+    fn covers(&self, name: &str) -> bool {
+        match self {
+            Self::Groups(groups) => groups.contains(storage_version::group(name)),
+            Self::All => true,
+        }
+    }
+}
+
+/// A collector.
+#[derive(Clone)]
+pub struct Collector {
+    /// Reaches the StorageVersions and the Leases.
+    pub client: Client,
+    /// The id of the server it runs in: a list of live servers that lacks it is not believed.
+    pub id: String,
+    /// What it looks after.
+    pub scope: Scope,
+    /// How often it looks.
+    pub every: Duration,
+}
+
+/// What one look has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Objects that lost entries.
+    pub updated: usize,
+    /// Objects that were deleted.
+    pub deleted: usize,
+    /// Objects that somebody else wrote first, or that could not be written; the next look decides anew.
+    pub left: usize,
+}
+
+impl Collector {
+    /// Collects whenever the election is won, until told to stop.
+    pub async fn run(&self, election: &Election, stop: &CancellationToken) {
+        election.lead(stop, |within| self.collect(within)).await;
+    }
+
+    async fn collect(&self, stop: Stop) {
+        while !stop.is_stopped() {
+            match stop.unless(self.look(&stop)).await {
+                Some(Ok(collected)) if collected != Collected::default() => {
+                    tracing::info!(?collected, "looked")
+                }
+                Some(Err(trouble)) => tracing::warn!("nothing is collected: {trouble}"),
+                _ => {}
+            }
+            stop.unless(tokio::time::sleep(self.every)).await;
+        }
+    }
+
+    /// Looks once. The objects are read first and the members after, as [`storage_version::collect`] needs it.
+    pub async fn look(&self, stop: &Stop) -> Result<Collected, Trouble> {
+        let storage_versions = Api::<StorageVersion>::all(self.client.clone());
+        let objects = ask(storage_versions.list(&ListParams::default())).await?;
+        let membership = Membership::as_seen_by(&self.id, membership::live(&self.client).await?);
+        if let Membership::Unknown(why) = &membership {
+            tracing::warn!("nothing is collected: {why}");
+        }
+        let mut collected = Collected::default();
+        for object in objects.items.into_iter().filter(|object| self.scope.covers(&object.name_any())) {
+            let entries = storage_version::entries(object.status.as_ref());
+            let decided = storage_version::collect(&entries, &membership);
+            if stop.is_stopped() {
+                break;
+            }
+            carry_out(&storage_versions, object, decided, &mut collected).await;
+        }
+        Ok(collected)
+    }
+}
+
+async fn carry_out(
+    api: &Api<StorageVersion>,
+    object: StorageVersion,
+    decided: Collection,
+    collected: &mut Collected,
+) {
+    let name = object.name_any();
+    let (done, count) = match decided {
+        Collection::Keep => return,
+        Collection::Update(entries) => (update(api, object, &entries).await, &mut collected.updated),
+        Collection::Delete => (delete(api, object).await, &mut collected.deleted),
+    };
+    match done {
+        Ok(()) => *count += 1,
+        Err(trouble) => {
+            tracing::info!(%name, "left for the next look: {trouble}");
+            collected.left += 1;
+        }
+    }
+}
+
+async fn update(
+    api: &Api<StorageVersion>,
+    mut object: StorageVersion,
+    entries: &[Entry],
+) -> Result<(), Trouble> {
+    as_read(&object.metadata)?;
+    let read = object.status.take();
+    let occasion =
+        Occasion { generation: object.metadata.generation, registrant: None, now: Timestamp::now() };
+    object.status = Some(storage_version::status(read.as_ref(), entries, occasion));
+    ask(api.replace_status(&object.name_any(), &PostParams::default(), &object)).await.map(drop)
+}
+
+async fn delete(api: &Api<StorageVersion>, object: StorageVersion) -> Result<(), Trouble> {
+    let name = object.name_any();
+    ask(api.delete(&name, &delete_as_read(&object.metadata)?)).await.map(drop)
+}

@@ -1,0 +1,175 @@
+//! A layer around a server's handlers that refuses writes until their resources are registered.
+//!
+//! Which entrance a request takes is a property of the layer, not of the request: nothing that can be sent makes it one
+//! of the server's own.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::future::{Either, Ready, ready};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use restow_core::inventory::Origin;
+use restow_core::request::{self, Target};
+use restow_core::resource::GroupResource;
+use restow_core::write_gate::{Entrance, exception};
+use tokio::sync::watch;
+use tower::{Layer, Service};
+
+use crate::readiness::Readiness;
+use crate::registration::{Registered, Resource};
+
+/// After how many seconds a refused request may be sent again.
+const RETRY_AFTER: u16 = 1;
+
+/// The gate; clones are the same one.
+#[derive(Clone)]
+pub struct Gate(Arc<Inner>);
+
+struct Inner {
+    resources: Vec<Resource>,
+    origin: Box<dyn Fn(&Target) -> Origin + Send + Sync>,
+    registered: watch::Sender<Option<Registered>>,
+}
+
+/// What was registered is not all that stands behind the gate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is not registered as it is stored")]
+pub struct Uncovered(pub GroupResource);
+
+impl Gate {
+    /// A closed gate before these resources; `origin` tells which requests others answer for.
+    pub fn closed(
+        resources: Vec<Resource>,
+        origin: impl Fn(&Target) -> Origin + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(Inner { resources, origin: Box::new(origin), registered: watch::Sender::new(None) }))
+    }
+
+    /// The resources that are to be registered before it opens.
+    pub fn resources(&self) -> &[Resource] {
+        &self.0.resources
+    }
+
+    /// Lets everything pass from now on, while the registration stands.
+    pub fn open(&self, registered: Registered) -> Result<(), Uncovered> {
+        match self.0.resources.iter().find(|resource| !registered.covers(resource)) {
+            Some(resource) => Err(Uncovered(resource.name.clone())),
+            None => {
+                self.0.registered.send_replace(Some(registered));
+                Ok(())
+            }
+        }
+    }
+
+    /// Refuses writes again.
+    pub fn close(&self) {
+        self.0.registered.send_replace(None);
+    }
+
+    /// Whether everything may pass now.
+    pub fn is_open(&self) -> bool {
+        stands(self.0.registered.borrow().as_ref())
+    }
+
+    /// Whether the server is ready.
+    pub fn readiness(&self) -> Readiness {
+        Readiness::new(self.clone())
+    }
+
+    /// Ends when it is open.
+    pub(crate) async fn opened(&self) {
+        // The sender lives as long as the gate.
+        let _ = self.0.registered.subscribe().wait_for(|registered| stands(registered.as_ref())).await;
+    }
+
+    /// Whether it was opened and is shut only because the registration no longer stands.
+    pub(crate) fn has_lapsed(&self) -> bool {
+        self.0.registered.borrow().as_ref().is_some_and(|registered| !registered.stands())
+    }
+
+    /// Goes around the handlers of what comes over the network.
+    pub fn layer(&self) -> GateLayer {
+        GateLayer { gate: self.clone(), entrance: Entrance::Network }
+    }
+
+    /// Goes around the handlers of what the server's own client sends, in this process and to nobody else.
+    pub fn loopback_layer(&self) -> GateLayer {
+        GateLayer { gate: self.clone(), entrance: Entrance::Loopback }
+    }
+
+    fn lets_pass<B>(&self, entrance: Entrance, request: &Request<B>) -> bool {
+        let target = request::target(request.uri().path());
+        self.is_open()
+            || exception(entrance, request.method().as_str(), target.as_ref(), &self.0.origin).is_some()
+    }
+}
+
+fn stands(registered: Option<&Registered>) -> bool {
+    registered.is_some_and(Registered::stands)
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("open", &self.is_open()).finish_non_exhaustive()
+    }
+}
+
+/// Puts services behind the gate.
+#[derive(Clone, Debug)]
+pub struct GateLayer {
+    gate: Gate,
+    entrance: Entrance,
+}
+
+impl<S> Layer<S> for GateLayer {
+    type Service = Gated<S>;
+
+    fn layer(&self, inner: S) -> Gated<S> {
+        Gated { layer: self.clone(), inner }
+    }
+}
+
+/// A service behind the gate.
+#[derive(Clone, Debug)]
+pub struct Gated<S> {
+    layer: GateLayer,
+    inner: S,
+}
+
+impl<S, B, R> Service<Request<B>> for Gated<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    R: From<Bytes>,
+{
+    type Response = Response<R>;
+    type Error = S::Error;
+    type Future = Either<Ready<Result<Response<R>, S::Error>>, S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        if self.layer.gate.lets_pass(self.layer.entrance, &request) {
+            Either::Right(self.inner.call(request))
+        } else {
+            Either::Left(ready(Ok(unavailable("its storage version is not registered yet"))))
+        }
+    }
+}
+
+/// The answer of a server that cannot do it now: a Kubernetes Status.
+pub fn unavailable<R: From<Bytes>>(why: &str) -> Response<R> {
+    let status = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": format!("this cannot be written now: {why}"),
+        "reason": "ServiceUnavailable", "details": { "retryAfterSeconds": RETRY_AFTER }, "code": 503,
+    });
+    let mut response = Response::new(R::from(Bytes::from(status.to_string())));
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,239 @@
+//! A server's identity Lease: made before anything is registered, renewed, and given up at the end.
+//!
+//! Who may not renew it stops counting as alive, and its entries are dropped. So a [`Tenure`] ends by itself, and with
+//! it the right to write, well before others may take the server for gone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use restow_core::election::leads_until;
+use restow_core::outcome::backoff;
+use restow_migrate::election::nonce;
+use restow_migrate::stop::{Stop, Term};
+use tokio_util::sync::CancellationToken;
+
+use crate::precondition::{as_read, delete_as_read};
+use crate::trouble::{Trouble, ask, find};
+
+/// The namespace of identity Leases.
+pub const NAMESPACE: &str = "kube-system";
+/// The label of identity Leases; its value is the kind of server.
+pub const LABEL: &str = "apiserver.kubernetes.io/identity";
+/// How often a Lease is tried to be deleted.
+const LEAVE_TRIES: u32 = 3;
+
+/// One API server, as others know it.
+#[derive(Clone)]
+pub struct Identity {
+    /// Reaches the Leases. A server that stores them itself gives a client that goes around its own gate.
+    pub client: Client,
+    /// The name of the Lease and of the entries: the same through restarts, never that of two servers at once.
+    pub id: String,
+    /// The kind of server. Not `kube-apiserver`, which would be expected to register every built-in resource.
+    pub component: String,
+    /// How long it may be silent: an hour.
+    pub duration: Duration,
+    /// How often it renews: every 10 seconds.
+    pub renew_every: Duration,
+}
+
+/// One uninterrupted life of a server as a member.
+#[derive(Clone, Debug)]
+pub struct Tenure(Arc<Life>);
+
+#[derive(Debug)]
+struct Life {
+    id: String,
+    holder: String,
+    term: Term,
+    over: CancellationToken,
+}
+
+impl Tenure {
+    fn new(id: &str) -> Self {
+        let holder = format!("{id}_{}", nonce());
+        Self(Arc::new(Life {
+            id: id.to_owned(),
+            holder,
+            term: Term::default(),
+            over: CancellationToken::new(),
+        }))
+    }
+
+    /// The server's id.
+    pub fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    /// The name of this one life.
+    pub fn holder(&self) -> &str {
+        &self.0.holder
+    }
+
+    /// Whether the server surely counts as alive.
+    pub fn stands(&self) -> bool {
+        !self.0.over.is_cancelled() && !self.0.term.left().is_zero()
+    }
+
+    /// Ends when it no longer surely does.
+    pub async fn ended(&self) {
+        while self.stands() {
+            tokio::select! {
+                () = self.0.over.cancelled() => {}
+                () = tokio::time::sleep(self.0.term.left()) => {}
+            }
+        }
+    }
+
+    /// It never stands again.
+    fn end(&self) {
+        self.0.over.cancel();
+    }
+}
+
+impl Identity {
+    /// A server with the usual times.
+    pub fn new(client: Client, component: &str, id: &str) -> Self {
+        Self {
+            client,
+            id: id.to_owned(),
+            component: component.to_owned(),
+            duration: Duration::from_secs(3600),
+            renew_every: Duration::from_secs(10),
+        }
+    }
+
+    /// Becomes a member, however long that takes; none when it was stopped before.
+    pub async fn establish(&self, stop: &Stop) -> Option<Tenure> {
+        let tenure = Tenure::new(&self.id);
+        let mut failures = 0;
+        while let Err(trouble) = stop.unless(self.take(&tenure)).await? {
+            failures += 1;
+            tracing::info!(id = %self.id, failures, "the identity Lease cannot be had: {trouble}");
+            stop.unless(tokio::time::sleep(backoff(failures, None))).await?;
+        }
+        tracing::info!(holder = tenure.holder(), "a member");
+        Some(tenure)
+    }
+
+    /// Renews the Lease until it is time to stop or the tenure has ended.
+    pub async fn keep(&self, tenure: &Tenure, stop: &Stop) {
+        let renewing = async {
+            let mut failures = 0;
+            loop {
+                let wait = if failures == 0 {
+                    self.renew_every
+                } else {
+                    backoff(failures, None).min(self.renew_every)
+                };
+                tokio::time::sleep(wait).await;
+                match self.renew(tenure).await {
+                    Ok(()) => failures = 0,
+                    Err(trouble) => {
+                        failures += 1;
+                        tracing::info!(id = %self.id, failures, "the identity Lease is not renewed: {trouble}");
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.stopped() => {}
+            () = tenure.ended() => {
+                tenure.end();
+                tracing::warn!(holder = tenure.holder(), "no longer a member");
+            }
+            () = renewing => {}
+        }
+    }
+
+    /// Ends a tenure, and tells others at once by deleting the Lease; else it runs out.
+    pub async fn leave(&self, tenure: &Tenure) {
+        tenure.end();
+        for tries in 1..=LEAVE_TRIES {
+            match self.delete(tenure).await {
+                Ok(()) => return,
+                Err(trouble) => {
+                    tracing::info!(id = %self.id, tries, "the identity Lease is not deleted: {trouble}")
+                }
+            }
+            tokio::time::sleep(backoff(tries, None)).await;
+        }
+    }
+
+    fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// Makes the Lease, or takes over that of a former life.
+    async fn take(&self, tenure: &Tenure) -> Result<(), Trouble> {
+        let before = find(self.leases().get(&self.id)).await?;
+        let sent = tenure.0.term.now();
+        match before {
+            None => ask(self.leases().create(&PostParams::default(), &self.lease(None, tenure))).await?,
+            Some(before) => self.replace(&self.lease(Some(before), tenure)).await?,
+        };
+        tenure.0.term.lasts_until(leads_until(sent, self.duration));
+        Ok(())
+    }
+
+    async fn renew(&self, tenure: &Tenure) -> Result<(), Trouble> {
+        let sent = tenure.0.term.now();
+        let lease = match find(self.leases().get(&self.id)).await? {
+            Some(lease) if holder(&lease) == tenure.holder() => lease,
+            // Deleted, or taken by a later life: others may have seen that already.
+            _ => {
+                tenure.end();
+                return Ok(());
+            }
+        };
+        self.replace(&self.lease(Some(lease), tenure)).await?;
+        if tenure.stands() {
+            tenure.0.term.lasts_until(leads_until(sent, self.duration));
+        }
+        Ok(())
+    }
+
+    /// Writes the Lease as it was read and changed here: its uid and resourceVersion are the condition.
+    async fn replace(&self, lease: &Lease) -> Result<Lease, Trouble> {
+        as_read(&lease.metadata)?;
+        ask(self.leases().replace(&self.id, &PostParams::default(), lease)).await
+    }
+
+    async fn delete(&self, tenure: &Tenure) -> Result<(), Trouble> {
+        let mine = |lease: &Lease| holder(lease) == tenure.holder();
+        let Some(lease) = find(self.leases().get(&self.id)).await?.filter(mine) else { return Ok(()) };
+        ask(self.leases().delete(&self.id, &delete_as_read(&lease.metadata)?)).await.map(drop)
+    }
+
+    /// The Lease of this life; whatever else was in it stays.
+    fn lease(&self, before: Option<Lease>, tenure: &Tenure) -> Lease {
+        let mut lease = before.unwrap_or_else(|| Lease {
+            metadata: ObjectMeta {
+                name: Some(self.id.clone()),
+                namespace: Some(NAMESPACE.to_owned()),
+                ..ObjectMeta::default()
+            },
+            spec: None,
+        });
+        let labels = lease.metadata.labels.get_or_insert_with(BTreeMap::new);
+        labels.insert(LABEL.to_owned(), self.component.clone());
+        lease.spec = Some(LeaseSpec {
+            holder_identity: Some(tenure.holder().to_owned()),
+            lease_duration_seconds: Some(i32::try_from(self.duration.as_secs().max(1)).unwrap_or(i32::MAX)),
+            renew_time: Some(MicroTime(Timestamp::now())),
+            ..lease.spec.unwrap_or_default()
+        });
+        lease
+    }
+}
+
+fn holder(lease: &Lease) -> &str {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+}

@@ -1,0 +1,31 @@
+//! Which API servers there are, by their identity Leases.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use restow_core::agreement::{self, Member};
+
+use crate::identity::{LABEL, NAMESPACE};
+use crate::trouble::{Trouble, ask};
+
+/// The ids of those that are alive, kube-apiservers and aggregated ones alike. An error is an error, never "none".
+pub(crate) async fn live(client: &Client) -> Result<BTreeSet<String>, Trouble> {
+    let leases = Api::<Lease>::namespaced(client.clone(), NAMESPACE);
+    let all = ask(leases.list(&ListParams::default().labels(LABEL))).await?;
+    let members: Vec<Member> = all.items.into_iter().map(member).collect();
+    Ok(agreement::live(&members, Timestamp::now()).into_iter().map(|member| member.name.clone()).collect())
+}
+
+fn member(lease: Lease) -> Member {
+    let spec = lease.spec.unwrap_or_default();
+    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    Member {
+        name: lease.metadata.name.unwrap_or_default(),
+        holder: spec.holder_identity.unwrap_or_default(),
+        address: None,
+        expires: Some(agreement::expires(spec.renew_time.map(|time| time.0), seconds)),
+    }
+}

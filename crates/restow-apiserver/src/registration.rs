@@ -1,0 +1,151 @@
+//! Writes down in which versions a server handles its resources, before it handles any.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apiserverinternal::v1alpha1::{StorageVersion, StorageVersionSpec};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use restow_core::outcome::backoff;
+use restow_core::resource::GroupResource;
+use restow_core::storage_version::{self, Entry, Membership, Occasion, Versions};
+use restow_migrate::stop::Stop;
+
+use crate::identity::Tenure;
+use crate::membership;
+use crate::precondition::as_read;
+use crate::trouble::{Trouble, ask, find};
+
+/// A resource, and how the server handles it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Its name.
+    pub name: GroupResource,
+    /// Its versions.
+    pub versions: Versions,
+}
+
+/// The proof that resources are registered, good for as long as the server counts as alive.
+///
+/// Only [`register`] makes it, and only with it a gate opens or a handler is enabled.
+#[derive(Debug)]
+pub struct Registered {
+    tenure: Tenure,
+    resources: BTreeMap<GroupResource, Versions>,
+}
+
+impl Registered {
+    /// Whether what was registered surely still is.
+    pub fn stands(&self) -> bool {
+        self.tenure.stands()
+    }
+
+    /// The life of the server that it was registered in.
+    pub fn tenure(&self) -> &Tenure {
+        &self.tenure
+    }
+
+    /// Whether this resource was registered, in just these versions.
+    pub fn covers(&self, resource: &Resource) -> bool {
+        self.resources.get(&resource.name) == Some(&resource.versions)
+    }
+}
+
+/// Why resources were not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unregistered {
+    /// It was time to stop.
+    #[error("it was stopped")]
+    Stopped,
+    /// The server no longer counts as alive: it has to become a member again first.
+    #[error("the identity Lease was lost")]
+    TenureEnded,
+    /// There is nowhere to register.
+    #[error("StorageVersions are not served: turn on the API internal.apiserver.k8s.io/v1alpha1")]
+    NotServed,
+}
+
+/// Registers all resources, however long that takes.
+pub async fn register(
+    client: &Client,
+    tenure: &Tenure,
+    resources: &[Resource],
+    stop: &Stop,
+) -> Result<Registered, Unregistered> {
+    let registrar = Registrar { client, tenure, storage_versions: Api::all(client.clone()) };
+    for resource in resources {
+        tokio::select! {
+            biased;
+            () = stop.stopped() => return Err(Unregistered::Stopped),
+            () = tenure.ended() => return Err(Unregistered::TenureEnded),
+            done = registrar.until_done(resource) => done?,
+        }
+    }
+    let each = |resource: &Resource| (resource.name.clone(), resource.versions.clone());
+    Ok(Registered { tenure: tenure.clone(), resources: resources.iter().map(each).collect() })
+}
+
+struct Registrar<'a> {
+    client: &'a Client,
+    tenure: &'a Tenure,
+    storage_versions: Api<StorageVersion>,
+}
+
+impl Registrar<'_> {
+    /// Tries until it is done: a conflict at once from what is read anew, an error after a while.
+    async fn until_done(&self, resource: &Resource) -> Result<(), Unregistered> {
+        let name = storage_version::name(&resource.name);
+        let mut failures = 0;
+        loop {
+            let Some(object) = self.get_or_create(&name).await.transpose() else {
+                return Err(Unregistered::NotServed);
+            };
+            let result = match object {
+                Ok(object) => self.update(&name, object, resource).await,
+                Err(trouble) => Err(trouble),
+            };
+            let Err(trouble) = result else { return Ok(()) };
+            failures += 1;
+            tracing::info!(%name, failures, "not registered yet: {trouble}");
+            tokio::time::sleep(backoff(failures, None)).await;
+        }
+    }
+
+    /// The object; none where there can be none.
+    async fn get_or_create(&self, name: &str) -> Result<Option<StorageVersion>, Trouble> {
+        if let Some(object) = find(self.storage_versions.get(name)).await? {
+            return Ok(Some(object));
+        }
+        let object = StorageVersion {
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+            spec: Some(StorageVersionSpec(serde_json::json!({}))),
+            status: None,
+        };
+        find(self.storage_versions.create(&PostParams::default(), &object)).await
+    }
+
+    /// Writes the own entry, on condition of the uid and resourceVersion of what was read.
+    async fn update(
+        &self,
+        name: &str,
+        mut object: StorageVersion,
+        resource: &Resource,
+    ) -> Result<(), Trouble> {
+        as_read(&object.metadata)?;
+        let own = Entry { server: self.tenure.id().to_owned(), versions: resource.versions.clone() };
+        let membership = match membership::live(self.client).await {
+            Ok(live) => Membership::Known(live),
+            // It drops nobody, and hinders nobody.
+            Err(trouble) => Membership::Unknown(trouble.to_string()),
+        };
+        let read = object.status.take();
+        let entries = storage_version::register(&storage_version::entries(read.as_ref()), &membership, &own)?;
+        let occasion = Occasion {
+            generation: object.metadata.generation,
+            registrant: Some(self.tenure.holder()),
+            now: Timestamp::now(),
+        };
+        object.status = Some(storage_version::status(read.as_ref(), &entries, occasion));
+        ask(self.storage_versions.replace_status(name, &PostParams::default(), &object)).await.map(drop)
+    }
+}

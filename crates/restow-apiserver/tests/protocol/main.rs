@@ -1,0 +1,9 @@
+//! The StorageVersion protocol between servers of our own, on a real kube-apiserver.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod collecting;
+mod custom;
+mod gating;
+mod meddler;
+mod registering;
+mod support;
