@@ -20,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::stop::{Stop, Term};
 
+/// How long one rests between two terms.
+const PAUSE: Duration = Duration::from_millis(50);
 /// How often a Lease is tried to be given back.
 const GIVE_BACK_TRIES: u32 = 3;
 
@@ -103,6 +105,8 @@ impl Election {
                         }
                     };
                     futures::join!(work(within.clone()), ends);
+                    // A term may be over before the election has said so.
+                    tokio::time::sleep(PAUSE).await;
                 } else {
                     tokio::select! {
                         _ = leads.changed() => {}
