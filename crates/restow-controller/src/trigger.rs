@@ -11,7 +11,7 @@ use restow_api::{
     ConditionType, GroupVersionResource, StorageState, StorageStateSpec, StorageStateStatus,
     StorageVersionMigration, StorageVersionMigrationSpec, UNKNOWN,
 };
-use restow_core::inventory::Resource;
+use restow_core::inventory::{Crd, Resource};
 use restow_core::resource::{GroupResource, GroupVersion, storage_version_hash};
 use restow_core::trigger::{Attempt, Decision, Look, Wanted, Word, decide, look_every, stale_after};
 use restow_migrate::server::RequestError;
@@ -163,7 +163,7 @@ impl Trigger<'_> {
             };
             crd.stored_versions.iter().map(hash).collect::<Vec<_>>()
         });
-        let definition = resource.crd.as_ref().map(|crd| format!("{}/{}", crd.uid, crd.generation));
+        let definition = resource.crd.as_ref().map(Crd::definition);
         let served: Vec<String> = resource.crd.as_ref().map_or_else(Vec::new, |crd| {
             crd.versions.iter().filter(|(_, served)| *served).map(|(name, _)| name.clone()).collect()
         });
@@ -180,7 +180,7 @@ impl Trigger<'_> {
             migrations: &attempts,
             first: !self.known.contains(&resource.name),
             stale: stale_after(poll),
-            renew: look_every(poll).min(stale_after(poll) / 2),
+            renew: look_every(poll),
             silent_for,
             now: Timestamp::now(),
         });

@@ -60,6 +60,13 @@ pub struct Crd {
     pub webhook: bool,
 }
 
+impl Crd {
+    /// Which state of it this is, as uid and generation: a definition changed twice is not the one before.
+    pub fn definition(&self) -> String {
+        format!("{}/{}", self.uid, self.generation)
+    }
+}
+
 /// Who serves a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]

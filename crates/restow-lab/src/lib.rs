@@ -32,6 +32,7 @@ mod proxy;
 mod reaper;
 mod recorder;
 mod spec;
+pub mod suite;
 mod webhook;
 
 pub use assets::{Assets, AssetsError};

@@ -9,7 +9,7 @@ use restow_core::agreement::{
     self, Agreement, Answered, Asked, Disagreement, Member, Sighting, StorageVersion,
 };
 use restow_core::encryption::{self, Config, Encryption};
-use restow_core::inventory::{Document, Obstacle, Origin, Resource, inventory};
+use restow_core::inventory::{Crd, Document, Obstacle, Origin, Resource, Served, inventory};
 use restow_core::resource::GroupVersion;
 use restow_core::storage_version;
 use serde::Deserialize;
@@ -110,16 +110,20 @@ impl Cluster {
 
     /// All resources, and those discovery documents that could not be had.
     pub async fn inventory(&self, include_events: bool) -> Result<Inventory, RequestError> {
+        self.discover(include_events).await.map(|discovered| discovered.inventory)
+    }
+
+    /// Everything that tells which resources there are, and what that comes to.
+    pub(crate) async fn discover(&self, include_events: bool) -> Result<Discovered, RequestError> {
         let documents = discovery::documents(&self.server).await?;
         let crds = discovery::crds(&self.server).await?;
         let resources = inventory(&documents, &crds, include_events);
-        let unavailable = documents
-            .into_iter()
-            .filter_map(|document: Document| {
-                document.resources.err().map(|why| (document.version, Obstacle::Unavailable(why)))
-            })
-            .collect();
-        Ok(Inventory { resources, unavailable })
+        let unavailable = |document: &Document| {
+            let why = document.resources.as_ref().err()?;
+            Some((document.version.clone(), Obstacle::Unavailable(why.clone())))
+        };
+        let unavailable = documents.iter().filter_map(unavailable).collect();
+        Ok(Discovered { inventory: Inventory { resources, unavailable }, documents, crds })
     }
 
     /// How the API servers are told apart.
@@ -368,6 +372,13 @@ impl Cluster {
     }
 }
 
+/// What the server restow talks to says of its resources.
+pub(crate) struct Discovered {
+    pub(crate) documents: Vec<Document>,
+    pub(crate) crds: Vec<Crd>,
+    pub(crate) inventory: Inventory,
+}
+
 /// The resources of a cluster.
 pub struct Inventory {
     /// Those that were found.
@@ -387,18 +398,21 @@ async fn metrics(server: &Server) -> Result<Config, RequestError> {
     Ok(config)
 }
 
+/// The hash a document publishes for a resource.
+pub(crate) fn published(served: &[Served], resource: &Resource) -> Option<String> {
+    let served = served.iter().find(|served| served.name == resource.name.resource)?;
+    served.hash.clone().filter(|hash| !hash.is_empty())
+}
+
 /// Asks one server for the hash it publishes.
 async fn answered(server: &Server, resource: &Resource) -> Result<Answered, RequestError> {
     let Some(version) = resource.endpoint() else {
         return Ok(Answered { server: server.name().to_owned(), hash: Err("it is not served".to_owned()) });
     };
     let hash = match discovery::document(server, version).await {
-        Ok(served) => served
-            .into_iter()
-            .find(|served| served.name == resource.name.resource)
-            .and_then(|served| served.hash)
-            .filter(|hash| !hash.is_empty())
-            .ok_or_else(|| "it publishes no storage version".to_owned()),
+        Ok(served) => {
+            published(&served, resource).ok_or_else(|| "it publishes no storage version".to_owned())
+        }
         // An answer all the same: that server stores it in another way.
         Err(error) if error.code() == Some(404) => Ok(format!("nothing as {version}")),
         Err(error) => return Err(error),

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use restow_core::agreement::{
     self, Agreement, Answered, Asked, Disagreement, Member, Sighting, StorageVersion,
 };
-use restow_core::inventory::{Document, Obstacle, Origin, Resource, Served, inventory};
+use restow_core::inventory::{Crd, Obstacle, Origin, Resource, Served};
 use restow_core::resource::{GroupResource, GroupVersion};
 use restow_core::storage_version;
 use restow_core::trigger::Word;
 
-use crate::cluster::{Cluster, Trust};
+use crate::cluster::{Cluster, Discovered, Inventory, Trust, published};
 use crate::discovery;
 use crate::server::{RequestError, Server};
 
@@ -40,9 +40,8 @@ pub struct Survey {
 impl Cluster {
     /// Looks at everything once.
     pub async fn survey(&self, include_events: bool) -> Result<Survey, RequestError> {
-        let documents = discovery::documents(self.server()).await?;
-        let crds = discovery::crds(self.server()).await?;
-        let resources = inventory(&documents, &crds, include_events);
+        let Discovered { documents, crds, inventory } = self.discover(include_events).await?;
+        let Inventory { resources, unavailable } = inventory;
         let members = match self.trust() {
             Trust::Single => Ok(Vec::new()),
             _ => self.members().await?,
@@ -64,13 +63,9 @@ impl Cluster {
                 peers.push((name, said));
             }
         }
-        let unavailable = |document: &Document| {
-            let why = document.resources.as_ref().err()?;
-            Some((document.version.clone(), Obstacle::Unavailable(why.clone())))
-        };
         Ok(Survey {
-            unavailable: documents.iter().filter_map(unavailable).collect(),
             resources,
+            unavailable,
             members,
             storage_versions,
             defined: crds.into_iter().map(|crd| crd.name).collect(),
@@ -96,12 +91,6 @@ async fn read(server: &Server, versions: &BTreeSet<GroupVersion>) -> Documents {
 }
 
 impl Survey {
-    /// The holders of the identity Leases: they change when a server comes, goes or starts anew.
-    pub fn holders(&self) -> BTreeSet<String> {
-        let members = self.members.as_deref().unwrap_or_default();
-        agreement::live(members, self.now).into_iter().map(|member| member.holder.clone()).collect()
-    }
-
     /// Whether a resource is served no more: nobody who could serve it was silent, and nothing defines it.
     pub fn is_gone(&self, name: &GroupResource) -> bool {
         let silent = self.unavailable.iter().any(|(version, _)| version.group == name.group);
@@ -139,7 +128,7 @@ impl Survey {
             Trust::Members if self.peers.is_empty() => Asked::Members(vec![own()]),
             Trust::Members => Asked::Members(self.answers(resource)),
         };
-        let definition = resource.crd.as_ref().map(|crd| format!("{}/{}", crd.uid, crd.generation));
+        let definition = resource.crd.as_ref().map(Crd::definition);
         Sighting {
             kind: resource.kind.clone(),
             members: self.members.clone(),
@@ -162,15 +151,10 @@ impl Survey {
 fn answer(server: &str, documents: &Documents, resource: &Resource) -> Answered {
     let version = resource.endpoint();
     let hash = match version.and_then(|version| documents.get(version)) {
-        Some(Ok(served)) => served
-            .iter()
-            .find(|served| served.name == resource.name.resource)
-            .and_then(|served| served.hash.clone())
-            .filter(|hash| !hash.is_empty())
-            .map_or_else(
-                || Ok(format!("nothing as {}", version.map(ToString::to_string).unwrap_or_default())),
-                Ok,
-            ),
+        Some(Ok(served)) => published(served, resource).map_or_else(
+            || Ok(format!("nothing as {}", version.map(ToString::to_string).unwrap_or_default())),
+            Ok,
+        ),
         Some(Err(why)) => Err(why.clone()),
         None => Err("it was not asked".to_owned()),
     };

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use restow_core::pace::{Bounds, Preset};
+use restow_migrate::migration::{ListMode, Settings};
+use restow_migrate::rewrite::Manner;
 
 use crate::controller::Controller;
 
@@ -209,6 +211,18 @@ impl Pace {
     /// How many objects a page has.
     pub(crate) fn page_size(&self) -> u32 {
         self.page_size.unwrap_or_else(|| self.preset().page_size())
+    }
+
+    /// How a migration at this pace is done, unless more is said: in chunks, verified, every write stored.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            page_size: self.page_size(),
+            // Chunks resume from a token and show what cannot be read.
+            list: ListMode::Chunked,
+            verify: true,
+            manner: Manner::default(),
+            encrypted: false,
+        }
     }
 
     pub(crate) fn preset(&self) -> Preset {

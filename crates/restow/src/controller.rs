@@ -8,7 +8,7 @@ use restow_controller::run::{self, Controllers, Options};
 use restow_controller::{Backend, Settings};
 use restow_core::resource::GroupResource;
 use restow_migrate::election::{self, Election};
-use restow_migrate::migration::{self, ListMode};
+use restow_migrate::migration;
 use restow_migrate::rewrite::Manner;
 use tokio::net::TcpListener;
 
@@ -131,11 +131,8 @@ impl Controller {
     fn settings(&self) -> Settings {
         Settings {
             migration: migration::Settings {
-                page_size: self.pace.page_size(),
-                list: ListMode::Chunked,
-                verify: true,
                 manner: Manner { dry_run: false, repair_managed_fields: !self.keep_managed_fields },
-                encrypted: false,
+                ..self.pace.settings()
             },
             at_once: usize::from(self.concurrent_migrations),
             poll: self.poll_interval,

@@ -107,13 +107,9 @@ pub(crate) async fn run(connection: &Connection, flags: &Init) -> Result<u8, Fai
     }));
     let made = make(cluster.server(), &free, owner.as_ref(), flags, skipped).await?;
     show(&made, flags);
-    let mut whole = made.failed.is_empty();
-    // Everything was asked for, and these may have stored anything.
-    for (version, obstacle) in inventory.unavailable.iter().filter(|_| flags.resources.is_empty()) {
-        eprintln!("warning: {version} was left out: {}", obstacle.explain());
-        whole = false;
-    }
-    Ok(u8::from(!whole))
+    // Everything was asked for, and what is left out may have stored anything.
+    let left_out = flags.resources.is_empty() && select::warn_left_out(&inventory);
+    Ok(u8::from(left_out || !made.failed.is_empty()))
 }
 
 /// The resources to migrate, and those that are stored but not chosen.

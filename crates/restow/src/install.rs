@@ -181,9 +181,7 @@ fn choose(inventory: &Inventory, flags: &Install) -> Result<Vec<GroupResource>, 
     if !flags.resources.is_empty() {
         return Ok(named.into_iter().map(|resource| resource.name.clone()).collect());
     }
-    for (version, obstacle) in &inventory.unavailable {
-        eprintln!("warning: {version} was left out: {}", obstacle.explain());
-    }
+    select::warn_left_out(inventory);
     let migratable = |resource: &&Resource| resource.obstacle.is_none();
     Ok(inventory.resources.iter().filter(migratable).map(|resource| resource.name.clone()).collect())
 }

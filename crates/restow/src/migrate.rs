@@ -10,7 +10,7 @@ use restow_migrate::rewrite::{Manner, Unfinished};
 use restow_migrate::stop::Stop;
 use restow_migrate::throttle::Throttle;
 
-use crate::args::{self, Connection, List, Migrate, ReportOutput, Verify};
+use crate::args::{Connection, List, Migrate, ReportOutput, Verify};
 use crate::connect::{connect, unanswered};
 use crate::failure::Failure;
 use crate::output;
@@ -86,15 +86,13 @@ fn finish(mut report: Report, flags: &Migrate) -> u8 {
 
 fn settings(flags: &Migrate) -> Settings {
     Settings {
-        page_size: flags.pace.page_size(),
         list: match flags.list {
             List::Streaming => ListMode::Streaming,
-            // Chunks resume from a token and show what cannot be read.
             List::Chunked | List::Auto => ListMode::Chunked,
         },
         verify: flags.verify == Verify::Full,
         manner: Manner { dry_run: flags.dry_run, repair_managed_fields: flags.repair_managed_fields },
-        encrypted: false,
+        ..flags.pace.settings()
     }
 }
 
@@ -319,15 +317,4 @@ fn explain(failure: &migration::Failure) -> String {
         _ => String::new(),
     };
     format!("{failure}{cause}{advice}")
-}
-
-/// Kept beside the flags so that both say the same.
-pub(crate) fn rehearsal_settings(pace: &args::Pace) -> Settings {
-    Settings {
-        page_size: pace.page_size(),
-        list: ListMode::Chunked,
-        verify: false,
-        manner: Manner { dry_run: true, repair_managed_fields: false },
-        encrypted: false,
-    }
 }

@@ -6,8 +6,9 @@ use restow_core::inventory::{Need, Obstacle, Origin, Resource};
 use restow_core::progress::{End, Quarantined, exit_code};
 use restow_migrate::cluster::Cluster;
 use restow_migrate::lookup;
-use restow_migrate::migration::Migration;
+use restow_migrate::migration::{Migration, Settings};
 use restow_migrate::pages::Target;
+use restow_migrate::rewrite::Manner;
 use restow_migrate::stop::Stop;
 use restow_migrate::throttle::Throttle;
 use serde::Serialize;
@@ -15,7 +16,7 @@ use serde::Serialize;
 use crate::args::{Connection, Output, Plan};
 use crate::connect::{connect, unanswered};
 use crate::failure::Failure;
-use crate::migrate::{rehearsal_settings, rehearse};
+use crate::migrate::rehearse;
 use crate::output::{self, count, time};
 use crate::report::{ResourceReport, summary};
 use crate::select;
@@ -136,7 +137,11 @@ async fn try_objects(
     let migration = Migration {
         cluster,
         resource,
-        settings: rehearsal_settings(&flags.pace),
+        settings: Settings {
+            verify: false,
+            manner: Manner { dry_run: true, ..Manner::default() },
+            ..flags.pace.settings()
+        },
         throttle,
         observer: &view,
         stop,

@@ -45,6 +45,14 @@ fn unknown(inventory: &Inventory, name: &str, error: &NameError) -> Failure {
     Failure::failed(format!("no API server that answers has a resource {name:?}")).hint(which.join("; "))
 }
 
+/// Warns of what its server could not even list; says whether there is any.
+pub(crate) fn warn_left_out(inventory: &Inventory) -> bool {
+    for (version, obstacle) in &inventory.unavailable {
+        eprintln!("warning: {version} was left out: {}", obstacle.explain());
+    }
+    !inventory.unavailable.is_empty()
+}
+
 /// Fails unless each can be migrated.
 pub(crate) fn migratable(resources: &[&Resource]) -> Result<(), Failure> {
     match resources.iter().find_map(|resource| resource.obstacle.as_ref().map(|why| (resource, why))) {

@@ -10,38 +10,26 @@ use kube::{Api, Client};
 use restow_apiserver::{Identity, Registered, Resource, Tenure, register};
 use restow_core::resource::{GroupResource, GroupVersion};
 use restow_core::storage_version::{self, Versions};
-use restow_lab::{Cluster, ClusterSpec, assets};
+use restow_lab::{Cluster, ClusterSpec, suite};
 use restow_migrate::stop::Stop;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// One cluster for all tests that keep to a group of their own; none where there is no lab.
 pub(crate) fn shared() -> Option<&'static Cluster> {
     static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
-    let start = || {
-        let assets = assets::or_skip("the protocol's tests on the shared cluster")?;
-        // A thread of its own, because the caller's runtime must not wait for another one.
-        let start = move || {
-            let runtime =
-                tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-            let spec = ClusterSpec::new().storage_version_api();
-            let cluster = runtime.block_on(Cluster::start(&assets, spec)).expect("the shared cluster");
-            // Its background work goes on as long as the test process.
-            std::mem::forget(runtime);
-            cluster
-        };
-        Some(std::thread::spawn(start).join().expect("the shared cluster"))
-    };
-    SHARED.get_or_init(start).as_ref()
+    SHARED
+        .get_or_init(|| {
+            suite::start_shared(
+                "the protocol's tests on the shared cluster",
+                ClusterSpec::new().storage_version_api(),
+            )
+        })
+        .as_ref()
 }
 
-/// Waits for something to become true, with a deadline; asks, never just sleeps and hopes.
-pub(crate) async fn wait<F: Future<Output = bool>>(what: &str, mut is_true: impl FnMut() -> F) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !is_true().await {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+/// Waits for something to become true, for so long and no longer.
+pub(crate) async fn wait<F: Future<Output = bool>>(what: &str, is_true: impl FnMut() -> F) {
+    suite::wait(Duration::from_secs(60), what, is_true).await;
 }
 
 /// One that never says so.

@@ -46,14 +46,10 @@ async fn a_webhook_converts_denies_and_goes_away() {
     send(&client, "POST", crds, &crd).await.unwrap();
     let gadget =
         json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "one"}, "spec": {}});
-    for try_again in (0..100).rev() {
-        let made = send(&client, "POST", &GADGETS.replace("v2", "v1"), &gadget).await;
-        assert!(made.is_ok() || try_again > 0, "{made:?}");
-        if made.is_ok() {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
+    restow_lab::suite::wait(std::time::Duration::from_secs(10), "the definition to be served", || async {
+        send(&client, "POST", &GADGETS.replace("v2", "v1"), &gadget).await.is_ok()
+    })
+    .await;
 
     let one = format!("{GADGETS}/one");
     let read = async || send(&client, "GET", &one, &Value::Null).await;

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 use http::Request;
-use restow_lab::{Assets, Cluster, ClusterSpec, assets};
+use restow_lab::{Assets, Cluster, ClusterSpec, suite};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -28,21 +29,7 @@ pub(crate) use lab;
 /// One stock cluster that all tests share which change nothing but their own resources.
 pub(crate) fn shared() -> Option<&'static Cluster> {
     static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
-    let start = || {
-        let assets = assets::or_skip("scenarios on the shared cluster")?;
-        // A thread of its own, because the caller's runtime must not wait for another one.
-        let start = move || {
-            let runtime =
-                tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-            let cluster =
-                runtime.block_on(Cluster::start(&assets, ClusterSpec::new())).expect("the shared cluster");
-            // Its background work goes on as long as the test process.
-            std::mem::forget(runtime);
-            cluster
-        };
-        Some(std::thread::spawn(start).join().expect("the shared cluster"))
-    };
-    SHARED.get_or_init(start).as_ref()
+    SHARED.get_or_init(|| suite::start_shared("scenarios on the shared cluster", ClusterSpec::new())).as_ref()
 }
 
 /// Starts a cluster of a test's own.
@@ -212,13 +199,9 @@ async fn document(client: &kube::Client, path: &str) -> Option<Value> {
     try_send(client, "GET", path, None).await.ok()
 }
 
-/// Waits for something to become true, with a deadline; asks, never just sleeps and hopes.
-pub(crate) async fn wait<F: Future<Output = bool>>(what: &str, mut is_true: impl FnMut() -> F) {
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(90);
-    while !is_true().await {
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain for {what}");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+/// Waits for something to become true, for so long and no longer.
+pub(crate) async fn wait<F: Future<Output = bool>>(what: &str, is_true: impl FnMut() -> F) {
+    suite::wait(Duration::from_secs(90), what, is_true).await;
 }
 
 /// The restow binary, with a state directory of its own.
