@@ -95,9 +95,10 @@ async fn install_migrate_outage_upgrade_and_roll_back() {
     widgets.store_as(&client, "v1").await;
     assert_eq!(widgets.stored_as(&cluster).await.get(&format!("{}/v2", widgets.group())), Some(&1));
     let controller = Controller::start(&restow, &args).await;
-    wait("a new migration after a double change", || async {
+    wait("a new migration after a double change to succeed", || async {
         let now = migrations(&client, &name).await;
-        now.len() == 1 && uid(&now) != uid(&third)
+        // The state follows its migration: until it ends, an old "v1, v1" may be seen.
+        now.len() == 1 && uid(&now) != uid(&third) && is(&now[0], "Succeeded")
     })
     .await;
     expect("v1", "v1").await;
@@ -109,9 +110,9 @@ async fn install_migrate_outage_upgrade_and_roll_back() {
     let past = json!({"status": {"lastHeartbeatTime": "2020-01-01T00:00:00Z"}});
     patch(&client, &format!("{STATES}/{name}/status"), &past).await;
     let _controller = Controller::start(&restow, &args).await;
-    wait("a new migration after a stale heartbeat", || async {
+    wait("a new migration after a stale heartbeat to succeed", || async {
         let now = migrations(&client, &name).await;
-        now.len() == 1 && uid(&now) != uid(&fourth)
+        now.len() == 1 && uid(&now) != uid(&fourth) && is(&now[0], "Succeeded")
     })
     .await;
     expect("v1", "v1").await;
