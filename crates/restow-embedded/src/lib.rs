@@ -1,0 +1,1 @@
+//! A small, real Kubernetes API server: for tests, demonstrations and operators' authors.

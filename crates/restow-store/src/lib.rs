@@ -1,0 +1,157 @@
+//! Where an API server keeps its objects: keys, bytes and revisions, behind one trait.
+//!
+//! Every write has a revision, one higher than the one before. What was stored at a revision can be read until it is
+//! compacted away; whoever watches hears of every change after a revision, in order, or that it is too old.
+//!
+//! It knows nothing of objects: `restow-embedded` says what the bytes mean.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+
+/// What is stored under one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// The bytes.
+    pub value: Bytes,
+    /// The revision of the write that created it.
+    pub create_revision: u64,
+    /// The revision of the write that put these bytes here.
+    pub mod_revision: u64,
+}
+
+/// One entry or none, and the revision at which that was so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Got {
+    /// The entry.
+    pub entry: Option<Entry>,
+    /// The newest revision of the store when it was read.
+    pub revision: u64,
+}
+
+/// Which keys to list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// All keys that begin so.
+    pub prefix: String,
+    /// Of those, only the ones not before this.
+    pub start: Option<String>,
+    /// At most so many; 0 for all.
+    pub limit: usize,
+    /// As they were at this revision; none for now.
+    pub revision: Option<u64>,
+}
+
+/// Entries in the order of their keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The entries.
+    pub entries: Vec<Entry>,
+    /// How many of the range were left out because of its limit.
+    pub remaining: u64,
+    /// The revision this shows.
+    pub revision: u64,
+}
+
+/// One change to one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The key.
+    pub key: String,
+    /// Its mod revision as the writer knows it: 0 when there must be none.
+    pub expected: u64,
+    /// The new bytes; none to delete it.
+    pub value: Option<Bytes>,
+}
+
+/// What became of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It is stored, and stays so through a crash.
+    Done {
+        /// The revision of the write.
+        revision: u64,
+    },
+    /// Another was faster; nothing was changed.
+    Conflict {
+        /// What is there.
+        current: Option<Entry>,
+    },
+}
+
+/// One change that has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The key.
+    pub key: String,
+    /// The revision of the write.
+    pub revision: u64,
+    /// The entry afterwards; none when it was deleted.
+    pub now: Option<Entry>,
+    /// The entry before; none when it was created, or when what was there has been compacted away.
+    pub before: Option<Entry>,
+}
+
+/// Changes in order, with the revision up to which nothing is missing; without changes it tells just that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changes {
+    /// The changes.
+    pub changes: Vec<Change>,
+    /// All changes up to this revision have been told.
+    pub revision: u64,
+}
+
+/// Why a store did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// What was stored then is gone.
+    #[error("revision {asked} is compacted; {oldest} is the oldest one kept")]
+    Compacted {
+        /// The revision asked for.
+        asked: u64,
+        /// The oldest that can be read.
+        oldest: u64,
+    },
+    /// That revision has not been reached yet.
+    #[error("revision {asked} is in the future; the newest is {newest}")]
+    Future {
+        /// The revision asked for.
+        asked: u64,
+        /// The newest.
+        newest: u64,
+    },
+    /// The store cannot be reached, or cannot do it now: whether a write was done is not known.
+    #[error("the store does not answer: {0}")]
+    Unavailable(String),
+    /// What is stored cannot be read.
+    #[error("the store is damaged: {0}")]
+    Damaged(String),
+}
+
+/// A store.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Reads one key, as it is now.
+    async fn get(&self, key: &str) -> Result<Got, StoreError>;
+
+    /// Reads many keys.
+    async fn list(&self, range: Range) -> Result<Listed, StoreError>;
+
+    /// Makes one change, if the key is as the writer knows it.
+    async fn write(&self, write: Write) -> Result<Written, StoreError>;
+
+    /// All changes to keys with this prefix after a revision. An error ends the stream.
+    async fn watch(
+        &self,
+        prefix: &str,
+        after: u64,
+    ) -> Result<BoxStream<'static, Result<Changes, StoreError>>, StoreError>;
+
+    /// The newest revision.
+    async fn revision(&self) -> Result<u64, StoreError>;
+
+    /// Forgets what was stored before a revision, except what is still stored at it.
+    async fn compact(&self, revision: u64) -> Result<(), StoreError>;
+}
