@@ -82,6 +82,25 @@ pub struct StorageStateStatus {
     pub message: Option<String>,
 }
 
+impl StorageStateStatus {
+    /// Whether objects can only be stored as the API servers write them now: in one version, and under one key.
+    pub fn is_settled(&self) -> bool {
+        let current = self.current_storage_version_hash.as_ref();
+        is_all(current, &self.persisted_storage_version_hashes) && self.encryption_is_settled()
+    }
+
+    /// Whether they can only be stored under one key; that is so where keys are not watched.
+    pub fn encryption_is_settled(&self) -> bool {
+        let (key, keys) = (&self.current_encryption_config_hash, &self.persisted_encryption_config_hashes);
+        (key.is_none() && keys.is_empty()) || is_all(key.as_ref(), keys)
+    }
+}
+
+/// Whether the current one is known, and all that is left.
+fn is_all(current: Option<&String>, persisted: &[String]) -> bool {
+    current.is_some_and(|current| current != UNKNOWN && persisted == std::slice::from_ref(current))
+}
+
 impl GroupResource {
     /// The name a StorageState of it must have.
     pub fn name(&self) -> String {
@@ -91,4 +110,34 @@ impl GroupResource {
 
 pub(crate) fn name(group: &str, resource: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settled_means_one_version_and_one_key() {
+        for (persisted, current, keys, key, settled) in [
+            (&["a"][..], Some("a"), &[][..], None, true),
+            (&["a", "b"], Some("b"), &[], None, false),
+            (&["b"], Some("a"), &[], None, false),
+            (&["Unknown"], Some("Unknown"), &[], None, false),
+            (&[], Some("a"), &[], None, false),
+            (&[], None, &[], None, false),
+            (&["a"], Some("a"), &["k"], Some("k"), true),
+            (&["a"], Some("a"), &["j", "k"], Some("k"), false),
+            (&["a"], Some("a"), &["Unknown"], None, false),
+        ] {
+            let texts = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect();
+            let status = StorageStateStatus {
+                persisted_storage_version_hashes: texts(persisted),
+                current_storage_version_hash: current.map(str::to_owned),
+                persisted_encryption_config_hashes: texts(keys),
+                current_encryption_config_hash: key.map(str::to_owned),
+                ..StorageStateStatus::default()
+            };
+            assert_eq!(status.is_settled(), settled, "{persisted:?} {current:?} {keys:?} {key:?}");
+        }
+    }
 }

@@ -107,7 +107,7 @@ impl Trigger<'_> {
             let (decision, word) = self.decide(&survey, resource, keys.as_ref(), state, &of_resource);
             disagreeing += usize::from(!matches!(word, Word::Agreed(_)));
             let after = decision.state.as_ref().or(state.and_then(|state| state.status.as_ref()));
-            unsettled += usize::from(after.is_none_or(|status| !is_settled(status)));
+            unsettled += usize::from(!after.is_some_and(StorageStateStatus::is_settled));
             // A definition's discovery follows it in a moment.
             settled &= resource.crd.is_none()
                 || matches!(&word, Word::Agreed(hash) if Some(hash) == resource.hash.as_ref());
@@ -358,11 +358,6 @@ impl Trigger<'_> {
 /// The labels of what restow makes by itself.
 pub(crate) fn managed() -> BTreeMap<String, String> {
     BTreeMap::from([(restow_api::MANAGED_BY.to_owned(), restow_api::MANAGER.to_owned())])
-}
-
-fn is_settled(status: &StorageStateStatus) -> bool {
-    let current: Vec<String> = status.current_storage_version_hash.clone().into_iter().collect();
-    status.persisted_storage_version_hashes == current
 }
 
 /// What a migration object proves.

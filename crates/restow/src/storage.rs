@@ -19,6 +19,8 @@ pub(crate) struct Storage {
     pub(crate) resource: String,
     /// Whether all objects are stored as the API servers write them now.
     pub(crate) settled: bool,
+    #[serde(skip)]
+    encryption_settled: bool,
     current: String,
     pub(crate) persisted: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,26 +34,20 @@ pub(crate) struct Storage {
     message: Option<String>,
 }
 
-/// Whether one version, or one key, is all that is left.
-fn is_settled(current: Option<&String>, persisted: &[String]) -> bool {
-    current.is_some_and(|current| current != UNKNOWN && persisted == [current.clone()])
-}
-
 impl Storage {
     /// How the storage of a resource stands now.
     pub(crate) fn of(state: &StorageState, now: Timestamp) -> Self {
         let status: StorageStateStatus = state.status.clone().unwrap_or_default();
-        let current = status.current_storage_version_hash;
-        let (key, keys) = (status.current_encryption_config_hash, status.persisted_encryption_config_hashes);
+        let (settled, encryption_settled) = (status.is_settled(), status.encryption_is_settled());
         let heartbeat = status.last_heartbeat_time.map(|time| time.0);
         Self {
             resource: state.name_any(),
-            settled: is_settled(current.as_ref(), &status.persisted_storage_version_hashes)
-                && ((key.is_none() && keys.is_empty()) || is_settled(key.as_ref(), &keys)),
-            current: current.unwrap_or_else(|| UNKNOWN.to_owned()),
+            settled,
+            encryption_settled,
+            current: status.current_storage_version_hash.unwrap_or_else(|| UNKNOWN.to_owned()),
             persisted: status.persisted_storage_version_hashes,
-            current_encryption: key,
-            persisted_encryption: keys,
+            current_encryption: status.current_encryption_config_hash,
+            persisted_encryption: status.persisted_encryption_config_hashes,
             agreement: status.agreement,
             heartbeat,
             heartbeat_age: heartbeat.map(|beat| now.duration_since(beat).as_secs_f64().max(0.0)),
@@ -94,9 +90,7 @@ impl Storage {
         if !self.persisted.is_empty() {
             lines.push(format!("persisted: {}", self.persisted.join(", ")));
         }
-        if !is_settled(self.current_encryption.as_ref(), &self.persisted_encryption)
-            && !self.persisted_encryption.is_empty()
-        {
+        if !self.encryption_settled {
             let now = self.current_encryption.as_deref().unwrap_or(UNKNOWN);
             lines.push(format!("encryption: {now}, persisted: {}", self.persisted_encryption.join(", ")));
         }
@@ -129,27 +123,6 @@ mod tests {
         .unwrap();
         let beat: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
         Storage::of(&state, beat + jiff::SignedDuration::from_secs(age))
-    }
-
-    #[test]
-    fn settled_means_one_version_and_one_key() {
-        for (persisted, current, keys, key, settled) in [
-            (&["a"][..], Some("a"), &[][..], None, true),
-            (&["a", "b"], Some("b"), &[], None, false),
-            (&["b"], Some("a"), &[], None, false),
-            (&["Unknown"], Some("Unknown"), &[], None, false),
-            (&[], Some("a"), &[], None, false),
-            (&[], None, &[], None, false),
-            (&["a"], Some("a"), &["k"], Some("k"), true),
-            (&["a"], Some("a"), &["j", "k"], Some("k"), false),
-            (&["a"], Some("a"), &["Unknown"], None, false),
-        ] {
-            let status = json!({
-                "persistedStorageVersionHashes": persisted, "currentStorageVersionHash": current,
-                "persistedEncryptionConfigHashes": keys, "currentEncryptionConfigHash": key,
-            });
-            assert_eq!(storage(status, 0).settled, settled, "{persisted:?} {current:?} {keys:?} {key:?}");
-        }
     }
 
     #[test]

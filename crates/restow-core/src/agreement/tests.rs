@@ -1,0 +1,159 @@
+//! What servers say, and whether that is agreement.
+
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap_or_default()
+}
+
+fn member(name: &str, expires: i64) -> Member {
+    Member { name: name.to_owned(), holder: format!("{name}_1"), address: None, expires: Some(at(expires)) }
+}
+
+fn answered(server: &str, hash: &str) -> Answered {
+    Answered { server: server.to_owned(), hash: Ok(hash.to_owned()) }
+}
+
+fn unreachable_server(server: &str) -> Answered {
+    Answered { server: server.to_owned(), hash: Err("connection refused".to_owned()) }
+}
+
+fn seen(members: Result<Vec<Member>, String>, asked: Asked) -> Sighting {
+    Sighting { kind: "Widget".to_owned(), members, storage_version: None, asked, definition: None }
+}
+
+fn verdict(sighting: &Sighting) -> String {
+    match decide(sighting, at(100)) {
+        Ok(agreement) => format!("{} {}", agreement.basis, agreement.hash),
+        Err(disagreement) => disagreement.to_string(),
+    }
+}
+
+#[test]
+fn every_live_server_must_say_the_same() {
+    let two = || Ok(vec![member("a", 200), member("b", 200)]);
+    for (what, sighting, expected) in [
+        ("both say x", seen(two(), Asked::Members(vec![answered("a", "x"), answered("b", "x")])), "direct x"),
+        (
+            "one lags",
+            seen(two(), Asked::Members(vec![answered("a", "x"), answered("b", "y")])),
+            "the API servers disagree: a stores x; b stores y",
+        ),
+        (
+            "one cannot be asked",
+            seen(two(), Asked::Members(vec![answered("a", "x"), unreachable_server("b")])),
+            "not every live API server could be asked: b: connection refused",
+        ),
+        (
+            "Leases cannot be read",
+            seen(Err("forbidden".to_owned()), Asked::Members(vec![answered("a", "x")])),
+            "which API servers there are cannot be told: forbidden",
+        ),
+        (
+            "nobody is alive",
+            seen(Ok(vec![member("a", 50)]), Asked::Members(vec![])),
+            "which API servers there are cannot be told: no identity Lease and no endpoint shows one",
+        ),
+        (
+            "one named of two alive",
+            seen(two(), Asked::Named(vec![answered("https://a", "x")])),
+            "2 API servers are alive and 1 named with --api-server",
+        ),
+        (
+            "one named, one alive, one expired",
+            seen(Ok(vec![member("a", 200), member("b", 50)]), Asked::Named(vec![answered("https://a", "x")])),
+            "direct x",
+        ),
+        (
+            "the user's word",
+            seen(Err("forbidden".to_owned()), Asked::Single(answered("https://a", "x"))),
+            "assumed x",
+        ),
+        (
+            "sampled",
+            seen(two(), Asked::Samples { answers: vec![answered("lb", "x"); 9], steady: true }),
+            "sampled x",
+        ),
+        (
+            "sampled, but a server came",
+            seen(two(), Asked::Samples { answers: vec![answered("lb", "x"); 9], steady: false }),
+            "the set of API servers changed while it was sampled",
+        ),
+    ] {
+        assert_eq!(verdict(&sighting), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_storage_version_object_decides_where_there_is_one() {
+    let registered = |common: Option<&str>, entries: &[(&str, &str)]| {
+        let mut sighting =
+            seen(Ok(vec![member("a", 200), member("b", 200)]), Asked::Members(vec![answered("a", "other")]));
+        sighting.storage_version = Some(StorageVersion {
+            resource_version: "7".to_owned(),
+            entries: entries.iter().map(|(id, v)| ((*id).to_owned(), (*v).to_owned())).collect(),
+            common: common.map(str::to_owned),
+        });
+        verdict(&sighting)
+    };
+    assert_eq!(
+        registered(Some("example.com/v1"), &[("a", "example.com/v1"), ("b", "example.com/v1")]),
+        "storageversion gIwvi5rymmg="
+    );
+    assert_eq!(
+        registered(None, &[("a", "example.com/v1"), ("b", "example.com/v2")]),
+        "the API servers disagree: a stores example.com/v1; b stores example.com/v2"
+    );
+    assert_eq!(
+        registered(Some("example.com/v1"), &[("a", "example.com/v2"), ("b", "example.com/v2")]),
+        "the API servers disagree: a stores example.com/v2; b stores example.com/v2",
+        "what is called common is not what was registered"
+    );
+    assert_eq!(
+        registered(Some("example.com/v1"), &[("a", "example.com/v1")]),
+        "not every live API server could be asked: b: has not registered its storage version"
+    );
+}
+
+#[test]
+fn an_aggregated_api_is_agreed_on_by_its_own_servers_alone() {
+    let sighting = |storage_version| {
+        let mut sighting = seen(Ok(vec![member("kube-apiserver", 200)]), Asked::Aggregated);
+        sighting.storage_version = storage_version;
+        verdict(&sighting)
+    };
+    let registered = |common: Option<&str>, versions: &[&str]| StorageVersion {
+        resource_version: "7".to_owned(),
+        entries: versions.iter().map(|v| (format!("replica-{v}"), format!("example.com/{v}"))).collect(),
+        common: common.map(str::to_owned),
+    };
+    assert_eq!(sighting(None), Disagreement::Aggregated.to_string());
+    assert_eq!(sighting(Some(registered(Some("example.com/v1"), &["v1"]))), "storageversion gIwvi5rymmg=");
+    assert_eq!(
+        sighting(Some(registered(None, &["v1", "v2"]))),
+        "the API servers disagree: replica-v1 stores example.com/v1; replica-v2 stores example.com/v2"
+    );
+}
+
+#[test]
+fn the_mark_changes_with_servers_and_definition() {
+    let mark = |holder: &str, definition: Option<&str>| {
+        let member = Member { holder: holder.to_owned(), ..member("a", 200) };
+        let mut sighting = seen(Ok(vec![member]), Asked::Members(vec![answered("a", "x")]));
+        sighting.definition = definition.map(str::to_owned);
+        decide(&sighting, at(100)).map(|agreement| agreement.mark)
+    };
+    assert_eq!(mark("a_1", None), Ok("a_1".to_owned()));
+    assert_eq!(mark("a_1", Some("u/3")), Ok("a_1 u/3".to_owned()));
+    assert_ne!(mark("a_1", Some("u/3")), mark("a_1", Some("u/5")));
+    assert_ne!(mark("a_1", None), mark("a_2", None));
+}
+
+#[test]
+fn a_fresh_definition_is_given_time() {
+    for (changed, now, expected) in
+        [(None, 100, 0), (Some(100), 100, 6), (Some(98), 100, 4), (Some(90), 100, 0), (Some(105), 100, 6)]
+    {
+        assert_eq!(settle(changed.map(at), at(now)), Duration::from_secs(expected), "{changed:?}");
+    }
+}
