@@ -1,0 +1,315 @@
+//! Each failure a server has occasion for.
+
+use restow_core::resource::GroupResource;
+
+use super::golang::quote;
+use super::{Cause, CauseKind, Details, Failure, GroupKind, Reason};
+
+/// What somebody tried, for the message of a denial.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt<'a> {
+    /// Who.
+    pub user: &'a str,
+    /// The verb of the API, such as `list`.
+    pub verb: &'a str,
+    /// The resource; none for a path that is not a resource's.
+    pub resource: Option<&'a GroupResource>,
+    /// The subresource, empty for the object itself.
+    pub subresource: &'a str,
+    /// The namespace, empty at the cluster scope.
+    pub namespace: &'a str,
+    /// The name of the object, empty for a collection.
+    pub name: &'a str,
+    /// The path, where no resource is named.
+    pub path: &'a str,
+}
+
+fn about(resource: &GroupResource, name: &str) -> Details {
+    Details {
+        group: resource.group.clone(),
+        kind: resource.resource.clone(),
+        name: name.into(),
+        ..Details::default()
+    }
+}
+
+const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
+const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. \
+     You can start a new list without the continue parameter.";
+const CONTINUE_INCONSISTENT: &str = "The provided continue parameter is too old to display a consistent list result. \
+     You can start a new list without the continue parameter, or use the continue token in this response to \
+     retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - \
+     objects that were created, modified, or deleted between the time the first chunk was returned and now may \
+     show up in the list.";
+
+impl Failure {
+    /// 404: there is no such object.
+    pub fn not_found(resource: &GroupResource, name: &str) -> Self {
+        Self::new(404, Reason::NotFound, format!("{resource} {} not found", quote(name)))
+            .with_details(about(resource, name))
+    }
+
+    /// 404: nothing is served under this path.
+    pub fn unknown_path() -> Self {
+        Self::new(404, Reason::NotFound, "the server could not find the requested resource")
+            .with_details(Details::default())
+    }
+
+    /// 409: the name is taken.
+    pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
+        Self::new(409, Reason::AlreadyExists, format!("{resource} {} already exists", quote(name)))
+            .with_details(about(resource, name))
+    }
+
+    /// 409: the name is taken by an object that is being deleted.
+    pub fn already_exists_deleting(resource: &GroupResource, name: &str) -> Self {
+        let failure = Self::already_exists(resource, name);
+        let message = format!("object is being deleted: {}", failure.message);
+        failure.with_message(message)
+    }
+
+    /// 409: every name that was generated is taken.
+    pub fn generated_name_exists(resource: &GroupResource, name: &str) -> Self {
+        let message = format!(
+            "{resource} {} already exists, the server was not able to generate a unique name for the object",
+            quote(name)
+        );
+        Self::new(409, Reason::AlreadyExists, message)
+            .with_details(Details { retry_after_seconds: 1, ..about(resource, name) })
+    }
+
+    /// 409, for the reason given.
+    pub fn conflict(resource: &GroupResource, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {resource} {}: {why}", quote(name));
+        Self::new(409, Reason::Conflict, message).with_details(about(resource, name))
+    }
+
+    /// 409: the resourceVersion sent is not the object's.
+    pub fn modified(resource: &GroupResource, name: &str) -> Self {
+        Self::conflict(resource, name, MODIFIED)
+    }
+
+    /// 409: the uid an update was sent with is not the object's. `key` is the storage key.
+    pub fn uid_precondition(
+        resource: &GroupResource,
+        name: &str,
+        key: &str,
+        wanted: &str,
+        found: &str,
+    ) -> Self {
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
+             Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+        );
+        Self::conflict(resource, name, &why)
+    }
+
+    /// 409: the uid a delete is for is not the object's.
+    pub fn delete_uid_precondition(kind: &GroupKind, name: &str, wanted: &str, found: &str) -> Self {
+        let why = format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({found}). \
+             The object might have been deleted and then recreated"
+        );
+        Self::conflict(&GroupResource::new(&kind.group, &kind.kind), name, &why)
+    }
+
+    /// 409: the resourceVersion a delete is for is not the object's.
+    pub fn delete_version_precondition(kind: &GroupKind, name: &str, wanted: &str, found: &str) -> Self {
+        let why = format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
+             ({found}). The object might have been modified"
+        );
+        Self::conflict(&GroupResource::new(&kind.group, &kind.kind), name, &why)
+    }
+
+    /// 422: the object is not valid, for these causes.
+    pub fn invalid(kind: &GroupKind, name: &str, causes: Vec<Cause>) -> Self {
+        let mut message = format!("{kind} {} is invalid", quote(name));
+        if !causes.is_empty() {
+            message.push_str(": ");
+            message.push_str(&Cause::aggregate(&causes));
+        }
+        let details = Details {
+            group: kind.group.clone(),
+            kind: kind.kind.clone(),
+            name: name.into(),
+            causes,
+            ..Details::default()
+        };
+        Self::new(422, Reason::Invalid, message).with_details(details)
+    }
+
+    /// 422: a JSON patch that does not fit the object; kube-apiserver does not say why.
+    pub fn unprocessable() -> Self {
+        Self::new(422, Reason::Invalid, "the server rejected our request due to an error in our request")
+            .with_details(Details::default())
+    }
+
+    /// 400, for the reason given.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, Reason::BadRequest, message)
+    }
+
+    /// 401: nobody knows who is asking.
+    pub fn unauthorized() -> Self {
+        Self::new(401, Reason::Unauthorized, "Unauthorized")
+    }
+
+    /// 403: who is asking may not. `why` is added if it is not empty.
+    pub fn forbidden(attempt: &Attempt<'_>, why: &str) -> Self {
+        let mut message = attempt.message();
+        if !why.is_empty() {
+            message = format!("{message}: {why}");
+        }
+        match attempt.resource {
+            None => Self::new(403, Reason::Forbidden, format!("forbidden: {message}"))
+                .with_details(Details::default()),
+            Some(resource) => Self::forbidden_object(resource, attempt.name, &message),
+        }
+    }
+
+    /// 403: something other than permissions forbids it.
+    pub fn forbidden_object(resource: &GroupResource, name: &str, why: &str) -> Self {
+        let message = if name.is_empty() {
+            format!("{resource} is forbidden: {why}")
+        } else {
+            format!("{resource} {} is forbidden: {why}", quote(name))
+        };
+        Self::new(403, Reason::Forbidden, message).with_details(about(resource, name))
+    }
+
+    /// 405: the path is served, the method is not.
+    pub fn method_not_allowed() -> Self {
+        Self::new(
+            405,
+            Reason::MethodNotAllowed,
+            "the server does not allow this method on the requested resource",
+        )
+        .with_details(Details::default())
+    }
+
+    /// 405: a verb that a custom resource does not have.
+    pub fn verb_not_supported(resource: &GroupResource, verb: &str) -> Self {
+        let message =
+            format!("{verb} is not supported on resources of kind {}", quote(&resource.to_string()));
+        Self::new(405, Reason::MethodNotAllowed, message).with_details(about(resource, ""))
+    }
+
+    /// 406: none of the media types that were asked for can be made.
+    pub fn not_acceptable(accepted: &[&str]) -> Self {
+        let message = format!("only the following media types are accepted: {}", accepted.join(", "));
+        Self::new(406, Reason::NotAcceptable, message)
+    }
+
+    /// 415: a body of another media type than these.
+    pub fn unsupported_media_type(accepted: &[&str]) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            accepted.join(", ")
+        );
+        Self::new(415, Reason::UnsupportedMediaType, message)
+    }
+
+    /// 410: an older state than is kept, in these words.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, Reason::Expired, message)
+    }
+
+    /// 410: the state a list was asked for is no longer kept.
+    pub fn list_expired() -> Self {
+        Self::expired(LIST_EXPIRED)
+    }
+
+    /// 410: the state a list was begun at is no longer kept; `token` goes on at the newest one.
+    pub fn continue_expired(token: Option<String>) -> Self {
+        match token {
+            None => Self::expired(CONTINUE_EXPIRED),
+            Some(token) => Self { continue_token: Some(token), ..Self::expired(CONTINUE_INCONSISTENT) },
+        }
+    }
+
+    /// 410: what a watch was to begin with is no longer kept.
+    pub fn watch_expired(wanted: u64, oldest: u64) -> Self {
+        Self::expired(format!("too old resource version: {wanted} ({oldest})"))
+    }
+
+    /// 504: a state newer than there is.
+    pub fn version_too_large(wanted: u64, current: u64) -> Self {
+        let mut failure =
+            Self::timeout(&format!("Too large resource version: {wanted}, current: {current}"), 1);
+        if let Some(details) = &mut failure.details {
+            details.causes =
+                vec![Cause::bare(CauseKind::ResourceVersionTooLarge, "Too large resource version", "")];
+        }
+        failure
+    }
+
+    /// 413: the body, or a count in it, is too large.
+    pub fn too_large(why: &str) -> Self {
+        Self::new(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {why}"))
+    }
+
+    /// 429: come back later.
+    pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
+        Self::new(429, Reason::TooManyRequests, message)
+            .with_details(Details { retry_after_seconds, ..Details::default() })
+    }
+
+    /// 500: a fault of the server itself.
+    pub fn internal(why: &str) -> Self {
+        Self::new(500, Reason::InternalError, format!("Internal error occurred: {why}")).with_details(
+            Details { causes: vec![Cause::bare(CauseKind::None, why, "")], ..Details::default() },
+        )
+    }
+
+    /// 500 with nothing but a message, as kube-apiserver tells errors it has no Status for.
+    pub fn plain(message: impl Into<String>) -> Self {
+        Self::new(500, Reason::Unknown, message)
+    }
+
+    /// 503: not now.
+    pub fn service_unavailable(message: impl Into<String>) -> Self {
+        Self::new(503, Reason::ServiceUnavailable, message)
+    }
+
+    /// 504: it took too long.
+    pub fn timeout(why: &str, retry_after_seconds: u32) -> Self {
+        Self::new(504, Reason::Timeout, format!("Timeout: {why}"))
+            .with_details(Details { retry_after_seconds, ..Details::default() })
+    }
+
+    /// 500 that is worth a retry: the storage did not answer.
+    pub fn server_timeout(resource: &GroupResource, operation: &str, retry_after_seconds: u32) -> Self {
+        let message = format!(
+            "The {operation} operation against {resource} could not be completed at this time, please try again."
+        );
+        Self::new(500, Reason::ServerTimeout, message)
+            .with_details(Details { retry_after_seconds, ..about(resource, operation) })
+    }
+}
+
+impl Attempt<'_> {
+    fn message(&self) -> String {
+        let (user, verb) = (quote(self.user), self.verb);
+        let Some(resource) = self.resource else {
+            return harmless(&format!("User {user} cannot {verb} path {}", quote(self.path)));
+        };
+        let mut path = resource.resource.clone();
+        if !self.subresource.is_empty() {
+            path = format!("{path}/{}", self.subresource);
+        }
+        let scope = match self.namespace {
+            "" => "at the cluster scope".to_owned(),
+            namespace => format!("in the namespace {}", quote(namespace)),
+        };
+        let (path, group) = (quote(&path), quote(&resource.group));
+        harmless(&format!("User {user} cannot {verb} resource {path} in API group {group} {scope}"))
+    }
+}
+
+/// What could be taken for HTML is escaped.
+fn harmless(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
