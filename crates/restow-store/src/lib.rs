@@ -5,6 +5,8 @@
 //!
 //! It knows nothing of objects: `restow-embedded` says what the bytes mean.
 
+pub mod file;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;

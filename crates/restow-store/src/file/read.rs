@@ -1,0 +1,263 @@
+//! Reading: one snapshot of the file, as it is now or as it was at a revision.
+
+use bytes::Bytes;
+use redb::{Database, ReadOnlyTable, ReadableDatabase};
+
+use super::{
+    remaining::Remaining,
+    tables::{
+        COMPACTED, COUNTS, INDEX, LOG, META, NEWEST, Record, damaged, failed, index_key, index_start, key_of,
+        split_index_key,
+    },
+};
+use crate::{Entry, Got, Listed, Range, StoreError};
+
+/// Versions of one key to step over before it is cheaper to look for the next key.
+const STEPS: usize = 16;
+
+/// The file as it was at one moment.
+pub(super) struct Snapshot {
+    pub(super) index: ReadOnlyTable<&'static [u8], u64>,
+    pub(super) log: ReadOnlyTable<u64, &'static [u8]>,
+    counts: ReadOnlyTable<&'static [u8], u64>,
+    /// The newest revision.
+    pub(super) newest: u64,
+    /// The oldest that can be read.
+    pub(super) compacted: u64,
+}
+
+/// Where the bytes of an entry are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Version {
+    /// The revision that created it.
+    pub(super) created: u64,
+    /// The revision of the write.
+    pub(super) revision: u64,
+}
+
+impl Version {
+    /// The entry, from its record in the log.
+    pub(super) fn entry(self, record: &[u8]) -> Result<Entry, StoreError> {
+        let record = Record::decode(record)?;
+        Ok(Entry {
+            key: record.key.to_owned(),
+            value: Bytes::copy_from_slice(record.value),
+            create_revision: self.created,
+            mod_revision: self.revision,
+        })
+    }
+}
+
+impl Snapshot {
+    /// What is there now.
+    pub(super) fn take(database: &Database) -> Result<Self, StoreError> {
+        let reading = database.begin_read().map_err(failed)?;
+        let meta = reading.open_table(META).map_err(failed)?;
+        let number = |name| {
+            let found = meta.get(name).map_err(failed)?;
+            found.map(|number| number.value()).ok_or_else(|| damaged("a number about the store is missing"))
+        };
+        Ok(Self {
+            index: reading.open_table(INDEX).map_err(failed)?,
+            log: reading.open_table(LOG).map_err(failed)?,
+            counts: reading.open_table(COUNTS).map_err(failed)?,
+            newest: number(NEWEST)?,
+            compacted: number(COMPACTED)?,
+        })
+    }
+
+    /// Whether what was stored at a revision can be read.
+    pub(super) fn check(&self, asked: u64) -> Result<(), StoreError> {
+        check(asked, self.compacted, self.newest)
+    }
+
+    /// One key.
+    pub(super) fn get(&self, key: &str) -> Result<Got, StoreError> {
+        let version = self.version(&index_start(key), &index_key(key, u64::MAX))?;
+        let entry = version.map(|version| self.entry(version)).transpose()?;
+        Ok(Got { entry, revision: self.newest })
+    }
+
+    /// Many keys, and how many of them were left out.
+    pub(super) fn list(&self, range: &Range, known: &Remaining) -> Result<Listed, StoreError> {
+        let revision = range.revision.unwrap_or(self.newest);
+        self.check(revision)?;
+        let start = range.start.as_deref().unwrap_or_default().max(range.prefix.as_str());
+        let mut versions = self.live(&range.prefix, start, revision)?;
+        let mut entries = Vec::new();
+        let limit = if range.limit == 0 { usize::MAX } else { range.limit };
+        while entries.len() < limit {
+            let Some(version) = versions.next() else { break };
+            entries.push(self.entry(version?)?);
+        }
+        let Some(next) = versions.next() else { return Ok(Listed { entries, remaining: 0, revision }) };
+        next?;
+        let before = match known.before(range, revision) {
+            None if range.start.is_none() && revision == self.newest => self.count(&range.prefix)?,
+            before => before,
+        };
+        let shown = entries.len() as u64;
+        let remaining = match before.and_then(|before| before.checked_sub(shown)) {
+            Some(remaining) => remaining,
+            None => versions.count_rest()? + 1,
+        };
+        if let Some(last) = entries.last() {
+            known.after(range, revision, &last.key, remaining);
+        }
+        Ok(Listed { entries, remaining, revision })
+    }
+
+    /// The entry that a revision of the log wrote.
+    pub(super) fn entry(&self, version: Version) -> Result<Entry, StoreError> {
+        let bytes = self.log.get(version.revision).map_err(failed)?;
+        let bytes = bytes.ok_or_else(|| damaged("the log lacks a revision that the index has"))?;
+        version.entry(bytes.value())
+    }
+
+    /// The entry that a revision wrote, unless that has been compacted away.
+    pub(super) fn entry_at(&self, revision: u64) -> Result<Option<Entry>, StoreError> {
+        let Some(bytes) = self.log.get(revision).map_err(failed)? else { return Ok(None) };
+        let created = Record::decode(bytes.value())?.created;
+        Version { created, revision }.entry(bytes.value()).map(Some)
+    }
+
+    /// How many keys begin so now, where that is counted.
+    fn count(&self, prefix: &str) -> Result<Option<u64>, StoreError> {
+        if !prefix.ends_with('/') {
+            return Ok(None);
+        }
+        Ok(self.counts.get(prefix.as_bytes()).map_err(failed)?.map(|count| count.value()))
+    }
+
+    /// The last version in a span of the index, unless it is a deletion.
+    fn version(&self, from: &[u8], to: &[u8]) -> Result<Option<Version>, StoreError> {
+        let last = self.index.range(from..=to).map_err(failed)?.next_back().transpose().map_err(failed)?;
+        let Some((key, created)) = last else { return Ok(None) };
+        let (_, revision) = split_index_key(key.value())?;
+        let created = created.value();
+        Ok((created != 0).then_some(Version { created, revision }))
+    }
+
+    /// The versions that were there at a revision, in the order of their keys.
+    fn live(&self, prefix: &str, start: &str, revision: u64) -> Result<Live<'_>, StoreError> {
+        let range = self.index.range(index_start(start).as_slice()..).map_err(failed)?;
+        Ok(Live { snapshot: self, prefix: index_start(prefix), revision, range, at: None, ended: false })
+    }
+}
+
+/// Whether what was stored at a revision can be read.
+pub(super) fn check(asked: u64, compacted: u64, newest: u64) -> Result<(), StoreError> {
+    if asked < compacted {
+        return Err(StoreError::Compacted { asked, oldest: compacted });
+    }
+    if asked > newest {
+        return Err(StoreError::Future { asked, newest });
+    }
+    Ok(())
+}
+
+/// A walk over the index.
+struct Live<'a> {
+    snapshot: &'a Snapshot,
+    prefix: Vec<u8>,
+    revision: u64,
+    range: redb::Range<'static, &'static [u8], u64>,
+    at: Option<At>,
+    ended: bool,
+}
+
+/// The key a walk is at.
+struct At {
+    key: Vec<u8>,
+    version: Option<Version>,
+    steps: usize,
+}
+
+impl Live<'_> {
+    /// How many there are from here on.
+    fn count_rest(self) -> Result<u64, StoreError> {
+        let mut count = 0;
+        for version in self {
+            version?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Takes one step over the index; tells the version of a key that is left behind.
+    fn step(&mut self) -> Result<Option<Version>, StoreError> {
+        let Some(next) = self.range.next().transpose().map_err(failed)? else { return Ok(self.end()) };
+        let (key, revision) = split_index_key(next.0.value())?;
+        if !key.starts_with(&self.prefix) {
+            return Ok(self.end());
+        }
+        let created = next.1.value();
+        let version = (created != 0 && revision <= self.revision).then_some(Version { created, revision });
+        match &mut self.at {
+            Some(at) if at.key == key => {
+                at.steps += 1;
+                if revision <= self.revision {
+                    at.version = version;
+                }
+                if at.steps > STEPS {
+                    return self.leap();
+                }
+                Ok(None)
+            }
+            at => {
+                let left = at.replace(At { key: key.to_vec(), version, steps: 0 });
+                Ok(left.and_then(|at| at.version))
+            }
+        }
+    }
+
+    /// Goes to the next key at once.
+    fn leap(&mut self) -> Result<Option<Version>, StoreError> {
+        let Some(at) = self.at.take() else { return Ok(None) };
+        let key = key_of(&at.key)?;
+        let range = self.snapshot.index.range(index_key(&key, u64::MAX).as_slice()..).map_err(failed)?;
+        self.range = range;
+        self.snapshot.version(&at.key, &index_key(&key, self.revision))
+    }
+
+    fn end(&mut self) -> Option<Version> {
+        self.ended = true;
+        self.at.take().and_then(|at| at.version)
+    }
+}
+
+impl Iterator for Live<'_> {
+    type Item = Result<Version, StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.ended {
+            match self.step() {
+                Ok(None) => {}
+                Ok(Some(version)) => return Some(Ok(version)),
+                Err(error) => {
+                    self.ended = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+    use crate::StoreError;
+
+    #[test]
+    fn a_revision_is_gone_readable_or_to_come() {
+        for (asked, expected) in [
+            (4, Err(StoreError::Compacted { asked: 4, oldest: 5 })),
+            (5, Ok(())),
+            (9, Ok(())),
+            (10, Err(StoreError::Future { asked: 10, newest: 9 })),
+        ] {
+            assert_eq!(check(asked, 5, 9), expected);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Writing: what a group of writes does to the tables, in one transaction of the file.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use redb::{ReadableTable, Table, WriteTransaction};
+
+use super::{
+    read::Version,
+    tables::{COUNTS, INDEX, LOG, META, Record, damaged, failed, index_key, index_start, split_index_key},
+};
+use crate::{Entry, StoreError, Write, Written};
+
+/// The tables, open for writing.
+pub(super) struct Tables<'t> {
+    index: Table<'t, &'static [u8], u64>,
+    pub(super) log: Table<'t, u64, &'static [u8]>,
+    counts: Table<'t, &'static [u8], u64>,
+    meta: Table<'t, u8, u64>,
+}
+
+/// A write that was done, for those who watch.
+#[derive(Clone, Debug)]
+pub(super) struct Done {
+    /// The key.
+    pub(super) key: String,
+    /// The revision of the write.
+    pub(super) revision: u64,
+    /// The revision that created the entry.
+    pub(super) created: u64,
+    /// The new bytes; none when it was deleted.
+    pub(super) value: Option<Bytes>,
+    /// Where the entry before is.
+    pub(super) before: Option<Version>,
+}
+
+impl<'t> Tables<'t> {
+    /// Opens them, which makes those that are missing.
+    pub(super) fn open(writing: &'t WriteTransaction) -> Result<Self, StoreError> {
+        Ok(Self {
+            index: writing.open_table(INDEX).map_err(failed)?,
+            log: writing.open_table(LOG).map_err(failed)?,
+            counts: writing.open_table(COUNTS).map_err(failed)?,
+            meta: writing.open_table(META).map_err(failed)?,
+        })
+    }
+
+    /// A number about the store.
+    pub(super) fn number(&self, name: u8) -> Result<Option<u64>, StoreError> {
+        Ok(self.meta.get(name).map_err(failed)?.map(|number| number.value()))
+    }
+
+    /// Sets a number about the store.
+    pub(super) fn set_number(&mut self, name: u8, number: u64) -> Result<(), StoreError> {
+        self.meta.insert(name, number).map(drop).map_err(failed)
+    }
+
+    /// Makes one change, if the key is as the writer knows it, under the revision after the newest.
+    pub(super) fn write(&mut self, newest: u64, write: Write) -> Result<(Written, Option<Done>), StoreError> {
+        let Write { key, expected, value } = write;
+        let before = self.current(&key)?;
+        let nothing_to_delete = before.is_none() && value.is_none();
+        if before.map_or(0, |before| before.revision) != expected || nothing_to_delete {
+            let current = before.map(|version| self.entry(version)).transpose()?;
+            return Ok((Written::Conflict { current }, None));
+        }
+        let revision = newest + 1;
+        let created = match &value {
+            None => 0,
+            Some(_) => before.map_or(revision, |before| before.created),
+        };
+        let previous = before.map_or(0, |before| before.revision);
+        let record = Record { key: &key, created, previous, value: value.as_deref().unwrap_or_default() };
+        self.log.insert(revision, record.encode().as_slice()).map_err(failed)?;
+        self.index.insert(index_key(&key, revision).as_slice(), created).map_err(failed)?;
+        Ok((Written::Done { revision }, Some(Done { key, revision, created, value, before })))
+    }
+
+    /// Counts the keys that came and went below each of their folders.
+    pub(super) fn count(&mut self, done: &[Done]) -> Result<(), StoreError> {
+        let mut changes: HashMap<&str, i64> = HashMap::new();
+        for done in done {
+            let change = match (&done.before, &done.value) {
+                (None, Some(_)) => 1,
+                (Some(_), None) => -1,
+                _ => continue,
+            };
+            for (at, _) in done.key.match_indices('/') {
+                *changes.entry(&done.key[..=at]).or_default() += change;
+            }
+        }
+        for (prefix, change) in changes {
+            let prefix = prefix.as_bytes();
+            let count = self.counts.get(prefix).map_err(failed)?.map_or(0, |count| count.value());
+            match count.saturating_add_signed(change) {
+                0 => self.counts.remove(prefix).map(drop),
+                count => self.counts.insert(prefix, count).map(drop),
+            }
+            .map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets one version of a key.
+    pub(super) fn forget(&mut self, key: &str, revision: u64) -> Result<(), StoreError> {
+        self.index.remove(index_key(key, revision).as_slice()).map_err(failed)?;
+        self.log.remove(revision).map(drop).map_err(failed)
+    }
+
+    fn current(&self, key: &str) -> Result<Option<Version>, StoreError> {
+        let (from, to) = (index_start(key), index_key(key, u64::MAX));
+        let mut versions = self.index.range(from.as_slice()..=to.as_slice()).map_err(failed)?;
+        let Some((key, created)) = versions.next_back().transpose().map_err(failed)? else { return Ok(None) };
+        let (_, revision) = split_index_key(key.value())?;
+        let created = created.value();
+        Ok((created != 0).then_some(Version { created, revision }))
+    }
+
+    fn entry(&self, version: Version) -> Result<Entry, StoreError> {
+        let bytes = self.log.get(version.revision).map_err(failed)?;
+        let bytes = bytes.ok_or_else(|| damaged("the log lacks a revision that the index has"))?;
+        version.entry(bytes.value())
+    }
+}

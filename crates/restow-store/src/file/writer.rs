@@ -1,0 +1,210 @@
+//! The one thread that writes: it takes all that wait into one transaction, and answers when that is on disk.
+
+use std::{
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use redb::Database;
+use tokio::sync::oneshot;
+
+use super::{
+    compaction::{Retention, sweep},
+    feed::Feed,
+    read::Snapshot,
+    tables::{COMPACTED, NEWEST, SWEPT, damaged, failed},
+    write::{Done, Tables},
+};
+use crate::{StoreError, Write, Written};
+
+/// Writes in one transaction, at most.
+const GROUP: usize = 2048;
+
+/// Bytes in one transaction, at most, unless a single write is larger.
+const GROUP_BYTES: usize = 8 << 20;
+
+/// Writes of the log that one transaction looks at to forget what they superseded: so many for each of its own.
+const SWEEP_RATIO: usize = 2;
+
+/// And at least so many.
+const SWEEP: usize = 256;
+
+/// Pause after a transaction that failed: a disk that is full or broken is not asked again at once.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Something for the writer to do.
+pub(super) struct Job {
+    pub(super) ask: Ask,
+    pub(super) reply: oneshot::Sender<Answer>,
+}
+
+/// What a job is.
+pub(super) enum Ask {
+    /// Make a change.
+    Write(Write),
+    /// Forget what was stored before a revision.
+    Compact(u64),
+}
+
+type Answer = Result<Written, StoreError>;
+
+/// The thread's state.
+pub(super) struct Writer {
+    database: Arc<Database>,
+    feed: Arc<Feed>,
+    progress: Progress,
+    retention: Retention,
+}
+
+/// The numbers that change as the store is used.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    newest: u64,
+    compacted: u64,
+    swept: u64,
+}
+
+/// What a transaction that is on disk has done.
+struct Committed {
+    answers: Vec<Answer>,
+    done: Vec<Done>,
+    progress: Progress,
+}
+
+impl Writer {
+    /// Goes on from where the file is.
+    pub(super) fn new(
+        database: Arc<Database>,
+        retention: Retention,
+    ) -> Result<(Self, Arc<Feed>), StoreError> {
+        let writing = database.begin_write().map_err(failed)?;
+        let tables = Tables::open(&writing)?;
+        let number =
+            |name| tables.number(name)?.ok_or_else(|| damaged("a number about the store is missing"));
+        let progress =
+            Progress { newest: number(NEWEST)?, compacted: number(COMPACTED)?, swept: number(SWEPT)? };
+        drop(tables);
+        writing.abort().map_err(failed)?;
+        let feed = Arc::new(Feed::new(progress.newest));
+        Ok((Self { database, feed: Arc::clone(&feed), progress, retention }, feed))
+    }
+
+    /// Works until nobody can ask any more.
+    pub(super) fn run(mut self, jobs: &Receiver<Job>) {
+        let _closing = Closing(Arc::clone(&self.feed));
+        loop {
+            let sweeping = self.progress.swept < self.progress.compacted;
+            let wait = if sweeping { Duration::ZERO } else { self.retention.interval() };
+            let group = match jobs.recv_timeout(wait) {
+                Ok(first) => gather(first, jobs),
+                Err(RecvTimeoutError::Timeout) => Vec::new(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let due = self.retention.due(Instant::now(), self.progress.newest, self.progress.compacted);
+            if group.is_empty() && due.is_none() && !sweeping {
+                continue;
+            }
+            if let Err(error) = self.serve(group, due) {
+                tracing::error!(%error, "the store could not write");
+                thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    /// Does the jobs in one transaction and answers them.
+    fn serve(&mut self, group: Vec<Job>, due: Option<u64>) -> Result<(), StoreError> {
+        let (asks, replies): (Vec<_>, Vec<_>) = group.into_iter().map(|job| (job.ask, job.reply)).unzip();
+        match self.commit(asks, due) {
+            Ok(Committed { answers, done, progress }) => {
+                self.progress = progress;
+                self.feed.publish(done, progress.newest, || Snapshot::take(&self.database));
+                for (reply, answer) in replies.into_iter().zip(answers) {
+                    reply.send(answer).ok();
+                }
+                Ok(())
+            }
+            Err(error) => {
+                for reply in replies {
+                    reply.send(Err(error.clone())).ok();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn commit(&self, asks: Vec<Ask>, due: Option<u64>) -> Result<Committed, StoreError> {
+        let writing = self.database.begin_write().map_err(failed)?;
+        let mut tables = Tables::open(&writing)?;
+        let mut progress = self.progress;
+        let (mut answers, mut done) = (Vec::with_capacity(asks.len()), Vec::with_capacity(asks.len()));
+        for ask in asks {
+            match ask {
+                Ask::Write(write) => {
+                    let (written, change) = tables.write(progress.newest, write)?;
+                    progress.newest += u64::from(change.is_some());
+                    done.extend(change);
+                    answers.push(Ok(written));
+                }
+                Ask::Compact(revision) => answers.push(progress.compact(revision)),
+            }
+        }
+        tables.count(&done)?;
+        if let Some(due) = due {
+            progress.compacted = progress.compacted.max(due);
+        }
+        if progress.swept < progress.compacted {
+            let most = SWEEP.max(SWEEP_RATIO * done.len());
+            progress.swept = sweep(&mut tables, progress.swept, progress.compacted, most)?;
+        }
+        tables.set_number(NEWEST, progress.newest)?;
+        tables.set_number(COMPACTED, progress.compacted)?;
+        tables.set_number(SWEPT, progress.swept)?;
+        drop(tables);
+        writing.commit().map_err(failed)?;
+        Ok(Committed { answers, done, progress })
+    }
+}
+
+impl Progress {
+    fn compact(&mut self, revision: u64) -> Answer {
+        if revision > self.newest {
+            return Err(StoreError::Future { asked: revision, newest: self.newest });
+        }
+        self.compacted = self.compacted.max(revision);
+        Ok(Written::Done { revision })
+    }
+}
+
+/// All that wait, as far as they fit into one transaction.
+fn gather(first: Job, jobs: &Receiver<Job>) -> Vec<Job> {
+    let mut bytes = first.bytes();
+    let mut group = vec![first];
+    while group.len() < GROUP && bytes < GROUP_BYTES {
+        let Ok(job) = jobs.try_recv() else { break };
+        bytes += job.bytes();
+        group.push(job);
+    }
+    group
+}
+
+impl Job {
+    fn bytes(&self) -> usize {
+        match &self.ask {
+            Ask::Write(write) => write.key.len() + write.value.as_ref().map_or(0, |value| value.len()),
+            Ask::Compact(_) => 0,
+        }
+    }
+}
+
+/// Ends the watches when the thread ends, however it does.
+struct Closing(Arc<Feed>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}

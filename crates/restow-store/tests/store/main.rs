@@ -1,0 +1,9 @@
+//! What every store keeps to, on each of them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod crash;
+mod damage;
+mod file;
+mod model;
+mod semantics;
+mod support;
