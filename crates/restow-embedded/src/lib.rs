@@ -2,7 +2,16 @@
 
 #[cfg(test)]
 mod arbitrary;
+pub mod audit;
+pub mod authentication;
+pub mod authorization;
+pub mod data_dir;
 pub mod failure;
+pub mod kubeconfig;
+pub mod limits;
+pub mod listen;
 pub mod meta;
 pub mod patch;
+pub mod private_file;
 pub mod selector;
+pub mod tls;

@@ -191,7 +191,10 @@ impl Parser {
                         Token::End => return Ok(requirements),
                         Token::Comma => self.expect_more()?,
                         other => {
-                            return Err(format!("found '{}', expected: ',' or 'end of string'", other.text()));
+                            return Err(format!(
+                                "found '{}', expected: ',' or 'end of string'",
+                                other.text()
+                            ));
                         }
                     }
                 }

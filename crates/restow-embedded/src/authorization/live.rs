@@ -1,0 +1,155 @@
+//! A policy that is kept like the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures::stream::{BoxStream, SelectAll};
+use futures::{Stream, StreamExt as _};
+use restow_store::{Change, Changes, Range, Store, StoreError};
+use tokio_util::sync::CancellationToken;
+
+use super::policy::{Kind, Policy};
+
+/// How long to wait before the store is read again after it failed.
+const AFTER_AN_ERROR: Duration = Duration::from_millis(500);
+/// How many batches of changes are taken in at once, at most.
+const AT_ONCE: usize = 256;
+/// How many objects a page has that is read at the start.
+const PAGE: usize = 500;
+
+type Told = (Kind, Result<Changes, StoreError>);
+
+/// The newest policy; whoever asks gets one that stays as it is.
+#[derive(Debug, Default)]
+pub struct LivePolicy(ArcSwap<Policy>);
+
+impl LivePolicy {
+    /// Reads the policy, and follows the store in a task of its own until told to stop.
+    pub async fn follow(store: Arc<dyn Store>, stop: CancellationToken) -> Result<Arc<Self>, StoreError> {
+        let (policy, changes) = load(&*store).await?;
+        let live = Arc::new(Self(ArcSwap::from_pointee(policy.clone())));
+        let followed = Arc::clone(&live);
+        tokio::spawn(async move { stop.run_until_cancelled(followed.run(&*store, policy, changes)).await });
+        Ok(live)
+    }
+
+    /// A policy that stays as it is.
+    pub fn fixed(policy: Policy) -> Arc<Self> {
+        Arc::new(Self(ArcSwap::from_pointee(policy)))
+    }
+
+    /// The policy as it is now.
+    pub fn current(&self) -> Arc<Policy> {
+        self.0.load_full()
+    }
+
+    async fn run(&self, store: &dyn Store, mut policy: Policy, changes: SelectAll<BoxStream<'static, Told>>) {
+        let mut changes = changes;
+        loop {
+            let error = self.take(&mut policy, changes).await;
+            // What was allowed stays allowed meanwhile, as it does in kube-apiserver.
+            tracing::warn!(%error, "roles and bindings are read again");
+            (policy, changes) = loop {
+                tokio::time::sleep(AFTER_AN_ERROR).await;
+                match load(store).await {
+                    Ok(loaded) => break loaded,
+                    Err(error) => tracing::debug!(%error, "reading roles and bindings"),
+                }
+            };
+            self.0.store(Arc::new(policy.clone()));
+        }
+    }
+
+    /// Takes changes in until there is an error.
+    async fn take(&self, policy: &mut Policy, changes: impl Stream<Item = Told> + Unpin) -> StoreError {
+        let mut changes = changes.ready_chunks(AT_ONCE);
+        while let Some(batch) = changes.next().await {
+            let mut any = false;
+            for (kind, told) in batch {
+                let told = match told {
+                    Ok(told) => told,
+                    Err(error) => return error,
+                };
+                for change in told.changes {
+                    apply(policy, kind, &change);
+                    any = true;
+                }
+            }
+            if any {
+                self.0.store(Arc::new(policy.clone()));
+            }
+        }
+        StoreError::Unavailable("the watch has ended".to_owned())
+    }
+}
+
+fn prefix(kind: Kind) -> String {
+    format!("/registry/{}/", kind.resource())
+}
+
+/// Namespace and name of a key; none if it is no such object's.
+fn place(kind: Kind, key: &str) -> Option<(&str, &str)> {
+    let rest = key.strip_prefix("/registry/")?.strip_prefix(kind.resource())?.strip_prefix('/')?;
+    match (kind, rest.split_once('/')) {
+        (Kind::Role | Kind::RoleBinding, Some((namespace, name))) => Some((namespace, name)),
+        (Kind::ClusterRole | Kind::ClusterRoleBinding, None) => Some(("", rest)),
+        _ => None,
+    }
+}
+
+fn apply(policy: &mut Policy, kind: Kind, change: &Change) {
+    if let Some((namespace, name)) = place(kind, &change.key) {
+        policy.set(kind, namespace, name, change.now.as_ref().map(|entry| &entry.value[..]));
+    }
+}
+
+/// Everything that is stored now, and what happens to it from then on.
+async fn load(store: &dyn Store) -> Result<(Policy, SelectAll<BoxStream<'static, Told>>), StoreError> {
+    let mut policy = Policy::default();
+    let mut changes = SelectAll::new();
+    for kind in Kind::ALL {
+        let revision = load_kind(store, kind, &mut policy).await?;
+        let told = store.watch(&prefix(kind), revision).await?;
+        changes.push(told.map(move |told| (kind, told)).boxed());
+    }
+    Ok((policy, changes))
+}
+
+async fn load_kind(store: &dyn Store, kind: Kind, policy: &mut Policy) -> Result<u64, StoreError> {
+    let mut range = Range { prefix: prefix(kind), start: None, limit: PAGE, revision: None };
+    loop {
+        let page = store.list(range.clone()).await?;
+        for entry in &page.entries {
+            if let Some((namespace, name)) = place(kind, &entry.key) {
+                policy.set(kind, namespace, name, Some(&entry.value));
+            }
+        }
+        let Some(last) = page.entries.last().filter(|_| page.remaining > 0) else {
+            return Ok(page.revision);
+        };
+        range.revision = Some(page.revision);
+        range.start = Some(format!("{}\0", last.key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_of_objects() {
+        for (kind, key, expected) in [
+            (Kind::Role, "/registry/roles/default/r", Some(("default", "r"))),
+            (Kind::Role, "/registry/roles/r", None),
+            (Kind::Role, "/registry/rolebindings/default/r", None),
+            (Kind::RoleBinding, "/registry/rolebindings/default/r", Some(("default", "r"))),
+            (Kind::ClusterRole, "/registry/clusterroles/system:x", Some(("", "system:x"))),
+            (Kind::ClusterRole, "/registry/clusterroles/a/b", None),
+            (Kind::ClusterRoleBinding, "/registry/clusterrolebindings/b", Some(("", "b"))),
+            (Kind::ClusterRoleBinding, "b", None),
+        ] {
+            assert_eq!(place(kind, key), expected, "{key}");
+        }
+    }
+}

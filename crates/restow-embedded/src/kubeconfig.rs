@@ -1,0 +1,71 @@
+//! The file that kubectl and others reach the server with.
+
+use std::io;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
+use crate::private_file;
+
+/// What a kubeconfig says.
+#[derive(Clone, Debug)]
+pub struct Kubeconfig<'a> {
+    /// The address, such as `https://127.0.0.1:6443`.
+    pub server: &'a str,
+    /// The authority's certificate.
+    pub authority_pem: &'a str,
+    /// The user's name.
+    pub user: &'a str,
+    /// The user's token.
+    pub token: &'a str,
+}
+
+impl Kubeconfig<'_> {
+    /// The text: YAML, with every value in quotes.
+    pub fn text(&self) -> String {
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        let (server, user, token) = (quoted(self.server), quoted(self.user), quoted(self.token));
+        let authority = BASE64_STANDARD.encode(self.authority_pem);
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: restow\n\
+             clusters:\n- name: restow\n  cluster:\n    server: {server}\n    certificate-authority-data: {authority}\n\
+             users:\n- name: {user}\n  user:\n    token: {token}\n\
+             contexts:\n- name: restow\n  context:\n    cluster: restow\n    user: {user}\n"
+        )
+    }
+
+    /// Writes it, for its owner alone, in the place of what is there.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        private_file::replace(path, self.text().as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::config::Kubeconfig as Read;
+
+    use super::*;
+
+    #[test]
+    fn clients_can_read_it() {
+        let kubeconfig = Kubeconfig {
+            server: "https://[::1]:6443",
+            authority_pem: "-----BEGIN CERTIFICATE-----",
+            user: "restow:admin",
+            token: "a\"b: c",
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        kubeconfig.write(&path).unwrap();
+        let read = Read::read_from(&path).unwrap();
+        assert_eq!(read.current_context.as_deref(), Some("restow"));
+        let cluster = read.clusters[0].cluster.clone().unwrap();
+        assert_eq!(cluster.server.as_deref(), Some("https://[::1]:6443"));
+        let authority = BASE64_STANDARD.decode(cluster.certificate_authority_data.unwrap()).unwrap();
+        assert_eq!(authority, b"-----BEGIN CERTIFICATE-----");
+        let context = read.contexts[0].context.clone().unwrap();
+        assert_eq!((context.cluster.as_str(), context.user.as_deref()), ("restow", Some("restow:admin")));
+        assert_eq!(read.auth_infos[0].name, "restow:admin");
+    }
+}

@@ -1,0 +1,197 @@
+//! What one request, and all of them together, may cost the server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Body;
+use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::failure::Failure;
+
+/// How large the body of a request may be, as kube-apiserver has it.
+pub const BODY: usize = 3 * 1024 * 1024;
+/// How deep what is stored may be nested: less than a parser of JSON goes down, so that it can be read again.
+pub const DEPTH: usize = 100;
+/// How long a request may take that is not a watch.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// After how many seconds one that was refused may come again.
+const RETRY_AFTER: u32 = 1;
+
+/// How many requests there may be at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtOnce {
+    /// Those that change something.
+    pub mutating: usize,
+    /// Those that only read.
+    pub reading: usize,
+    /// Watches, which are no requests of either sort.
+    pub watches: usize,
+}
+
+impl Default for AtOnce {
+    /// What kube-apiserver has, and a bound on watches.
+    fn default() -> Self {
+        Self { mutating: 200, reading: 400, watches: 4096 }
+    }
+}
+
+/// What sort of request one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// It changes something.
+    Mutating,
+    /// It only reads.
+    Reading,
+    /// It goes on for long.
+    Watch,
+    /// It asks whether the server is well, which a server that is full can be.
+    Probe,
+}
+
+/// Keeps count of the requests under way.
+#[derive(Clone, Debug)]
+pub struct InFlight {
+    mutating: Arc<Semaphore>,
+    reading: Arc<Semaphore>,
+    watches: Arc<Semaphore>,
+}
+
+/// A place among the requests under way, given back when it is dropped.
+#[derive(Debug)]
+pub struct Place(#[allow(dead_code, reason = "held, not read")] Option<OwnedSemaphorePermit>);
+
+impl InFlight {
+    /// None under way yet.
+    pub fn new(at_once: AtOnce) -> Self {
+        let places = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
+        Self {
+            mutating: places(at_once.mutating),
+            reading: places(at_once.reading),
+            watches: places(at_once.watches),
+        }
+    }
+
+    /// A place for a request; it does not wait for one, and masters wait no less than others.
+    pub fn enter(&self, sort: Sort) -> Result<Place, Failure> {
+        let places = match sort {
+            Sort::Mutating => &self.mutating,
+            Sort::Reading => &self.reading,
+            Sort::Watch => &self.watches,
+            Sort::Probe => return Ok(Place(None)),
+        };
+        let place = Arc::clone(places).try_acquire_owned();
+        place.map(|place| Place(Some(place))).map_err(|_| {
+            Failure::too_many_requests("Too many requests, please try again later.", RETRY_AFTER)
+        })
+    }
+}
+
+/// Reads a body that is not too large.
+pub async fn read_body<B>(body: B) -> Result<Bytes, Failure>
+where
+    B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+{
+    // What says that it is too large is not read at all.
+    if body.size_hint().lower() > BODY as u64 {
+        return Err(too_large());
+    }
+    match Limited::new(body, BODY).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+        Err(error) => Err(Failure::bad_request(format!("the body cannot be read: {error}"))),
+    }
+}
+
+fn too_large() -> Failure {
+    Failure::too_large(&format!("limit is {BODY}"))
+}
+
+/// Refuses what is nested too deep to be stored; patches can nest deeper than any body.
+pub fn check_depth(object: &Value) -> Result<(), Failure> {
+    let mut level: Vec<&Value> = vec![object];
+    for _ in 0..=DEPTH {
+        if level.is_empty() {
+            return Ok(());
+        }
+        level = level.into_iter().flat_map(below).collect();
+    }
+    Err(Failure::bad_request(format!("the object is nested deeper than {DEPTH} levels")))
+}
+
+fn below(value: &Value) -> Box<dyn Iterator<Item = &Value> + '_> {
+    let nested = |value: &&Value| value.is_object() || value.is_array();
+    match value {
+        Value::Object(fields) => Box::new(fields.values().filter(nested)),
+        Value::Array(items) => Box::new(items.iter().filter(nested)),
+        _ => Box::new(std::iter::empty()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use http_body_util::{Full, StreamBody};
+    use hyper::body::Frame;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_sort_has_its_own_places() {
+        let in_flight = InFlight::new(AtOnce { mutating: 1, reading: 2, watches: 0 });
+        let enter =
+            |sort| in_flight.enter(sort).map_err(|failure| (failure.code(), failure.retry_after_seconds()));
+        let full = (429, Some(1));
+        let write = enter(Sort::Mutating).unwrap();
+        assert_eq!(enter(Sort::Mutating).unwrap_err(), full);
+        let reads = [enter(Sort::Reading).unwrap(), enter(Sort::Reading).unwrap()];
+        assert_eq!(enter(Sort::Reading).unwrap_err(), full);
+        assert_eq!(enter(Sort::Watch).unwrap_err(), full);
+        assert!(enter(Sort::Probe).is_ok());
+        drop((write, reads));
+        assert!(enter(Sort::Mutating).is_ok() && enter(Sort::Reading).is_ok());
+    }
+
+    #[tokio::test]
+    async fn bodies_are_read_up_to_the_limit() {
+        let whole = |size: usize| Full::new(Bytes::from(vec![b'x'; size]));
+        assert_eq!(read_body(whole(0)).await.unwrap().len(), 0);
+        assert_eq!(read_body(whole(BODY)).await.unwrap().len(), BODY);
+        let failure = read_body(whole(BODY + 1)).await.unwrap_err();
+        assert_eq!(failure.code(), 413);
+        assert_eq!(failure.message(), "Request entity too large: limit is 3145728");
+        let frames = |count: usize| {
+            let frame = Bytes::from(vec![b'x'; 1024 * 1024]);
+            let frames =
+                stream::iter((0..count).map(move |_| Ok::<_, std::io::Error>(Frame::data(frame.clone()))));
+            read_body(StreamBody::new(frames))
+        };
+        assert_eq!(frames(3).await.unwrap().len(), BODY);
+        assert_eq!(frames(4).await.unwrap_err().code(), 413);
+        let broken = stream::iter([Err::<Frame<Bytes>, _>(std::io::Error::other("gone"))]);
+        assert_eq!(read_body(StreamBody::new(broken)).await.unwrap_err().code(), 400);
+    }
+
+    fn nested(depth: usize) -> Value {
+        (1..depth)
+            .fold(json!({}), |inner, level| if level % 2 == 0 { json!([inner]) } else { json!({"a": inner}) })
+    }
+
+    #[test]
+    fn deep_objects_are_refused() {
+        for (depth, expected) in [(1, true), (DEPTH, true), (DEPTH + 1, false), (10 * DEPTH, false)] {
+            assert_eq!(check_depth(&nested(depth)).is_ok(), expected, "{depth}");
+        }
+        let wide = json!((0..1000).map(|_| nested(3)).collect::<Vec<_>>());
+        assert!(check_depth(&wide).is_ok());
+    }
+
+    #[test]
+    fn what_may_be_stored_can_be_read_again() {
+        let text = nested(DEPTH).to_string();
+        assert!(serde_json::from_str::<Value>(&text).is_ok());
+    }
+}

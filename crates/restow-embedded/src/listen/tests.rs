@@ -1,0 +1,90 @@
+use bytes::Bytes;
+use http_body_util::Full;
+use kube::{Client, Config};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+use crate::tls::Authority;
+
+/// Starts a server that cancels `came` and waits for `held`, unless a request's path is `/now`.
+async fn server(
+    came: CancellationToken,
+    held: CancellationToken,
+) -> (SocketAddr, Vec<u8>, CancellationToken, tokio::task::JoinHandle<()>) {
+    let authority = Authority::ephemeral(Timestamp::now()).unwrap();
+    let ca = authority.der();
+    let serving = Arc::new(Serving::new(authority, [], Timestamp::now()).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let service = tower::service_fn(move |request: Request<Incoming>| {
+        let (came, held) = (came.clone(), held.clone());
+        async move {
+            if request.uri().path() != "/now" {
+                came.cancel();
+                held.cancelled().await;
+            }
+            let peer = request.extensions().get::<Peer>().copied().unwrap();
+            let text = format!("{:?} {}", request.version(), peer.0.ip());
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
+        }
+    });
+    let stopped = stop.clone();
+    let running = tokio::spawn(async move { serve(listener, serving, service, stopped).await.unwrap() });
+    (address, ca, stop, running)
+}
+
+fn client(address: SocketAddr, ca: Vec<u8>) -> Client {
+    let mut config = Config::new(format!("https://{address}").parse().unwrap());
+    config.root_cert = Some(vec![ca]);
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
+}
+
+async fn get(client: &Client, path: &str) -> Result<String, String> {
+    let request = Request::get(path).body(Vec::new()).unwrap();
+    client.request_text(request).await.map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn requests_come_with_their_peer() {
+    let (address, ca, stop, running) = server(CancellationToken::new(), CancellationToken::new()).await;
+    let told = get(&client(address, ca), "/now").await.unwrap();
+    assert!(told.ends_with("127.0.0.1"), "{told}");
+    stop.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test]
+async fn requests_under_way_are_answered_before_the_end() {
+    let (came, held) = (CancellationToken::new(), CancellationToken::new());
+    let (address, ca, stop, running) = server(came.clone(), held.clone()).await;
+    let slow = tokio::spawn({
+        let client = client(address, ca);
+        async move { get(&client, "/slow").await }
+    });
+    came.cancelled().await;
+    stop.cancel();
+    let closed = async { while tokio::net::TcpStream::connect(address).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(20), closed).await.expect("nobody listens any more");
+    assert!(!running.is_finished());
+    held.cancel();
+    slow.await.unwrap().unwrap();
+    running.await.unwrap();
+}
+
+#[tokio::test]
+async fn noise_is_not_answered_and_breaks_nothing() {
+    let (address, ca, stop, running) = server(CancellationToken::new(), CancellationToken::new()).await;
+    for noise in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[0xff; 4096], b""] {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let _ = stream.write_all(noise).await;
+        let _ = stream.shutdown().await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+    }
+    get(&client(address, ca), "/now").await.unwrap();
+    stop.cancel();
+    running.await.unwrap();
+}
