@@ -43,6 +43,12 @@ impl ClusterSpec {
         self
     }
 
+    /// No API server: just an etcd.
+    pub fn store_only(mut self) -> Self {
+        self.servers.clear();
+        self
+    }
+
     /// Replaces the options of one server, adding servers up to it.
     pub fn server(mut self, index: usize, server: ServerSpec) -> Self {
         let count = self.servers.len().max(index + 1);

@@ -1,0 +1,82 @@
+//! The store in etcd: what holds for any store, and what is its own.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use restow_lab::{Cluster, ClusterSpec, Part, assets};
+use restow_store::{
+    Store, StoreError,
+    etcd::{EtcdStore, Settings},
+};
+
+use crate::{
+    semantics,
+    support::{done, within},
+};
+
+/// Just an etcd; none where there is no lab.
+pub(crate) async fn start(test: &str) -> Option<Cluster> {
+    let assets = assets::or_skip(test)?;
+    Some(Cluster::start(&assets, ClusterSpec::new().store_only()).await.unwrap())
+}
+
+fn store(cluster: &Cluster) -> EtcdStore {
+    EtcdStore::new(&Settings::new([cluster.etcd().url()])).unwrap()
+}
+
+macro_rules! hold {
+    ($store:expr, $($rule:ident),* $(,)?) => {$(
+        // Each has keys of its own, since they share one etcd.
+        semantics::$rule(Arc::new($store), concat!("/", stringify!($rule), "/")).await;
+    )*};
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_does_what_any_store_does() {
+    let Some(cluster) = start("it_does_what_any_store_does").await else { return };
+    hold! {
+        store(&cluster),
+        a_write_needs_the_revision_its_writer_saw,
+        keys_are_told_apart,
+        a_list_shows_one_revision,
+        pages_are_of_one_list,
+        a_watch_tells_history_and_what_comes,
+        a_watch_that_is_slow_misses_nothing,
+        no_change_is_missed_or_told_twice,
+        what_is_compacted_is_gone,
+        the_future_is_not_known,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_is_gone_is_passed_over() {
+    let Some(cluster) = start("a_member_that_is_gone_is_passed_over").await else { return };
+    // Nobody listens on port 1.
+    let members = ["http://127.0.0.1:1", cluster.etcd().url()].map(str::to_owned);
+    let store = EtcdStore::new(&Settings::new(members)).unwrap();
+    let revision = done(&store, "/a", 0, Some("a")).await;
+    assert_eq!(store.revision().await.unwrap(), revision);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_that_does_not_answer_is_unavailable_and_comes_back() {
+    let test = "an_etcd_that_does_not_answer_is_unavailable_and_comes_back";
+    let Some(cluster) = start(test).await else { return };
+    let timeout = Duration::from_secs(2);
+    let store = EtcdStore::new(&Settings { timeout, ..Settings::new([cluster.etcd().url()]) }).unwrap();
+    let revision = done(&store, "/a", 0, Some("a")).await;
+    let mut watch = store.watch("/", revision).await.unwrap();
+
+    cluster.pause(Part::Etcd).unwrap();
+    let unavailable = |error: &StoreError| matches!(error, StoreError::Unavailable(_));
+    assert!(unavailable(&store.get("/a").await.unwrap_err()), "paused");
+    let end = within("the end of the watch", watch.next()).await.unwrap().unwrap_err();
+    assert!(unavailable(&end), "{end}");
+    cluster.unpause(Part::Etcd).unwrap();
+
+    cluster.kill(Part::Etcd).unwrap();
+    let error = store.get("/a").await.unwrap_err();
+    assert!(unavailable(&error) && error.to_string().contains("refused"), "{error}");
+    cluster.restart(Part::Etcd).await.unwrap();
+    assert_eq!(store.get("/a").await.unwrap().entry.unwrap().mod_revision, revision);
+}
