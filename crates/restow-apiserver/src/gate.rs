@@ -17,6 +17,7 @@ use restow_core::write_gate::{Entrance, exception};
 use tokio::sync::watch;
 use tower::{Layer, Service};
 
+use crate::identity::Tenure;
 use crate::readiness::Readiness;
 use crate::registration::{Registered, Resource};
 
@@ -71,6 +72,15 @@ impl Gate {
     /// Whether everything may pass now.
     pub fn is_open(&self) -> bool {
         stands(self.0.registered.borrow().as_ref())
+    }
+
+    /// The life of the server in which it was opened, while that lasts.
+    pub fn tenure(&self) -> Option<Tenure> {
+        let registered = self.0.registered.borrow();
+        registered
+            .as_ref()
+            .filter(|registered| registered.stands())
+            .map(|registered| registered.tenure().clone())
     }
 
     /// Whether the server is ready.

@@ -1,17 +1,43 @@
 //! A small, real Kubernetes API server: for tests, demonstrations and operators' authors.
 
+pub mod accept;
+pub mod api;
 #[cfg(test)]
 mod arbitrary;
 pub mod audit;
 pub mod authentication;
 pub mod authorization;
+pub mod body;
+mod bootstrap;
+pub mod builtin;
+pub mod conversion;
+pub mod custom;
 pub mod data_dir;
+mod definitions;
+pub mod discovery;
+pub mod encoding;
 pub mod failure;
+pub mod handler;
+pub mod health;
 pub mod kubeconfig;
 pub mod limits;
+pub mod list;
 pub mod listen;
 pub mod meta;
+pub mod objects;
+pub mod openapi;
+pub mod options;
 pub mod patch;
+pub mod payload;
 pub mod private_file;
+pub mod registry;
+pub mod request;
+pub mod review;
+pub mod selection;
 pub mod selector;
+pub mod server;
+pub mod service;
+pub mod stored;
 pub mod tls;
+pub mod view;
+pub mod watch;

@@ -23,6 +23,7 @@ pub enum CauseKind {
     TypeInvalid,
     Internal,
     ResourceVersionTooLarge,
+    NamespaceTerminating,
 }
 
 impl CauseKind {
@@ -43,12 +44,13 @@ impl CauseKind {
             Self::TypeInvalid => "FieldValueTypeInvalid",
             Self::Internal => "InternalError",
             Self::ResourceVersionTooLarge => "ResourceVersionTooLarge",
+            Self::NamespaceTerminating => "NamespaceTerminating",
         }
     }
 
     fn title(self) -> &'static str {
         match self {
-            Self::None | Self::ResourceVersionTooLarge => "",
+            Self::None | Self::ResourceVersionTooLarge | Self::NamespaceTerminating => "",
             Self::NotFound => "Not found",
             Self::Required => "Required value",
             Self::Duplicate => "Duplicate value",

@@ -1,0 +1,76 @@
+//! What every handler works with: the store, what is served, and how to convert it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use restow_apiserver::Gate;
+use restow_apiserver::custom::Write;
+use restow_store::{Entry, Store};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::conversion::Converter;
+use crate::failure::Failure;
+use crate::objects::Call;
+use crate::openapi::Documents;
+use crate::registry::Registry;
+use crate::stored::refused;
+use crate::view::View;
+
+/// How long a write waits for a definition whose version is being changed.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it looks.
+const EVERY: Duration = Duration::from_millis(5);
+
+/// What every handler works with.
+pub struct Api {
+    /// Where objects are kept.
+    pub store: Arc<dyn Store>,
+    /// What is served.
+    pub registry: Arc<Registry>,
+    /// Lets writes in when all is registered.
+    pub gate: Gate,
+    /// Calls conversion webhooks.
+    pub converter: Arc<dyn Converter>,
+    /// Schemas that were made for clients.
+    pub documents: Documents,
+    /// Ends watches when the server stops.
+    pub stopped: CancellationToken,
+}
+
+impl Api {
+    /// What is stored under a key.
+    pub async fn entry(&self, key: &str) -> Result<Option<Entry>, Failure> {
+        Ok(self.store.get(key).await.map_err(|error| refused(&error))?.entry)
+    }
+
+    /// The right to write objects of a call's resource; it is to be held until they are stored.
+    ///
+    /// With it the call is of the definition as it is now: that was set before writes were let in again.
+    pub async fn permit(&self, call: &mut Call) -> Result<Option<Write>, Failure> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let target = &call.target;
+            let Some(resource) = self.registry.find(&target.group, &target.version, &target.resource) else {
+                return Err(Failure::unknown_path());
+            };
+            let Some(custom) = resource.custom() else { return Ok(None) };
+            if let Some(write) = custom.writer().write() {
+                // It may have been changed while the permit was taken.
+                let now = self.registry.find(&target.group, &target.version, &target.resource);
+                let resource = now.ok_or_else(Failure::unknown_path)?;
+                if !Arc::ptr_eq(&resource, &call.resource) {
+                    call.view =
+                        View { form: call.view.form, ..View::new(&resource, &target.version, call.accepted) };
+                    call.resource = resource;
+                }
+                return Ok(Some(write));
+            }
+            if Instant::now() >= until {
+                let why = "the storage version of this resource is not registered yet";
+                return Err(Failure::service_unavailable(why));
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+}

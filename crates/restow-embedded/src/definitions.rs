@@ -1,0 +1,218 @@
+//! Follows CustomResourceDefinitions: what they define is served while they are there.
+//!
+//! Each server follows them by itself. A version is changed in the order that `restow-apiserver` asks for: no new
+//! writes, those under way end, the new version is registered, writes under it begin.
+
+mod cleanup;
+mod status;
+
+pub(crate) use cleanup::FINALIZER;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use restow_apiserver::CustomResource;
+use restow_core::resource::GroupResource;
+use restow_migrate::stop::Stop;
+use restow_store::{Change, Entry, Range, StoreError};
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::custom::resource;
+use crate::meta::is_deleting;
+use crate::registry::Resource;
+use crate::stored::{Extent, decode};
+
+/// Where definitions are stored.
+const PREFIX: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
+/// How many are read at once.
+const PAGE: usize = 100;
+/// How long to wait after the store failed, and how often registrations are looked after.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The controller of definitions.
+pub(crate) struct Definitions {
+    api: Arc<Api>,
+    client: kube::Client,
+    stop: Stop,
+    known: BTreeMap<String, Known>,
+    holder: String,
+}
+
+/// A definition as it was last seen.
+struct Known {
+    object: Value,
+    writer: CustomResource,
+}
+
+impl Definitions {
+    pub(crate) fn new(api: Arc<Api>, client: kube::Client, stop: Stop) -> Self {
+        Self { api, client, stop, known: BTreeMap::new(), holder: String::new() }
+    }
+
+    /// Serves what is defined now, and tells at which revision that was.
+    pub(crate) async fn load(&mut self) -> Result<u64, StoreError> {
+        let mut range = Range { prefix: PREFIX.to_owned(), start: None, limit: PAGE, revision: None };
+        let mut seen = Vec::new();
+        loop {
+            let listed = self.api.store.list(range.clone()).await?;
+            range.start = listed.entries.last().map(|entry| format!("{}\0", entry.key));
+            range.revision = Some(listed.revision);
+            for entry in listed.entries {
+                seen.push(name(&entry.key).to_owned());
+                self.take(name(&entry.key).to_owned(), Some(entry)).await;
+            }
+            if listed.remaining == 0 {
+                break;
+            }
+        }
+        let gone: Vec<String> = self.known.keys().filter(|name| !seen.contains(name)).cloned().collect();
+        for name in gone {
+            self.take(name, None).await;
+        }
+        Ok(range.revision.unwrap_or_default())
+    }
+
+    /// Follows changes after a revision until told to stop.
+    pub(crate) async fn run(mut self, mut after: u64) {
+        let stop = self.stop.clone();
+        let following = async {
+            loop {
+                let error = self.follow(after).await;
+                tracing::warn!("definitions are read again: {error}");
+                after = loop {
+                    tokio::time::sleep(EVERY).await;
+                    match self.load().await {
+                        Ok(revision) => break revision,
+                        Err(error) => tracing::warn!("definitions cannot be read: {error}"),
+                    }
+                };
+            }
+        };
+        stop.unless(following).await;
+    }
+
+    async fn follow(&mut self, after: u64) -> StoreError {
+        let mut changes = match self.api.store.watch(PREFIX, after).await {
+            Ok(changes) => changes,
+            Err(error) => return error,
+        };
+        let mut tick = tokio::time::interval(EVERY);
+        loop {
+            let told = tokio::select! {
+                told = changes.next() => told,
+                _ = tick.tick() => {
+                    self.look_after().await;
+                    continue;
+                }
+            };
+            match told {
+                Some(Ok(told)) => {
+                    for Change { key, now, .. } in told.changes {
+                        self.take(name(&key).to_owned(), now).await;
+                    }
+                }
+                Some(Err(error)) => return error,
+                None => return StoreError::Unavailable("the watch has ended".to_owned()),
+            }
+        }
+    }
+
+    /// Registers everything again after this server was taken for gone, and ends what was begun.
+    async fn look_after(&mut self) {
+        let Some(tenure) = self.api.gate.tenure() else { return };
+        let renewed = self.holder != tenure.holder();
+        tenure.holder().clone_into(&mut self.holder);
+        let names: Vec<String> = self.known.keys().cloned().collect();
+        for name in names {
+            let unfinished = self.known.get(&name).is_some_and(|known| {
+                known.writer.write().is_none()
+                    || !status::is_settled(&known.object)
+                    || is_deleting(&known.object)
+            });
+            if renewed || unfinished {
+                let entry = self.api.entry(&format!("{PREFIX}{name}")).await;
+                if let Ok(entry) = entry {
+                    self.take(name, entry).await;
+                }
+            }
+        }
+    }
+
+    /// Takes a definition as it is now.
+    async fn take(&mut self, name: String, entry: Option<Entry>) {
+        let object = match entry.map(|entry| decode(&entry, Extent::Whole)).transpose() {
+            Ok(object) => object,
+            Err(failure) => return tracing::warn!(%name, "a definition cannot be read: {failure}"),
+        };
+        let Some(object) = object else {
+            self.drop(&name).await;
+            return;
+        };
+        let others = self.known.iter().filter(|(other, _)| **other != name).map(|(_, known)| &known.object);
+        let settled = status::settled(&object, others);
+        let writer = match self.known.get(&name) {
+            Some(known) => known.writer.clone(),
+            None => CustomResource::disabled(resource_name(&object)),
+        };
+        self.known.insert(name.clone(), Known { object: object.clone(), writer: writer.clone() });
+        if status::is_accepted(&settled) {
+            self.serve(&name, &settled, writer).await;
+        }
+        if is_deleting(&object) {
+            cleanup::clean(&self.api, &self.client, &object).await;
+        } else if settled != object {
+            status::write(&self.client, &settled).await;
+        }
+    }
+
+    async fn drop(&mut self, name: &str) {
+        if let Some(known) = self.known.remove(name) {
+            self.api.registry.set(name, None);
+            // Nobody writes what is not defined any more.
+            drop(known.writer.drain().await);
+        }
+    }
+
+    /// Serves a resource as its definition says now.
+    async fn serve(&self, name: &str, definition: &Value, writer: CustomResource) {
+        let Some(resource) = resource(definition, writer.clone()).map(Arc::new) else { return };
+        let versions = match resource.registered() {
+            Ok(versions) => versions,
+            Err(error) => return tracing::warn!(%name, "a definition cannot be served: {error}"),
+        };
+        let before = self.api.registry.served().custom.get(name).cloned();
+        let same = before.is_some_and(|before| before.registered().ok().as_ref() == Some(&versions));
+        if same && writer.write().is_some() {
+            self.api.registry.set(name, Some(resource));
+            return;
+        }
+        let Some(tenure) = self.api.gate.tenure() else {
+            // It can be read; writes begin when the server is a member.
+            self.api.registry.set(name, Some(resource));
+            return;
+        };
+        let drained = writer.drain().await;
+        self.api.registry.set(name, Some(resource));
+        if let Err(error) = drained.register(&self.client, &tenure, versions, &self.stop).await {
+            tracing::warn!(%name, "a custom resource is not registered: {error}");
+        }
+    }
+}
+
+fn name(key: &str) -> &str {
+    key.strip_prefix(PREFIX).unwrap_or(key)
+}
+
+fn resource_name(definition: &Value) -> GroupResource {
+    let spec = &definition["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    GroupResource::new(text(&spec["group"]), text(&spec["names"]["plural"]))
+}
+
+/// Whether a resource takes new objects: not while its definition is being deleted.
+pub(crate) fn takes_new(resource: &Resource) -> bool {
+    resource.custom().is_none_or(|custom| !is_deleting(&custom.definition))
+}

@@ -1,0 +1,159 @@
+//! From a request to its answer: which handler it is for, and how failures are told.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+
+use crate::accept::{ACCEPTED, Asked, negotiate};
+use crate::api::Api;
+use crate::body::Body;
+use crate::discovery;
+use crate::encoding;
+use crate::failure::Failure;
+use crate::list::{Wanted, list};
+use crate::objects::{self, Answer, Call};
+use crate::options::{InvalidOption, options};
+use crate::request::{Target, Verb, target, verb};
+use crate::selection::Selection;
+use crate::view::View;
+use crate::watch::watch;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Answers a request.
+pub async fn handle(api: &Arc<Api>, request: Request<Bytes>) -> Response<Body> {
+    match answer(api, request).await {
+        Ok(response) => response,
+        Err(failure) => refuse(&failure),
+    }
+}
+
+async fn answer(api: &Arc<Api>, request: Request<Bytes>) -> Result<Response<Body>, Failure> {
+    let (head, body) = request.into_parts();
+    match target(head.uri.path()) {
+        Some(target) => {
+            let answer = on_resource(api, &head, body, target).await?;
+            Ok(respond(answer))
+        }
+        None => discovery::answer(api, &head),
+    }
+}
+
+async fn on_resource(
+    api: &Arc<Api>,
+    head: &http::request::Parts,
+    body: Bytes,
+    target: Target,
+) -> Result<Answer, Failure> {
+    let (verb, call) = call(api, head, body, target)?;
+    let selection = match verb {
+        Verb::List | Verb::Watch | Verb::DeleteCollection => {
+            Selection::of(&call.resource, &call.target.version, &call.options)?
+        }
+        _ => Selection::default(),
+    };
+    match verb {
+        Verb::Get => objects::get(api, &call).await,
+        Verb::List => list(api, wanted(&call, selection), &call.options).await.map(whole),
+        Verb::Watch => watch(api, wanted(&call, selection), &call.options).await.map(whole),
+        Verb::Create => objects::create(api, call).await,
+        Verb::Update => objects::update(api, call).await,
+        Verb::Patch => objects::patch(api, call).await,
+        Verb::Delete => objects::delete(api, call).await,
+        Verb::DeleteCollection => objects::delete_collection(api, call, selection).await,
+    }
+}
+
+fn wanted(call: &Call, selection: Selection) -> Wanted {
+    let namespace = if call.resource.namespaced { call.target.namespace.clone() } else { String::new() };
+    Wanted { resource: Arc::clone(&call.resource), namespace, selection, view: call.view.clone() }
+}
+
+fn whole(body: Body) -> Answer {
+    Answer { code: StatusCode::OK, body, warnings: Vec::new() }
+}
+
+/// Reads what a request asks of a resource.
+fn call(
+    api: &Api,
+    head: &http::request::Parts,
+    body: Bytes,
+    target: Target,
+) -> Result<(Verb, Call), Failure> {
+    let resource = api.registry.find(&target.group, &target.version, &target.resource);
+    let resource = resource.ok_or_else(Failure::unknown_path)?;
+    let options = options(head.uri.query().unwrap_or_default()).map_err(invalid)?;
+    let verb = verb(&head.method, &target, options.watch).ok_or_else(Failure::method_not_allowed)?;
+    suits(&resource, &target, verb)?;
+    let asked = if verb == Verb::List { Asked::List } else { Asked::One };
+    let accept = text(&head.headers, header::ACCEPT);
+    let accepted = negotiate(accept, asked).ok_or_else(|| Failure::not_acceptable(ACCEPTED))?;
+    let view = View::new(&resource, &target.version, accepted);
+    let manager = match options.field_manager.as_str() {
+        "" => text(&head.headers, header::USER_AGENT).split('/').next().unwrap_or_default().to_owned(),
+        manager => manager.to_owned(),
+    };
+    let content_type = text(&head.headers, header::CONTENT_TYPE).to_owned();
+    Ok((verb, Call { resource, target, options, accepted, view, content_type, body, manager }))
+}
+
+/// Whether a resource has what a path names, and a verb there.
+fn suits(resource: &crate::registry::Resource, target: &Target, verb: Verb) -> Result<(), Failure> {
+    let below = !target.subresource.is_empty();
+    if below && !resource.has(&target.version, &target.subresource) {
+        return Err(Failure::unknown_path());
+    }
+    let in_namespace = !target.namespace.is_empty() && target.namespace != target.name;
+    if resource.namespaced {
+        let everywhere = target.namespace.is_empty();
+        if everywhere && !target.name.is_empty() {
+            return Err(Failure::unknown_path());
+        }
+        if everywhere && !matches!(verb, Verb::List | Verb::Watch) {
+            return Err(Failure::method_not_allowed());
+        }
+    } else if in_namespace && resource.name.resource != "namespaces" {
+        return Err(Failure::unknown_path());
+    }
+    let allowed = match verb {
+        Verb::Create => target.name.is_empty(),
+        Verb::Get | Verb::Update | Verb::Patch => true,
+        Verb::Delete | Verb::DeleteCollection | Verb::List | Verb::Watch => !below,
+    };
+    if allowed { Ok(()) } else { Err(Failure::method_not_allowed()) }
+}
+
+fn invalid(error: InvalidOption) -> Failure {
+    Failure::bad_request(error.to_string())
+}
+
+/// A header as text; empty if there is none.
+pub fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+fn respond(answer: Answer) -> Response<Body> {
+    let mut response = Response::new(answer.body);
+    *response.status_mut() = answer.code;
+    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    for warning in answer.warnings {
+        let text = format!("299 - {}", crate::failure::golang::quote(&warning));
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+    response
+}
+
+/// The answer that tells of a failure.
+pub fn refuse(failure: &Failure) -> Response<Body> {
+    let mut response = Response::new(Body::from(encoding::encode(&failure.to_status())));
+    *response.status_mut() =
+        StatusCode::from_u16(failure.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    if let Some(seconds) = failure.retry_after_seconds() {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}

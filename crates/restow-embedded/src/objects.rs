@@ -1,0 +1,136 @@
+//! Single objects: get, create, update, patch and delete, each as one write on condition of what was read.
+
+mod admission;
+mod change;
+mod create;
+mod incoming;
+mod remove;
+mod special;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::StatusCode;
+use restow_apiserver::custom::Write as Permit;
+use restow_store::{Entry, Write, Written};
+use serde_json::Value;
+
+use crate::accept::Accepted;
+use crate::api::Api;
+use crate::body::Body;
+use crate::conversion::convert;
+use crate::failure::Failure;
+use crate::meta::Rules;
+use crate::options::Options;
+use crate::registry::{Nature, Resource};
+use crate::request::Target;
+use crate::stored::{self, Extent, decode, refused};
+use crate::view::View;
+
+pub use change::{patch, update};
+pub use create::create;
+pub use remove::{delete, delete_collection};
+
+/// A request for objects of a resource.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The resource.
+    pub resource: Arc<Resource>,
+    /// What its path names.
+    pub target: Target,
+    /// What its query asks for.
+    pub options: Options,
+    /// How the answer is written.
+    pub accepted: Accepted,
+    /// How objects look in it.
+    pub view: View,
+    /// What its body is.
+    pub content_type: String,
+    /// Its body.
+    pub body: Bytes,
+    /// Who writes, as managedFields tell it.
+    pub manager: String,
+}
+
+/// What is answered.
+pub struct Answer {
+    /// The status code.
+    pub code: StatusCode,
+    /// The body.
+    pub body: Body,
+    /// What the client should know.
+    pub warnings: Vec<String>,
+}
+
+impl Answer {
+    fn ok(bytes: Bytes) -> Self {
+        Self { code: StatusCode::OK, body: Body::from(bytes), warnings: Vec::new() }
+    }
+}
+
+impl Call {
+    /// The key of the object.
+    pub fn key(&self) -> String {
+        self.resource.key(&self.target.namespace, &self.target.name)
+    }
+
+    /// The rules of its metadata.
+    pub fn rules(&self) -> Rules {
+        match &self.resource.nature {
+            Nature::BuiltIn(built_in) => built_in.rules(),
+            Nature::Custom(_) => Rules::custom(
+                self.resource.name.clone(),
+                self.resource.group_kind(),
+                self.resource.namespaced,
+                self.resource.has(&self.target.version, "status"),
+            ),
+        }
+    }
+
+    fn not_found(&self) -> Failure {
+        Failure::not_found(&self.resource.name, &self.target.name)
+    }
+}
+
+/// Answers a get.
+pub async fn get(api: &Api, call: &Call) -> Result<Answer, Failure> {
+    let entry = api.entry(&call.key()).await?.ok_or_else(|| call.not_found())?;
+    let object = call.view.object(api, decode(&entry, call.view.extent(&Default::default()))?).await?;
+    Ok(Answer::ok(call.view.answer(object)))
+}
+
+/// An object as it is stored, and in the version of a call.
+struct Current {
+    entry: Entry,
+    object: Value,
+}
+
+async fn current(api: &Api, call: &Call, entry: Entry) -> Result<Current, Failure> {
+    let whole = View { form: crate::accept::Form::Whole, ..call.view.clone() };
+    let object = whole.object(api, decode(&entry, Extent::Whole)?).await?;
+    Ok(Current { entry, object })
+}
+
+/// The bytes to store for an object in the version of a call.
+async fn to_store(api: &Api, call: &Call, permit: Option<&Permit>, object: Value) -> Result<Bytes, Failure> {
+    let stored = call.resource.stored.to_string();
+    let desired = permit.map_or(stored.as_str(), |permit| permit.encoding());
+    let mut objects = convert(&*api.converter, &call.resource, desired, vec![object]).await?;
+    objects.pop().map(stored::encode).ok_or_else(|| Failure::plain("an object was lost in conversion"))
+}
+
+/// What came of a write.
+enum Outcome {
+    /// It is stored, as this revision.
+    Done(u64),
+    /// Another was faster, and this is there now.
+    Faster(Option<Entry>),
+}
+
+async fn write(api: &Api, key: String, expected: u64, value: Option<Bytes>) -> Result<Outcome, Failure> {
+    let written = api.store.write(Write { key, expected, value }).await;
+    Ok(match written.map_err(|error| refused(&error))? {
+        Written::Done { revision } => Outcome::Done(revision),
+        Written::Conflict { current } => Outcome::Faster(current),
+    })
+}

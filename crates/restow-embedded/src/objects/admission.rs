@@ -1,0 +1,39 @@
+//! Whether a namespace takes new objects.
+
+use serde_json::Value;
+
+use super::Call;
+use crate::api::Api;
+use crate::failure::{Cause, CauseKind, Details, Failure};
+use crate::stored::{Extent, decode};
+
+/// Namespaces that are always there, even before they were stored, and cannot be deleted.
+pub(super) const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// Refuses a create in a namespace that is not there or about to go.
+pub(super) async fn in_namespace(api: &Api, call: &Call) -> Result<(), Failure> {
+    let namespace = call.target.namespace.as_str();
+    if !call.resource.namespaced || IMMORTAL.contains(&namespace) {
+        return Ok(());
+    }
+    let Some(namespaces) = api.registry.built_in("", "namespaces") else { return Ok(()) };
+    let Some(entry) = api.entry(&namespaces.key("", namespace)).await? else {
+        return Err(Failure::not_found(&namespaces.name, namespace));
+    };
+    let object = decode(&entry, Extent::Whole)?;
+    let terminating = object["status"]["phase"] == "Terminating"
+        || object["metadata"].get("deletionTimestamp").is_some_and(Value::is_string);
+    if !terminating {
+        return Ok(());
+    }
+    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let name = call.target.name.as_str();
+    let failure = Failure::forbidden_object(&call.resource.name, name, &why);
+    let details = failure.details().cloned().unwrap_or_default();
+    let cause = Cause::bare(
+        CauseKind::NamespaceTerminating,
+        format!("namespace {namespace} is being terminated"),
+        "metadata.namespace",
+    );
+    Err(failure.with_details(Details { causes: vec![cause], ..details }))
+}

@@ -1,0 +1,164 @@
+//! Updates and patches: computed anew from what is read anew until they are stored.
+
+use http::StatusCode;
+use restow_store::Entry;
+use serde_json::Value;
+
+use super::{
+    Answer, Call, Current, Outcome, Permit, admission, create, current, incoming, special, to_store, write,
+};
+use crate::api::Api;
+use crate::body::Body;
+use crate::failure::Failure;
+use crate::meta::{Endpoint, name, update, validate};
+use crate::registry::Nature;
+use crate::stored::set_version;
+use crate::{patch as patching, payload};
+
+/// What is to become of an object.
+enum Change {
+    /// This.
+    Replace(Value),
+    /// What the patch makes of it.
+    Patch(Patch, Value),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Patch {
+    Merge,
+    Json,
+    Strategic,
+}
+
+/// Answers an update.
+pub async fn update(api: &Api, mut call: Call) -> Result<Answer, Failure> {
+    let permit = api.permit(&mut call).await?;
+    let sent = payload::parse(&call.content_type, &call.body)?;
+    let sent = payload::object(&call.resource, &call.view.api_version, sent)?;
+    change(api, &call, permit.as_ref(), Change::Replace(sent)).await
+}
+
+/// Answers a patch.
+pub async fn patch(api: &Api, mut call: Call) -> Result<Answer, Failure> {
+    let permit = api.permit(&mut call).await?;
+    let kind = kind(&call)?;
+    let sent = payload::json(&call.body)
+        .map_err(|failure| Failure::bad_request(format!("error decoding patch: {}", failure.message())))?;
+    change(api, &call, permit.as_ref(), Change::Patch(kind, sent)).await
+}
+
+fn kind(call: &Call) -> Result<Patch, Failure> {
+    let built_in = matches!(call.resource.nature, Nature::BuiltIn(_));
+    match payload::media(&call.content_type) {
+        patching::MERGE => Ok(Patch::Merge),
+        patching::JSON => Ok(Patch::Json),
+        patching::STRATEGIC if built_in => Ok(Patch::Strategic),
+        _ if built_in => {
+            Err(Failure::unsupported_media_type(&[patching::JSON, patching::MERGE, patching::STRATEGIC]))
+        }
+        _ => Err(Failure::unsupported_media_type(&[patching::JSON, patching::MERGE])),
+    }
+}
+
+async fn change(api: &Api, call: &Call, permit: Option<&Permit>, change: Change) -> Result<Answer, Failure> {
+    let mut entry = api.entry(&call.key()).await?;
+    loop {
+        let Some(found) = entry else { return absent(api, call, permit, change).await };
+        let before = current(api, call, found).await?;
+        let (after, warnings) = changed(call, &before.object, &change)?;
+        match store(api, call, permit, before, after).await? {
+            Ok(object) => {
+                let body = Body::from(call.view.answer(object));
+                return Ok(Answer { code: StatusCode::OK, body, warnings });
+            }
+            Err(faster) => entry = faster,
+        }
+    }
+}
+
+/// An update of some resources makes what is not there.
+async fn absent(api: &Api, call: &Call, permit: Option<&Permit>, change: Change) -> Result<Answer, Failure> {
+    let rules = call.rules();
+    let Change::Replace(sent) = change else { return Err(call.not_found()) };
+    if !rules.create_on_update || !call.target.subresource.is_empty() {
+        return Err(call.not_found());
+    }
+    let mut read = incoming::read(call, sent)?;
+    update::check_names(&mut read.object, &rules, &call.target.namespace, &call.target.name)?;
+    update::check_uid(&read.object, None, &rules, &call.key())?;
+    admission::in_namespace(api, call).await?;
+    let mut object = create::born(call, read.object)?;
+    if !call.options.dry_run {
+        let bytes = to_store(api, call, permit, object.clone()).await?;
+        match write(api, call.key(), 0, Some(bytes)).await? {
+            Outcome::Done(revision) => set_version(&mut object, revision),
+            Outcome::Faster(_) => {
+                return Err(Failure::already_exists(&call.resource.name, &call.target.name));
+            }
+        }
+    }
+    let body = Body::from(call.view.answer(object));
+    Ok(Answer { code: StatusCode::CREATED, body, warnings: read.warnings })
+}
+
+/// The object as it is to be, and what to warn of.
+fn changed(call: &Call, old: &Value, change: &Change) -> Result<(Value, Vec<String>), Failure> {
+    let rules = call.rules();
+    let (mut new, warnings) = match change {
+        Change::Replace(sent) => {
+            let mut read = incoming::read(call, sent.clone())?;
+            update::check_names(&mut read.object, &rules, &call.target.namespace, &call.target.name)?;
+            update::check_uid(&read.object, Some(old), &rules, &call.key())?;
+            (read.object, read.warnings)
+        }
+        Change::Patch(kind, sent) => {
+            let patched = match kind {
+                Patch::Merge => patching::merge::apply(old, sent)?,
+                Patch::Json => patching::json::apply(old, sent)?,
+                Patch::Strategic => patching::merge::apply(old, sent)?,
+            };
+            // What changes nothing can break no rule that was kept before.
+            if patched == *old {
+                return Ok((patched, Vec::new()));
+            }
+            let patched = payload::object(&call.resource, &call.view.api_version, patched)?;
+            let mut read = incoming::read(call, patched)?;
+            update::check_names(&mut read.object, &rules, &call.target.namespace, &call.target.name)?;
+            (read.object, read.warnings)
+        }
+    };
+    let endpoint = if call.target.subresource == "status" { Endpoint::Status } else { Endpoint::Main };
+    update::prepare(&mut new, old, &rules, endpoint)?;
+    special::on_update(call, &mut new, old)?;
+    let mut causes = validate::update(&new, old, &rules);
+    causes.extend(special::validate(call, &new, Some(old)));
+    if !causes.is_empty() {
+        return Err(Failure::invalid(&call.resource.group_kind(), name(old), causes));
+    }
+    update::settle(&mut new, old);
+    Ok((new, warnings))
+}
+
+/// Stores an object unless it is stored just so already; else what is there when another was faster.
+async fn store(
+    api: &Api,
+    call: &Call,
+    permit: Option<&Permit>,
+    before: Current,
+    mut object: Value,
+) -> Result<Result<Value, Option<Entry>>, Failure> {
+    let finished = update::is_finished(&object, &before.object) && special::may_go(call, &object);
+    let value = if finished { None } else { Some(to_store(api, call, permit, object.clone()).await?) };
+    let revision = before.entry.mod_revision;
+    set_version(&mut object, revision);
+    if call.options.dry_run || value.as_ref() == Some(&before.entry.value) {
+        return Ok(Ok(object));
+    }
+    Ok(match write(api, before.entry.key, revision, value).await? {
+        Outcome::Done(revision) => {
+            set_version(&mut object, revision);
+            Ok(object)
+        }
+        Outcome::Faster(current) => Err(current),
+    })
+}

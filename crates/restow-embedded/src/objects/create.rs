@@ -1,0 +1,111 @@
+//! Creates.
+
+use http::StatusCode;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{Answer, Call, Outcome, admission, incoming, special, to_store, write};
+use crate::api::Api;
+use crate::body::Body;
+use crate::definitions::takes_new;
+use crate::failure::Failure;
+use crate::meta::{create::Birth, create::is_generated, create::prepare, name, validate};
+use crate::payload;
+use crate::stored::set_version;
+
+/// How many names are tried for an object that is to be given one.
+const NAMES: usize = 8;
+
+/// Answers a create.
+pub async fn create(api: &Api, mut call: Call) -> Result<Answer, Failure> {
+    let permit = api.permit(&mut call).await?;
+    if !takes_new(&call.resource) {
+        return Err(Failure::verb_not_supported(&call.resource.name, "create"));
+    }
+    let sent = payload::parse(&call.content_type, &call.body)?;
+    let sent = payload::object(&call.resource, &call.view.api_version, sent)?;
+    let read = incoming::read(&call, sent)?;
+    admission::in_namespace(api, &call).await?;
+    let generated = is_generated(&read.object);
+    let tries = if generated { NAMES } else { 1 };
+    for last in (0..tries).rev() {
+        let object = born(&call, read.object.clone())?;
+        let key = call.resource.key(&call.target.namespace, name(&object));
+        if let Some(object) = store(api, &call, permit.as_ref(), key, object.clone()).await? {
+            let body = Body::from(call.view.answer(object));
+            return Ok(Answer { code: StatusCode::CREATED, body, warnings: read.warnings });
+        }
+        if last == 0 {
+            let taken = name(&object);
+            return Err(if generated {
+                Failure::generated_name_exists(&call.resource.name, taken)
+            } else {
+                Failure::already_exists(&call.resource.name, taken)
+            });
+        }
+    }
+    Err(Failure::plain("no name was tried"))
+}
+
+/// A new object as it is to be stored.
+pub(super) fn born(call: &Call, mut object: Value) -> Result<Value, Failure> {
+    let rules = call.rules();
+    let uid = uid();
+    let birth = Birth {
+        namespace: &call.target.namespace,
+        uid: &uid,
+        now: Timestamp::now(),
+        random: fastrand::u64(..),
+    };
+    prepare(&mut object, &rules, &birth)?;
+    special::on_create(call, &mut object)?;
+    let mut causes = validate::create(&object, &rules);
+    causes.extend(special::validate(call, &object, None));
+    if causes.is_empty() {
+        return Ok(object);
+    }
+    Err(Failure::invalid(&call.resource.group_kind(), name(&object), causes))
+}
+
+/// Stores a new object; none if its name is taken.
+async fn store(
+    api: &Api,
+    call: &Call,
+    permit: Option<&super::Permit>,
+    key: String,
+    mut object: Value,
+) -> Result<Option<Value>, Failure> {
+    if call.options.dry_run {
+        return Ok(api.entry(&key).await?.is_none().then_some(object));
+    }
+    let bytes = to_store(api, call, permit, object.clone()).await?;
+    match write(api, key, 0, Some(bytes)).await? {
+        Outcome::Done(revision) => {
+            set_version(&mut object, revision);
+            Ok(Some(object))
+        }
+        Outcome::Faster(_) => Ok(None),
+    }
+}
+
+/// A random uid: a UUID of version 4.
+fn uid() -> String {
+    let bits = fastrand::u128(..) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+    let hex = format!("{bits:032x}");
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uids_are_uuids() {
+        for _ in 0..100 {
+            let uid = uid();
+            assert_eq!(uid.len(), 36);
+            assert_eq!(&uid[14..15], "4");
+            assert!(matches!(&uid[19..20], "8" | "9" | "a" | "b"), "{uid}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What single built-ins have of their own: Namespaces, Secrets and definitions.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+
+use super::Call;
+use super::admission::IMMORTAL;
+use crate::definitions::FINALIZER;
+use crate::failure::{Cause, Failure};
+use crate::meta::delete::Deletion;
+use crate::meta::{finalizers, is_deleting, name};
+use crate::registry::Nature;
+
+const DEFINITION: &str = "CustomResourceDefinition";
+
+/// What a create adds to an object.
+pub(super) fn on_create(call: &Call, object: &mut Value) -> Result<(), Failure> {
+    match kind(call) {
+        "Namespace" => {
+            object["spec"] = json!({ "finalizers": ["kubernetes"] });
+            object["status"] = json!({ "phase": "Active" });
+            label_namespace(object);
+        }
+        "Secret" => complete_secret(object),
+        DEFINITION => {
+            complete_definition(object);
+            object["status"] = json!({});
+            remember_stored(object);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// What an update adds to an object, or keeps of it.
+pub(super) fn on_update(call: &Call, object: &mut Value, old: &Value) -> Result<(), Failure> {
+    match (kind(call), call.target.subresource.as_str()) {
+        ("Namespace", "finalize") => {
+            let finalizers = object["spec"]["finalizers"].take();
+            *object = old.clone();
+            object["spec"] =
+                if finalizers.is_array() { json!({ "finalizers": finalizers }) } else { json!({}) };
+        }
+        ("Namespace", "") => {
+            object["spec"] = old["spec"].clone();
+            label_namespace(object);
+        }
+        ("Secret", _) => complete_secret(object),
+        (DEFINITION, "") => {
+            complete_definition(object);
+            remember_stored(object);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// What is wrong with an object beside its metadata.
+pub(super) fn validate(call: &Call, object: &Value, old: Option<&Value>) -> Vec<Cause> {
+    match &call.resource.nature {
+        Nature::Custom(custom) => custom.validate(&call.target.version, object, old),
+        Nature::BuiltIn(_) => Vec::new(),
+    }
+}
+
+/// Refuses deletes of what cannot go.
+pub(super) fn on_delete(call: &Call, object: &Value) -> Result<(), Failure> {
+    if kind(call) == "Namespace" && IMMORTAL.contains(&name(object)) {
+        let why = "this namespace may not be deleted";
+        return Err(Failure::forbidden_object(&call.resource.name, name(object), why));
+    }
+    Ok(())
+}
+
+/// Holds what must not go before its contents have.
+pub(super) fn hold(call: &Call, object: &mut Value) {
+    if kind(call) != DEFINITION || is_deleting(object) {
+        return;
+    }
+    let mut all: Vec<String> = finalizers(object).into_iter().map(str::to_owned).collect();
+    if !all.iter().any(|finalizer| finalizer == FINALIZER) {
+        all.push(FINALIZER.to_owned());
+    }
+    object["metadata"]["finalizers"] = json!(all);
+}
+
+/// What becomes of an object that would go or be marked: some wait for their contents to go first.
+pub(super) fn deletion(call: &Call, object: &Value, decided: Deletion) -> Deletion {
+    match (kind(call), decided) {
+        ("Namespace", Deletion::Remove) if has_spec_finalizers(object) => {
+            if is_deleting(object) {
+                return Deletion::Pending;
+            }
+            let mut marked = object.clone();
+            marked["metadata"]["deletionTimestamp"] = json!(crate::meta::time(jiff::Timestamp::now()));
+            marked["status"]["phase"] = json!("Terminating");
+            Deletion::Mark(marked)
+        }
+        ("Namespace", Deletion::Mark(mut marked)) => {
+            marked["status"]["phase"] = json!("Terminating");
+            Deletion::Mark(marked)
+        }
+        (_, decided) => decided,
+    }
+}
+
+/// Whether an object whose metadata holds it no longer is held by nothing else.
+pub(super) fn may_go(call: &Call, object: &Value) -> bool {
+    kind(call) != "Namespace" || (!has_spec_finalizers(object) && finalizers(object).is_empty())
+}
+
+fn kind(call: &Call) -> &str {
+    match &call.resource.nature {
+        Nature::BuiltIn(built_in) => built_in.kind,
+        Nature::Custom(_) => "",
+    }
+}
+
+/// Names that follow from others.
+fn complete_definition(definition: &mut Value) {
+    let names = &mut definition["spec"]["names"];
+    let kind = names["kind"].as_str().unwrap_or_default().to_owned();
+    for (field, default) in [("singular", kind.to_lowercase()), ("listKind", format!("{kind}List"))] {
+        if names[field].as_str().unwrap_or_default().is_empty() {
+            names[field] = json!(default);
+        }
+    }
+    if definition["spec"]["conversion"].is_null() {
+        definition["spec"]["conversion"] = json!({ "strategy": "None" });
+    }
+}
+
+/// Every version that objects were ever stored in stays in the status.
+fn remember_stored(definition: &mut Value) {
+    let versions = definition["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let Some(stored) = versions.iter().find(|version| version["storage"] == true) else { return };
+    let stored = stored["name"].clone();
+    let all = &mut definition["status"]["storedVersions"];
+    match all.as_array_mut() {
+        Some(all) if all.contains(&stored) => {}
+        Some(all) => all.push(stored),
+        None => *all = json!([stored]),
+    }
+}
+
+fn has_spec_finalizers(namespace: &Value) -> bool {
+    namespace["spec"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
+}
+
+fn label_namespace(namespace: &mut Value) {
+    let name = namespace["metadata"]["name"].clone();
+    let labels = &mut namespace["metadata"]["labels"];
+    if !labels.is_object() {
+        *labels = json!({});
+    }
+    labels["kubernetes.io/metadata.name"] = name;
+}
+
+/// Text becomes data, and a Secret of no type is of the usual one.
+fn complete_secret(secret: &mut Value) {
+    let Some(fields) = secret.as_object_mut() else { return };
+    if let Some(Value::Object(texts)) = fields.remove("stringData") {
+        let data = fields.entry("data").or_insert_with(|| Value::Object(Map::new()));
+        for (key, text) in texts {
+            data[key] = json!(STANDARD.encode(text.as_str().unwrap_or_default()));
+        }
+    }
+    if fields.get("type").and_then(Value::as_str).unwrap_or_default().is_empty() {
+        fields.insert("type".to_owned(), json!("Opaque"));
+    }
+}

@@ -1,0 +1,150 @@
+//! A server's life: start, serve, stop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use restow_apiserver::registration::Resource as Registration;
+use restow_apiserver::{Gate, Identity, Participation};
+use restow_core::inventory::Origin;
+use restow_core::request::Target;
+use restow_core::storage_version::InvalidVersions;
+use restow_migrate::stop::Stop;
+use restow_store::{Store, StoreError};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tower::Layer as _;
+
+use crate::api::Api;
+use crate::bootstrap::bootstrap;
+use crate::conversion::{Converter, NoWebhooks};
+use crate::definitions::Definitions;
+use crate::openapi::Documents;
+use crate::registry::Registry;
+use crate::service::{Handlers, client};
+
+/// How long a start may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a server is started with.
+pub struct Settings {
+    /// Where objects are kept.
+    pub store: Arc<dyn Store>,
+    /// Its name among the API servers on the same store.
+    pub server_id: String,
+    /// Calls conversion webhooks.
+    pub converter: Arc<dyn Converter>,
+}
+
+impl Settings {
+    /// A server for its own process.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        let server_id = "apiserver-restow".to_owned();
+        Self { store, server_id, converter: Arc::new(NoWebhooks) }
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store cannot be read.
+    #[error("the store cannot be read")]
+    Store(#[from] StoreError),
+    /// A built-in cannot be registered.
+    #[error("a built-in resource cannot be registered")]
+    Versions(#[from] InvalidVersions),
+    /// It takes too long.
+    #[error("not ready within {PATIENCE:?}")]
+    Late,
+    /// What every cluster has cannot be made.
+    #[error("what every cluster has cannot be made")]
+    Bootstrap(#[source] kube::Error),
+}
+
+/// A server that runs.
+pub struct Server {
+    api: Arc<Api>,
+    client: kube::Client,
+    serving: CancellationToken,
+    taking_part: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+    participation: JoinHandle<()>,
+}
+
+impl Server {
+    /// Starts a server, and waits until it is ready.
+    pub async fn start(settings: Settings) -> Result<Self, StartError> {
+        let serving = CancellationToken::new();
+        let registry = Arc::new(Registry::default());
+        let gate = gate(&registry)?;
+        let api = Arc::new(Api {
+            store: settings.store,
+            registry,
+            gate: gate.clone(),
+            converter: settings.converter,
+            documents: Documents::default(),
+            stopped: serving.clone(),
+        });
+        let handlers = Handlers(Arc::clone(&api));
+        let loopback = client(gate.loopback_layer().layer(handlers.clone()));
+        let taking_part = CancellationToken::new();
+        let participation = Participation {
+            // Its Lease is made before the gate opens; who it is is part of that.
+            identity: Identity::new(client(handlers.clone()), "kube-apiserver", &settings.server_id),
+            client: loopback.clone(),
+            gate: gate.clone(),
+        };
+        let stop = Stop::from(taking_part.clone());
+        let participation = tokio::spawn(async move {
+            if let Err(error) = participation.run(&stop).await {
+                tracing::error!("no longer taking part: {error}");
+            }
+        });
+        let mut server =
+            Self { api, client: loopback, serving, taking_part, tasks: Vec::new(), participation };
+        server.become_ready().await?;
+        Ok(server)
+    }
+
+    async fn become_ready(&mut self) -> Result<(), StartError> {
+        let ready = self.api.gate.readiness();
+        tokio::time::timeout(PATIENCE, ready.ready()).await.map_err(|_| StartError::Late)?;
+        let stop = Stop::from(self.serving.clone());
+        let mut definitions = Definitions::new(Arc::clone(&self.api), self.client.clone(), stop);
+        let (made, loaded) = tokio::join!(bootstrap(&self.client), definitions.load());
+        made.map_err(StartError::Bootstrap)?;
+        self.tasks.push(tokio::spawn(definitions.run(loaded?)));
+        Ok(())
+    }
+
+    /// A client for everything, inside this process.
+    pub fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// Stops: no new requests, watches end, those under way are answered, and others are told.
+    pub async fn stop(self) {
+        self.serving.cancel();
+        for task in self.tasks {
+            let _ = task.await;
+        }
+        self.taking_part.cancel();
+        let _ = self.participation.await;
+    }
+}
+
+fn gate(registry: &Arc<Registry>) -> Result<Gate, InvalidVersions> {
+    let mut resources = Vec::new();
+    for resource in registry.served().built_in.iter() {
+        let versions = resource.registered()?;
+        resources.push(Registration { name: resource.name.clone(), versions });
+    }
+    let registry = Arc::clone(registry);
+    let origin = move |target: &Target| {
+        let found = registry.find(&target.group, &target.version, &target.resource);
+        match found {
+            Some(resource) if resource.custom().is_some() => Origin::Custom,
+            _ => Origin::BuiltIn,
+        }
+    };
+    Ok(Gate::closed(resources, origin))
+}

@@ -1,0 +1,123 @@
+//! How objects look to who asked for them: in which version, and how much of them.
+
+use std::sync::Arc;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use serde_json::{Value, json};
+
+use crate::accept::{Accepted, Form};
+use crate::api::Api;
+use crate::conversion::convert;
+use crate::encoding;
+use crate::failure::Failure;
+use crate::registry::{Nature, Resource};
+use crate::selection::Selection;
+use crate::stored::Extent;
+
+/// How objects are shown.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// What they are.
+    pub resource: Arc<Resource>,
+    /// The version.
+    pub version: String,
+    /// The same with its group.
+    pub api_version: String,
+    /// The kind of a list of them.
+    pub list_kind: String,
+    /// How much.
+    pub form: Form,
+}
+
+impl View {
+    /// Objects of a resource in a version.
+    pub fn new(resource: &Arc<Resource>, version: &str, accepted: Accepted) -> Self {
+        Self {
+            version: version.to_owned(),
+            api_version: resource.api_version(version),
+            list_kind: resource.list_kind.clone(),
+            form: accepted.form,
+            resource: Arc::clone(resource),
+        }
+    }
+
+    /// How much of an object has to be read to select and show it.
+    pub fn extent(&self, selection: &Selection) -> Extent {
+        let converted = self.resource.custom().is_some_and(|custom| custom.has_webhook());
+        if self.form == Form::Metadata && selection.is_of_metadata() && !converted {
+            Extent::Metadata
+        } else {
+            Extent::Whole
+        }
+    }
+
+    /// Objects as they are stored, in the version they are shown in.
+    pub async fn objects(&self, api: &Api, stored: Vec<Value>) -> Result<Vec<Value>, Failure> {
+        let mut objects = convert(&*api.converter, &self.resource, &self.api_version, stored).await?;
+        if let Nature::Custom(custom) = &self.resource.nature
+            && self.form != Form::Metadata
+        {
+            objects.iter_mut().for_each(|object| custom.complete(&self.version, object));
+        }
+        Ok(objects)
+    }
+
+    /// One object as it is stored, in the version it is shown in.
+    pub async fn object(&self, api: &Api, stored: Value) -> Result<Value, Failure> {
+        let mut objects = self.objects(api, vec![stored]).await?;
+        objects.pop().ok_or_else(|| Failure::plain("an object was lost in conversion"))
+    }
+
+    /// Writes an object as an item of a list.
+    pub fn append_item(&self, bytes: &mut BytesMut, object: Value) {
+        match self.form {
+            Form::Whole => encoding::append(bytes, &object),
+            Form::Metadata => encoding::append(bytes, &partial(object)),
+            Form::Table => encoding::append(bytes, &self.row(object)),
+        }
+    }
+
+    /// Writes an object by itself, as in a watch.
+    pub fn append_one(&self, bytes: &mut BytesMut, object: Value, columns: bool) {
+        match self.form {
+            Form::Whole | Form::Metadata => self.append_item(bytes, object),
+            Form::Table => {
+                let version = object["metadata"]["resourceVersion"].clone();
+                let mut table = json!({
+                    "kind": "Table", "apiVersion": "meta.k8s.io/v1",
+                    "metadata": { "resourceVersion": version }, "rows": [self.row(object)],
+                });
+                table["columnDefinitions"] = if columns { self.columns() } else { Value::Null };
+                encoding::append(bytes, &table);
+            }
+        }
+    }
+
+    /// The bytes of an object as an answer.
+    pub fn answer(&self, object: Value) -> Bytes {
+        let mut bytes = BytesMut::with_capacity(1024);
+        self.append_one(&mut bytes, object, true);
+        bytes.put_u8(b'\n');
+        bytes.freeze()
+    }
+
+    /// The columns of a table.
+    pub fn columns(&self) -> Value {
+        json!([{
+            "name": "Name", "type": "string", "format": "name", "priority": 0,
+            "description": "The name of the object.",
+        }])
+    }
+
+    fn row(&self, object: Value) -> Value {
+        let name = object["metadata"]["name"].clone();
+        json!({ "cells": [name], "object": partial(object) })
+    }
+}
+
+/// Just the metadata of an object.
+pub fn partial(mut object: Value) -> Value {
+    json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": object["metadata"].take(),
+    })
+}

@@ -1,0 +1,175 @@
+//! Custom resources: defined, served, changed and gone.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
+use kube::Api;
+use restow_embedded::server::{Server, Settings};
+use restow_store::Store as _;
+use serde_json::{Value, json};
+
+use crate::basics::{code, read};
+use crate::memory::Memory;
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+
+/// A definition with two versions, of which one is stored.
+pub(crate) fn definition(stored: &str) -> Value {
+    let version = |name: &str| {
+        json!({
+            "name": name, "served": true, "storage": name == stored, "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+        })
+    };
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["wd"]},
+            "versions": [version("v1"), version("v2")],
+        },
+    })
+}
+
+/// Sends a request with a body, and what is answered as JSON.
+pub(crate) async fn send(server: &Server, method: &str, path: &str, body: &Value) -> kube::Result<Value> {
+    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let request = http::Request::builder().method(method).uri(path).header("content-type", kind);
+    server.client().request(request.body(body.to_string().into_bytes()).unwrap()).await
+}
+
+/// Waits until something is so.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, so: impl Fn() -> F) {
+    let waited = async {
+        while !so().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(20), waited).await.is_ok(), "{what}");
+}
+
+async fn is_established(server: &Server) -> bool {
+    let found = read(server, &format!("{DEFINITIONS}/widgets.example.com")).await;
+    let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.iter().any(|condition| condition["type"] == "Established" && condition["status"] == "True")
+}
+
+pub(crate) async fn defined(server: &Server, stored: &str) {
+    send(server, "POST", DEFINITIONS, &definition(stored)).await.unwrap();
+    until("established", || is_established(server)).await;
+}
+
+fn widget(name: &str) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": 1}})
+}
+
+async fn stored(store: &Memory, name: &str) -> Value {
+    let key = format!("/registry/example.com/widgets/default/{name}");
+    serde_json::from_slice(&store.get(&key).await.unwrap().entry.unwrap().value).unwrap()
+}
+
+#[tokio::test]
+async fn what_is_defined_is_served() {
+    let store = Memory::new();
+    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    defined(&server, "v1").await;
+    let group = read(&server, "/apis/example.com").await;
+    assert_eq!(group["preferredVersion"]["version"], "v2");
+    let resources = read(&server, "/apis/example.com/v1").await;
+    assert_eq!(resources["resources"][0]["storageVersionHash"], "gIwvi5rymmg=");
+    let made = send(&server, "POST", WIDGETS, &widget("a")).await.unwrap();
+    assert_eq!(made["metadata"]["generation"], 1);
+    assert_eq!(stored(&store, "a").await["apiVersion"], "example.com/v1");
+    let other = read(&server, "/apis/example.com/v2/namespaces/default/widgets/a").await;
+    assert_eq!(other["apiVersion"], "example.com/v2");
+    let versions = Api::<StorageVersion>::all(server.client()).get("example.com.widgets").await.unwrap();
+    let common = versions.status.unwrap().common_encoding_version;
+    assert_eq!(common.as_deref(), Some("example.com/v1"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_new_storage_version_is_written_by_a_patch_of_nothing() {
+    let store = Memory::new();
+    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    defined(&server, "v1").await;
+    let made = send(&server, "POST", WIDGETS, &widget("a")).await.unwrap();
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    let flip = json!({"spec": {"versions": definition("v2")["spec"]["versions"]}});
+    let flipped = send(&server, "PATCH", &path, &flip).await.unwrap();
+    assert_eq!(flipped["status"]["storedVersions"], json!(["v1", "v2"]));
+    let hash = || async {
+        read(&server, "/apis/example.com/v1").await["resources"][0]["storageVersionHash"] != "gIwvi5rymmg="
+    };
+    until("the new hash", hash).await;
+    let nothing = json!({"metadata": {"uid": made["metadata"]["uid"]}});
+    let path = format!("{WIDGETS}/a");
+    let patched = send(&server, "PATCH", &path, &nothing).await.unwrap();
+    assert_ne!(patched["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
+    assert_eq!(stored(&store, "a").await["apiVersion"], "example.com/v2");
+    let again = send(&server, "PATCH", &path, &nothing).await.unwrap();
+    assert_eq!(again["metadata"]["resourceVersion"], patched["metadata"]["resourceVersion"]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_status_is_apart() {
+    let server = crate::basics::server().await;
+    defined(&server, "v1").await;
+    let mut sent = widget("a");
+    sent["status"] = json!({"ready": true});
+    let made = send(&server, "POST", WIDGETS, &sent).await.unwrap();
+    assert_eq!(made.get("status"), None);
+    let path = format!("{WIDGETS}/a");
+    let status = json!({"spec": {"size": 2}, "status": {"ready": true}});
+    let patched = send(&server, "PATCH", &format!("{path}/status"), &status).await.unwrap();
+    assert_eq!((&patched["spec"]["size"], &patched["status"]["ready"]), (&json!(1), &json!(true)));
+    assert_eq!(patched["metadata"]["generation"], 1);
+    let patched = send(&server, "PATCH", &path, &json!({"spec": {"size": 3}, "status": null})).await.unwrap();
+    assert_eq!((&patched["metadata"]["generation"], &patched["status"]["ready"]), (&json!(2), &json!(true)));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_definition_goes_with_its_objects() {
+    let store = Memory::new();
+    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    defined(&server, "v1").await;
+    send(&server, "POST", WIDGETS, &widget("a")).await.unwrap();
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    send(&server, "DELETE", &path, &json!({})).await.unwrap();
+    until("the definition is gone", || async {
+        let request = http::Request::get(&path).body(Vec::new()).unwrap();
+        server.client().request::<Value>(request).await.is_err()
+    })
+    .await;
+    assert_eq!(store.get("/registry/example.com/widgets/default/a").await.unwrap().entry, None);
+    until("the resource is gone", || async {
+        let request = http::Request::get(WIDGETS).body(Vec::new()).unwrap();
+        server.client().request::<Value>(request).await.is_err()
+    })
+    .await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn two_servers_on_one_store_follow_each_other() {
+    let store = Memory::new();
+    let first = Server::start(Settings::new(store.clone())).await.unwrap();
+    let settings = Settings { server_id: "apiserver-other".to_owned(), ..Settings::new(store.clone()) };
+    let second = Server::start(settings).await.unwrap();
+    defined(&first, "v1").await;
+    until("the other serves it", || async { send(&second, "POST", WIDGETS, &widget("a")).await.is_ok() })
+        .await;
+    let versions = Api::<StorageVersion>::all(first.client());
+    until("both are registered", || async {
+        let found = versions.get("example.com.widgets").await.unwrap();
+        found.status.unwrap().storage_versions.unwrap_or_default().len() == 2
+    })
+    .await;
+    assert_eq!(code(send(&first, "POST", WIDGETS, &widget("a")).await), 409);
+    second.stop().await;
+    first.stop().await;
+}

@@ -1,0 +1,7 @@
+//! The server from inside its process: its handlers, its lists and watches, and its life.
+
+mod basics;
+mod definitions;
+mod lists;
+mod memory;
+mod watches;

@@ -1,0 +1,141 @@
+//! A store in memory: every revision is kept until it is compacted.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt as _};
+use restow_store::{Change, Changes, Entry, Got, Listed, Range, Store, StoreError, Write, Written};
+use tokio::sync::watch;
+
+/// The store.
+pub(crate) struct Memory {
+    state: Arc<Mutex<State>>,
+    newest: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    revision: u64,
+    oldest: u64,
+    log: Vec<Change>,
+}
+
+impl State {
+    fn at(&self, revision: u64) -> BTreeMap<&str, &Entry> {
+        let mut entries = BTreeMap::new();
+        for change in self.log.iter().filter(|change| change.revision <= revision) {
+            match &change.now {
+                Some(entry) => entries.insert(change.key.as_str(), entry),
+                None => entries.remove(change.key.as_str()),
+            };
+        }
+        entries
+    }
+
+    fn readable(&self, revision: u64) -> Result<(), StoreError> {
+        if revision < self.oldest {
+            return Err(StoreError::Compacted { asked: revision, oldest: self.oldest });
+        }
+        if revision > self.revision {
+            return Err(StoreError::Future { asked: revision, newest: self.revision });
+        }
+        Ok(())
+    }
+}
+
+impl Memory {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { state: Arc::default(), newest: watch::Sender::new(0) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts bytes under a key as they are.
+    pub(crate) async fn put(&self, key: &str, value: &'static str) {
+        let expected = self.get(key).await.unwrap().entry.map_or(0, |entry| entry.mod_revision);
+        let value = Some(Bytes::from_static(value.as_bytes()));
+        self.write(Write { key: key.to_owned(), expected, value }).await.unwrap();
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for Memory {
+    async fn get(&self, key: &str) -> Result<Got, StoreError> {
+        let state = self.state();
+        let entry = state.at(state.revision).get(key).map(|entry| (*entry).clone());
+        Ok(Got { entry, revision: state.revision })
+    }
+
+    async fn list(&self, range: Range) -> Result<Listed, StoreError> {
+        let state = self.state();
+        let revision = range.revision.unwrap_or(state.revision);
+        state.readable(revision)?;
+        let start = range.start.unwrap_or_default();
+        let mut entries: Vec<Entry> = state
+            .at(revision)
+            .into_iter()
+            .filter(|(key, _)| key.starts_with(&range.prefix) && *key >= start.as_str())
+            .map(|(_, entry)| entry.clone())
+            .collect();
+        let all = entries.len();
+        if range.limit > 0 {
+            entries.truncate(range.limit);
+        }
+        Ok(Listed { remaining: (all - entries.len()) as u64, entries, revision })
+    }
+
+    async fn write(&self, write: Write) -> Result<Written, StoreError> {
+        let mut state = self.state();
+        let before = state.at(state.revision).get(write.key.as_str()).map(|entry| (*entry).clone());
+        if before.as_ref().map_or(0, |entry| entry.mod_revision) != write.expected {
+            return Ok(Written::Conflict { current: before });
+        }
+        state.revision += 1;
+        let revision = state.revision;
+        let now = write.value.map(|value| Entry {
+            key: write.key.clone(),
+            value,
+            create_revision: before.as_ref().map_or(revision, |entry| entry.create_revision),
+            mod_revision: revision,
+        });
+        state.log.push(Change { key: write.key, revision, now, before });
+        self.newest.send_replace(revision);
+        Ok(Written::Done { revision })
+    }
+
+    async fn watch(
+        &self,
+        prefix: &str,
+        after: u64,
+    ) -> Result<BoxStream<'static, Result<Changes, StoreError>>, StoreError> {
+        if after < self.state().oldest {
+            return Err(StoreError::Compacted { asked: after, oldest: self.state().oldest });
+        }
+        let (state, prefix, newest) = (Arc::clone(&self.state), prefix.to_owned(), self.newest.subscribe());
+        Ok(stream::unfold((after, newest), move |(told, mut newest)| {
+            let (state, prefix) = (Arc::clone(&state), prefix.clone());
+            async move {
+                newest.wait_for(|revision| *revision > told).await.ok()?;
+                let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                let new = |change: &&Change| change.revision > told && change.key.starts_with(&prefix);
+                let changes = state.log.iter().filter(new).cloned().collect();
+                let revision = state.revision;
+                drop(state);
+                Some((Ok(Changes { changes, revision }), (revision, newest)))
+            }
+        })
+        .boxed())
+    }
+
+    async fn revision(&self) -> Result<u64, StoreError> {
+        Ok(self.state().revision)
+    }
+
+    async fn compact(&self, revision: u64) -> Result<(), StoreError> {
+        self.state().oldest = revision;
+        Ok(())
+    }
+}
