@@ -5,6 +5,7 @@
 //!
 //! It knows nothing of objects: `restow-embedded` says what the bytes mean.
 
+pub mod encryption;
 pub mod etcd;
 pub mod file;
 

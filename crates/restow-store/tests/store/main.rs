@@ -3,6 +3,7 @@
 
 mod crash;
 mod damage;
+mod encryption;
 mod etcd;
 mod file;
 mod model;

@@ -1,0 +1,265 @@
+//! Kubernetes' `EncryptionConfiguration`: read strictly, since a mistake in it may leave secrets in plain text.
+
+use std::{collections::HashMap, sync::Arc};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
+use serde::{Deserialize, Deserializer, de::IgnoredAny};
+
+use super::{
+    Key, Resource,
+    cipher::{self, Cipher},
+};
+
+const VERSION: &str = "apiserver.config.k8s.io/v1";
+const KIND: &str = "EncryptionConfiguration";
+
+/// Resources that are not in the API, although they are stored.
+const NOT_SERVED: [&str; 3] = ["apiserveripinfo", "serviceipallocations", "servicenodeportallocations"];
+
+/// What is wrong with a configuration. Never tells a value of it, which might be a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigurationError {
+    /// There is nothing in it.
+    #[error("the encryption configuration is empty")]
+    Empty,
+    /// Not YAML, or with other fields.
+    #[error("the encryption configuration is not as expected at line {line}, column {column}")]
+    Syntax {
+        /// The line, from 1.
+        line: u64,
+        /// The column, from 1.
+        column: u64,
+    },
+    /// It is something else.
+    #[error("the encryption configuration is not a {KIND} of {VERSION}")]
+    Kind,
+    /// Something in it cannot be so.
+    #[error("the encryption configuration has {at}: {problem}")]
+    Invalid {
+        /// The field.
+        at: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// It needs a plugin.
+    #[error(
+        "the encryption configuration has {at}: kms is not supported; aescbc, aesgcm, secretbox and identity are"
+    )]
+    Kms {
+        /// The field.
+        at: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    resources: Vec<Rule>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rule {
+    #[serde(default)]
+    resources: Vec<String>,
+    #[serde(default)]
+    providers: Vec<Provider>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Provider {
+    aescbc: Option<Keys>,
+    aesgcm: Option<Keys>,
+    secretbox: Option<Keys>,
+    identity: Option<Identity>,
+    kms: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Identity {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    #[serde(default)]
+    keys: Vec<NamedKey>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NamedKey {
+    #[serde(default)]
+    name: String,
+    #[serde(default, deserialize_with = "secret")]
+    secret: SecretString,
+}
+
+fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SecretString, D::Error> {
+    String::deserialize(deserializer).map(SecretString::from)
+}
+
+/// The keys of each resource, the first one first.
+pub(super) fn parse(file: &[u8]) -> Result<HashMap<Resource, Vec<Key>>, ConfigurationError> {
+    if file.trim_ascii().is_empty() {
+        return Err(ConfigurationError::Empty);
+    }
+    let file: File = serde_saphyr::from_slice(file).map_err(|error| syntax(&error))?;
+    if file.api_version != VERSION || file.kind != KIND {
+        return Err(ConfigurationError::Kind);
+    }
+    if file.resources.is_empty() {
+        return Err(invalid("resources", "at least one is needed"));
+    }
+    let mut rules: HashMap<Resource, Vec<Key>> = HashMap::new();
+    for (index, rule) in file.resources.iter().enumerate() {
+        let at = format!("resources[{index}]");
+        let keys = keys(rule, &at)?;
+        for resource in resources(rule, &at, &rules)? {
+            rules.entry(resource).or_default().extend(keys.iter().cloned());
+        }
+    }
+    Ok(rules)
+}
+
+/// The resources of a rule, which must not be under an earlier one, nor under one another.
+fn resources(
+    rule: &Rule,
+    at: &str,
+    earlier: &HashMap<Resource, Vec<Key>>,
+) -> Result<Vec<Resource>, ConfigurationError> {
+    if rule.resources.is_empty() {
+        return Err(invalid(&format!("{at}.resources"), "at least one is needed"));
+    }
+    let mut resources: Vec<Resource> = Vec::new();
+    for (index, name) in rule.resources.iter().enumerate() {
+        let at = format!("{at}.resources[{index}] {name:?}");
+        let resource = resource(name).map_err(|problem| invalid(&at, problem))?;
+        if resources.contains(&resource) {
+            return Err(invalid(&at, "it is named twice"));
+        }
+        let overlaps = |other: &&Resource| other.covers(&resource) || resource.covers(other);
+        if let Some(other) = resources.iter().find(overlaps) {
+            return Err(invalid(&at, &format!("it overlaps with {:?}", other.name())));
+        }
+        if let Some(other) = earlier.keys().find(|earlier| earlier.covers(&resource)) {
+            return Err(invalid(&at, &format!("the earlier {:?} hides it", other.name())));
+        }
+        resources.push(resource);
+    }
+    Ok(resources)
+}
+
+fn resource(name: &str) -> Result<Resource, &'static str> {
+    let (resource, group) = name.split_once('.').unwrap_or((name, ""));
+    match (resource, group) {
+        _ if name.is_empty() => Err("it is empty"),
+        _ if name.chars().any(char::is_uppercase) => Err("it has capital letters"),
+        ("*", "") if !name.contains('.') => Err("all of the core group is \"*.\", all there is is \"*.*\""),
+        (_, "events.k8s.io") => Err("events are stored in the core group: name \"events\" instead"),
+        (_, "extensions") => Err("that group is no longer served"),
+        (resource, "*") if resource != "*" => Err("a resource is of one group"),
+        _ if NOT_SERVED.contains(&name) => Err("it is not served by the API"),
+        _ => Ok(Resource { resource: resource.to_owned(), group: group.to_owned() }),
+    }
+}
+
+impl Resource {
+    /// Whether all that the other one names is under this one.
+    fn covers(&self, other: &Self) -> bool {
+        self.resource == "*" && (self.group == "*" || self.group == other.group)
+    }
+
+    fn name(&self) -> String {
+        match (self.resource.as_str(), self.group.as_str()) {
+            ("*", group) => format!("*.{group}"),
+            (resource, "") => resource.to_owned(),
+            (resource, group) => format!("{resource}.{group}"),
+        }
+    }
+}
+
+fn keys(rule: &Rule, at: &str) -> Result<Vec<Key>, ConfigurationError> {
+    if rule.providers.is_empty() {
+        return Err(invalid(&format!("{at}.providers"), "at least one is needed"));
+    }
+    let provider = |(index, provider)| provider_keys(provider, &format!("{at}.providers[{index}]"));
+    let keys: Vec<Vec<Key>> = rule.providers.iter().enumerate().map(provider).collect::<Result<_, _>>()?;
+    Ok(keys.into_iter().flatten().collect())
+}
+
+fn provider_keys(provider: &Provider, at: &str) -> Result<Vec<Key>, ConfigurationError> {
+    let Provider { aescbc, aesgcm, secretbox, identity, kms } = provider;
+    if kms.is_some() {
+        return Err(ConfigurationError::Kms { at: at.to_owned() });
+    }
+    let aes: &[usize] = &[16, 24, 32];
+    match (aescbc, aesgcm, secretbox, identity) {
+        (Some(keys), None, None, None) => named(keys, "aescbc", at, aes, cipher::aescbc),
+        (None, Some(keys), None, None) => named(keys, "aesgcm", at, aes, cipher::aesgcm),
+        (None, None, Some(keys), None) => named(keys, "secretbox", at, &[32], cipher::secretbox),
+        (None, None, None, Some(Identity {})) => Ok(vec![Key { prefix: String::new(), cipher: None }]),
+        (None, None, None, None) => Err(invalid(at, "it is none of aescbc, aesgcm, secretbox and identity")),
+        _ => Err(invalid(at, "it is more than one provider; each is an element of its own")),
+    }
+}
+
+fn named(
+    keys: &Keys,
+    provider: &str,
+    at: &str,
+    sizes: &[usize],
+    cipher: fn(&[u8]) -> Option<Arc<dyn Cipher>>,
+) -> Result<Vec<Key>, ConfigurationError> {
+    let at = format!("{at}.{provider}.keys");
+    if keys.keys.is_empty() {
+        return Err(invalid(&at, "at least one is needed"));
+    }
+    let key = |(index, key): (usize, &NamedKey)| {
+        let at = format!("{at}[{index}]");
+        if key.name.is_empty() {
+            return Err(invalid(&format!("{at}.name"), "it is needed"));
+        }
+        let at = format!("{at}.secret");
+        let bytes = bytes(&key.secret, &at, sizes)?;
+        let cipher = cipher(&bytes).ok_or_else(|| invalid(&at, "it cannot be a key"))?;
+        Ok(Key { prefix: format!("k8s:enc:{provider}:v1:{}:", key.name), cipher: Some(cipher) })
+    };
+    keys.keys.iter().enumerate().map(key).collect()
+}
+
+fn bytes(secret: &SecretString, at: &str, sizes: &[usize]) -> Result<Zeroizing<Vec<u8>>, ConfigurationError> {
+    let secret = secret.expose_secret();
+    if secret.is_empty() {
+        return Err(invalid(at, "it is needed"));
+    }
+    let bytes = BASE64_STANDARD.decode(secret).map_err(|_| invalid(at, "it is not base64"))?;
+    let bytes = Zeroizing::new(bytes);
+    if !sizes.contains(&bytes.len()) {
+        let problem = format!("it has {} bytes; it may have {}", bytes.len(), any_of(sizes));
+        return Err(invalid(at, &problem));
+    }
+    Ok(bytes)
+}
+
+fn any_of(sizes: &[usize]) -> String {
+    let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
+    sizes.join(" or ")
+}
+
+fn invalid(at: &str, problem: &str) -> ConfigurationError {
+    ConfigurationError::Invalid { at: at.to_owned(), problem: problem.to_owned() }
+}
+
+fn syntax(error: &serde_saphyr::Error) -> ConfigurationError {
+    let at = error.location();
+    let (line, column) = at.map_or((1, 1), |at| (at.line(), at.column()));
+    ConfigurationError::Syntax { line, column }
+}
