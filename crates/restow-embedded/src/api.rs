@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
 use restow_apiserver::Gate;
 use restow_apiserver::custom::Write;
+use restow_store::encryption::Transformers;
 use restow_store::{Entry, Store};
+use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -13,8 +17,8 @@ use crate::conversion::Converter;
 use crate::failure::Failure;
 use crate::objects::Call;
 use crate::openapi::Documents;
-use crate::registry::Registry;
-use crate::stored::refused;
+use crate::registry::{Registry, Resource};
+use crate::stored::{Extent, decode, refused};
 use crate::view::View;
 
 /// How long a write waits for a definition whose version is being changed.
@@ -32,6 +36,8 @@ pub struct Api {
     pub gate: Gate,
     /// Calls conversion webhooks.
     pub converter: Arc<dyn Converter>,
+    /// How objects are sealed where they are kept; none for plain text.
+    pub encryption: ArcSwapOption<Transformers>,
     /// Schemas that were made for clients.
     pub documents: Documents,
     /// Ends watches when the server stops.
@@ -42,6 +48,29 @@ impl Api {
     /// What is stored under a key.
     pub async fn entry(&self, key: &str) -> Result<Option<Entry>, Failure> {
         Ok(self.store.get(key).await.map_err(|error| refused(&error))?.entry)
+    }
+
+    /// Opens what is stored of an object, and tells whether it would be sealed in another way now.
+    pub fn open(&self, resource: &Resource, entry: &mut Entry) -> Result<bool, Failure> {
+        let Some(transformers) = &*self.encryption.load() else { return Ok(false) };
+        let transformer = transformers.of(&resource.stored.group, &resource.name.resource);
+        let opened = transformer.open(&entry.key, std::mem::take(&mut entry.value));
+        let opened = opened.map_err(|error| Failure::internal(&error.to_string()))?;
+        entry.value = opened.plain;
+        Ok(opened.stale)
+    }
+
+    /// The bytes to store for those of an object.
+    pub fn seal(&self, resource: &Resource, key: &str, plain: Bytes) -> Result<Bytes, Failure> {
+        let Some(transformers) = &*self.encryption.load() else { return Ok(plain) };
+        let transformer = transformers.of(&resource.stored.group, &resource.name.resource);
+        transformer.seal(key, plain).map_err(|error| Failure::internal(&error.to_string()))
+    }
+
+    /// The object of an entry.
+    pub fn decode(&self, resource: &Resource, mut entry: Entry, extent: Extent) -> Result<Value, Failure> {
+        self.open(resource, &mut entry)?;
+        decode(&entry, extent)
     }
 
     /// The right to write objects of a call's resource; it is to be held until they are stored.

@@ -23,7 +23,7 @@ use crate::api::Api;
 use crate::custom::resource;
 use crate::meta::is_deleting;
 use crate::registry::Resource;
-use crate::stored::{Extent, decode};
+use crate::stored::Extent;
 
 /// Where definitions are stored.
 const PREFIX: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
@@ -143,7 +143,13 @@ impl Definitions {
 
     /// Takes a definition as it is now.
     async fn take(&mut self, name: String, entry: Option<Entry>) {
-        let object = match entry.map(|entry| decode(&entry, Extent::Whole)).transpose() {
+        let Some(definitions) =
+            self.api.registry.built_in("apiextensions.k8s.io", "customresourcedefinitions")
+        else {
+            return;
+        };
+        let decoded = entry.map(|entry| self.api.decode(&definitions, entry, Extent::Whole));
+        let object = match decoded.transpose() {
             Ok(object) => object,
             Err(failure) => return tracing::warn!(%name, "a definition cannot be read: {failure}"),
         };

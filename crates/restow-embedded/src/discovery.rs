@@ -3,7 +3,6 @@
 mod document;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{Method, Response, header};
@@ -39,37 +38,41 @@ pub struct Group {
 
 /// All groups, the core group first, and custom ones behind.
 pub fn groups(served: &Served) -> Vec<Group> {
-    let mut order: Vec<String> = Vec::new();
-    let mut found: BTreeMap<String, BTreeMap<String, Contents>> = BTreeMap::new();
-    let mut at = |group: &str, version: &str, add: &mut dyn FnMut(&mut Contents)| {
-        if !found.contains_key(group) {
-            order.push(group.to_owned());
-        }
-        add(found.entry(group.to_owned()).or_default().entry(version.to_owned()).or_default());
-    };
+    let mut groups = Vec::new();
     for resource in &served.built_in {
-        each_version(resource, &mut at);
+        add(&mut groups, resource);
     }
     for review in REVIEWS {
-        at(review.group, VERSION, &mut |contents| contents.reviews.push(review));
+        contents(&mut groups, review.group, VERSION).reviews.push(review);
     }
     for resource in served.custom.values() {
-        each_version(resource, &mut at);
+        add(&mut groups, resource);
     }
-    let group = |name: String| {
-        let mut versions: Vec<_> = found.remove(&name).unwrap_or_default().into_iter().collect();
-        versions.sort_by_cached_key(|(version, _)| Reverse(priority(version)));
-        Group { name, versions }
-    };
-    order.into_iter().map(group).collect()
+    for group in &mut groups {
+        group.versions.sort_by_cached_key(|(version, _)| Reverse(priority(version)));
+    }
+    groups
 }
 
-fn each_version(resource: &Arc<Resource>, at: &mut dyn FnMut(&str, &str, &mut dyn FnMut(&mut Contents))) {
+fn add(groups: &mut Vec<Group>, resource: &Arc<Resource>) {
     for (place, version) in resource.versions.iter().enumerate() {
-        at(&resource.name.group, &version.name, &mut |contents| {
-            contents.resources.push((Arc::clone(resource), place));
-        });
+        let contents = contents(groups, &resource.name.group, &version.name);
+        contents.resources.push((Arc::clone(resource), place));
     }
+}
+
+/// What a version of a group has so far.
+fn contents<'a>(groups: &'a mut Vec<Group>, group: &str, version: &str) -> &'a mut Contents {
+    let at = groups.iter().position(|known| known.name == group).unwrap_or_else(|| {
+        groups.push(Group { name: group.to_owned(), versions: Vec::new() });
+        groups.len() - 1
+    });
+    let versions = &mut groups[at].versions;
+    let at = versions.iter().position(|(known, _)| known == version).unwrap_or_else(|| {
+        versions.push((version.to_owned(), Contents::default()));
+        versions.len() - 1
+    });
+    &mut versions[at].1
 }
 
 /// How far in front a version stands: stable before beta before alpha, then the higher, then others by name.

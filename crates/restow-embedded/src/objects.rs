@@ -95,20 +95,25 @@ impl Call {
 /// Answers a get.
 pub async fn get(api: &Api, call: &Call) -> Result<Answer, Failure> {
     let entry = api.entry(&call.key()).await?.ok_or_else(|| call.not_found())?;
-    let object = call.view.object(api, decode(&entry, call.view.extent(&Default::default()))?).await?;
+    let stored = api.decode(&call.resource, entry, call.view.extent(&Default::default()))?;
+    let object = call.view.object(api, stored).await?;
     Ok(Answer::ok(call.view.answer(object)))
 }
 
 /// An object as it is stored, and in the version of a call.
 struct Current {
+    /// What is stored, opened.
     entry: Entry,
+    /// Whether it would be sealed in another way now.
+    stale: bool,
     object: Value,
 }
 
-async fn current(api: &Api, call: &Call, entry: Entry) -> Result<Current, Failure> {
+async fn current(api: &Api, call: &Call, mut entry: Entry) -> Result<Current, Failure> {
+    let stale = api.open(&call.resource, &mut entry)?;
     let whole = View { form: crate::accept::Form::Whole, ..call.view.clone() };
     let object = whole.object(api, decode(&entry, Extent::Whole)?).await?;
-    Ok(Current { entry, object })
+    Ok(Current { entry, stale, object })
 }
 
 /// The bytes to store for an object in the version of a call.
@@ -127,7 +132,14 @@ enum Outcome {
     Faster(Option<Entry>),
 }
 
-async fn write(api: &Api, key: String, expected: u64, value: Option<Bytes>) -> Result<Outcome, Failure> {
+async fn write(
+    api: &Api,
+    call: &Call,
+    key: String,
+    expected: u64,
+    value: Option<Bytes>,
+) -> Result<Outcome, Failure> {
+    let value = value.map(|plain| api.seal(&call.resource, &key, plain)).transpose()?;
     let written = api.store.write(Write { key, expected, value }).await;
     Ok(match written.map_err(|error| refused(&error))? {
         Written::Done { revision } => Outcome::Done(revision),

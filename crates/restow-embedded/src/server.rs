@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use restow_apiserver::registration::Resource as Registration;
 use restow_apiserver::{Gate, Identity, Participation};
 use restow_core::inventory::Origin;
 use restow_core::request::Target;
 use restow_core::storage_version::InvalidVersions;
 use restow_migrate::stop::Stop;
+use restow_store::encryption::Transformers;
 use restow_store::{Store, StoreError};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +33,8 @@ pub struct Settings {
     pub store: Arc<dyn Store>,
     /// Its name among the API servers on the same store.
     pub server_id: String,
+    /// How objects are sealed where they are kept; none for plain text.
+    pub encryption: Option<Transformers>,
     /// Calls conversion webhooks.
     pub converter: Arc<dyn Converter>,
 }
@@ -39,7 +43,7 @@ impl Settings {
     /// A server for its own process.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let server_id = "apiserver-restow".to_owned();
-        Self { store, server_id, converter: Arc::new(NoWebhooks) }
+        Self { store, server_id, encryption: None, converter: Arc::new(NoWebhooks) }
     }
 }
 
@@ -81,10 +85,11 @@ impl Server {
             registry,
             gate: gate.clone(),
             converter: settings.converter,
+            encryption: ArcSwapOption::new(settings.encryption.map(Arc::new)),
             documents: Documents::default(),
             stopped: serving.clone(),
         });
-        let handlers = Handlers(Arc::clone(&api));
+        let handlers = Handlers::new(&api);
         let loopback = client(gate.loopback_layer().layer(handlers.clone()));
         let taking_part = CancellationToken::new();
         let participation = Participation {
@@ -114,6 +119,11 @@ impl Server {
         made.map_err(StartError::Bootstrap)?;
         self.tasks.push(tokio::spawn(definitions.run(loaded?)));
         Ok(())
+    }
+
+    /// Seals objects in another way from now on, and opens those that were sealed before as it says.
+    pub fn set_encryption(&self, transformers: Transformers) {
+        self.api.encryption.store(Some(Arc::new(transformers)));
     }
 
     /// A client for everything, inside this process.

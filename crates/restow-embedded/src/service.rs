@@ -1,7 +1,7 @@
 //! The handlers as services: one for each entrance, and clients that stand on them.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -12,11 +12,19 @@ use tower::Service;
 
 use crate::api::Api;
 use crate::body::Body;
-use crate::handler::handle;
+use crate::failure::Failure;
+use crate::handler::{handle, refuse};
 
-/// Answers requests whose bodies were read.
+/// Answers requests whose bodies were read, while the server lives: whoever keeps a client keeps no store open.
 #[derive(Clone)]
-pub struct Handlers(pub Arc<Api>);
+pub struct Handlers(Weak<Api>);
+
+impl Handlers {
+    /// The handlers of a server.
+    pub fn new(api: &Arc<Api>) -> Self {
+        Self(Arc::downgrade(api))
+    }
+}
 
 impl Service<Request<Bytes>> for Handlers {
     type Response = Response<Body>;
@@ -28,8 +36,14 @@ impl Service<Request<Bytes>> for Handlers {
     }
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
-        let api = Arc::clone(&self.0);
-        async move { Ok(handle(&api, request).await) }.boxed()
+        let api = self.0.upgrade();
+        let answer = async move {
+            match api {
+                Some(api) => handle(&api, request).await,
+                None => refuse(&Failure::service_unavailable("the server has stopped")),
+            }
+        };
+        answer.map(Ok).boxed()
     }
 }
 

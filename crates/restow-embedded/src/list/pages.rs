@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::api::Api;
 use crate::failure::Failure;
 use crate::list::{Start, Wanted};
-use crate::stored::{self, decode};
+use crate::stored;
 
 /// How many entries are read at once.
 const AT_ONCE: usize = 500;
@@ -105,8 +105,8 @@ impl Pages {
             if self.left == Some(0) {
                 return Ok((taken, behind));
             }
-            let object = decode(&entry, extent)?;
             behind = Some(format!("{}\0", entry.key));
+            let object = self.api.decode(&self.wanted.resource, entry, extent)?;
             if self.wanted.selection.matches(&object) {
                 self.left = self.left.map(|left| left - 1);
                 taken.push(object);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Call;
 use crate::api::Api;
 use crate::failure::{Cause, CauseKind, Details, Failure};
-use crate::stored::{Extent, decode};
+use crate::stored::Extent;
 
 /// Namespaces that are always there, even before they were stored, and cannot be deleted.
 pub(super) const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
@@ -20,7 +20,7 @@ pub(super) async fn in_namespace(api: &Api, call: &Call) -> Result<(), Failure> 
     let Some(entry) = api.entry(&namespaces.key("", namespace)).await? else {
         return Err(Failure::not_found(&namespaces.name, namespace));
     };
-    let object = decode(&entry, Extent::Whole)?;
+    let object = api.decode(&namespaces, entry, Extent::Whole)?;
     let terminating = object["status"]["phase"] == "Terminating"
         || object["metadata"].get("deletionTimestamp").is_some_and(Value::is_string);
     if !terminating {

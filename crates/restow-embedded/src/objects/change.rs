@@ -90,7 +90,7 @@ async fn absent(api: &Api, call: &Call, permit: Option<&Permit>, change: Change)
     let mut object = create::born(call, read.object)?;
     if !call.options.dry_run {
         let bytes = to_store(api, call, permit, object.clone()).await?;
-        match write(api, call.key(), 0, Some(bytes)).await? {
+        match write(api, call, call.key(), 0, Some(bytes)).await? {
             Outcome::Done(revision) => set_version(&mut object, revision),
             Outcome::Faster(_) => {
                 return Err(Failure::already_exists(&call.resource.name, &call.target.name));
@@ -151,10 +151,11 @@ async fn store(
     let value = if finished { None } else { Some(to_store(api, call, permit, object.clone()).await?) };
     let revision = before.entry.mod_revision;
     set_version(&mut object, revision);
-    if call.options.dry_run || value.as_ref() == Some(&before.entry.value) {
+    let same = value.as_ref() == Some(&before.entry.value) && !before.stale;
+    if call.options.dry_run || same {
         return Ok(Ok(object));
     }
-    Ok(match write(api, before.entry.key, revision, value).await? {
+    Ok(match write(api, call, before.entry.key, revision, value).await? {
         Outcome::Done(revision) => {
             set_version(&mut object, revision);
             Ok(object)

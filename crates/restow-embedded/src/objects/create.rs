@@ -79,7 +79,7 @@ async fn store(
         return Ok(api.entry(&key).await?.is_none().then_some(object));
     }
     let bytes = to_store(api, call, permit, object.clone()).await?;
-    match write(api, key, 0, Some(bytes)).await? {
+    match write(api, call, key, 0, Some(bytes)).await? {
         Outcome::Done(revision) => {
             set_version(&mut object, revision);
             Ok(Some(object))

@@ -101,7 +101,7 @@ async fn remove(api: &Api, call: &Call, options: &Options, found: Entry) -> Resu
         if options.dry_run {
             return Ok(Some(Deleted { object: after, gone }));
         }
-        match write(api, before.entry.key, before.entry.mod_revision, value).await? {
+        match write(api, call, before.entry.key, before.entry.mod_revision, value).await? {
             Outcome::Done(revision) => {
                 set_version(&mut after, revision);
                 return Ok(Some(Deleted { object: after, gone }));

@@ -9,7 +9,7 @@ use crate::api::Api;
 use crate::encoding;
 use crate::failure::Failure;
 use crate::list::Wanted;
-use crate::stored::{Extent, decode, set_version};
+use crate::stored::{Extent, set_version};
 
 /// The annotation of the bookmark behind what was there.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -41,11 +41,12 @@ impl Frames {
     pub(super) async fn changed(&mut self, api: &Api, changes: Vec<Change>) -> Result<Bytes, Failure> {
         let mut bytes = BytesMut::new();
         for change in changes {
-            let now = self.selected(change.now.as_ref())?;
-            let before = self.selected(change.before.as_ref())?;
+            let (was_there, is_new) = (change.before.is_some(), is_new(&change));
+            let now = self.selected(api, change.now)?;
+            let before = self.selected(api, change.before)?;
             let (kind, mut object) = match (before, now) {
                 // What was there may have been compacted away; that something was is known still.
-                (None, Some(now)) if change.before.is_none() && !is_new(&change) => ("MODIFIED", now),
+                (None, Some(now)) if !was_there && !is_new => ("MODIFIED", now),
                 (None, Some(now)) => ("ADDED", now),
                 (Some(_), Some(now)) => ("MODIFIED", now),
                 (Some(before), None) => ("DELETED", before),
@@ -91,9 +92,9 @@ impl Frames {
     }
 
     /// The object of an entry, if it is wanted.
-    fn selected(&self, entry: Option<&Entry>) -> Result<Option<Value>, Failure> {
+    fn selected(&self, api: &Api, entry: Option<Entry>) -> Result<Option<Value>, Failure> {
         let Some(entry) = entry else { return Ok(None) };
-        let object = decode(entry, self.extent)?;
+        let object = api.decode(&self.wanted.resource, entry, self.extent)?;
         Ok(Some(object).filter(|object| self.wanted.selection.matches(object)))
     }
 

@@ -2,6 +2,7 @@
 
 mod basics;
 mod definitions;
+mod encryption;
 mod lists;
 mod memory;
 mod watches;
