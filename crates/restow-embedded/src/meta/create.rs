@@ -43,10 +43,10 @@ pub fn prepare(object: &mut Value, rules: &Rules, birth: &Birth<'_>) -> Result<(
         let generated = generated_name(text(object, "generateName"), birth.random);
         set(object, "name", Some(json!(generated)));
     }
-    if rules.status != StatusRule::None {
-        if let Some(fields) = object.as_object_mut() {
-            fields.remove("status");
-        }
+    if rules.status != StatusRule::None
+        && let Some(fields) = object.as_object_mut()
+    {
+        fields.remove("status");
     }
     Ok(())
 }

@@ -161,7 +161,7 @@ fn one(
             for (key, value) in map {
                 kept.insert(key.clone(), plain_text(value).ok_or_else(|| misfit(value, "string"))?);
             }
-            (!kept.is_empty()).then(|| Value::Object(kept))
+            (!kept.is_empty()).then_some(Value::Object(kept))
         }
         (Type::Texts, Value::Array(list)) => {
             let kept: Result<Vec<_>, _> =

@@ -181,13 +181,13 @@ impl Parser {
     fn selector(&mut self) -> Result<Vec<Requirement>, String> {
         let mut requirements = Vec::new();
         loop {
-            match self.peek().as_word() {
+            match self.peek().into_word() {
                 Token::Word(_) | Token::Not => {
                     let found = self
                         .requirement()
                         .map_err(|error| format!("unable to parse requirement: {error}"))?;
                     requirements.push(found);
-                    match self.take().as_word() {
+                    match self.take().into_word() {
                         Token::End => return Ok(requirements),
                         Token::Comma => self.expect_more()?,
                         other => {
@@ -210,17 +210,17 @@ impl Parser {
     }
 
     fn expect_more(&self) -> Result<(), String> {
-        match self.peek().as_word() {
+        match self.peek().into_word() {
             Token::Word(_) | Token::Not => Ok(()),
             other => Err(format!("found '{}', expected: identifier after ','", other.text())),
         }
     }
 
     fn requirement(&mut self) -> Result<Requirement, String> {
-        let mut token = self.take().as_word();
+        let mut token = self.take().into_word();
         let negated = token == Token::Not;
         if negated {
-            token = self.take().as_word();
+            token = self.take().into_word();
         }
         let Token::Word(key) = token else {
             return Err(format!("found '{}', expected: identifier", token.text()));
@@ -261,7 +261,7 @@ impl Parser {
         if matches!(self.peek(), Token::End | Token::Comma) {
             return Ok(BTreeSet::from([String::new()]));
         }
-        match self.take().as_word() {
+        match self.take().into_word() {
             Token::Word(value) => Ok(BTreeSet::from([value])),
             other => Err(format!("found '{}', expected: identifier", other.text())),
         }
@@ -269,11 +269,11 @@ impl Parser {
 
     /// Values in parentheses.
     fn values(&mut self) -> Result<BTreeSet<String>, String> {
-        let open = self.take().as_word();
+        let open = self.take().into_word();
         if open != Token::Open {
             return Err(format!("found '{}' expected: '('", open.text()));
         }
-        let first = self.peek().as_word();
+        let first = self.peek().into_word();
         match first {
             Token::Word(_) | Token::Comma => {
                 let values = self.list()?;
@@ -294,10 +294,10 @@ impl Parser {
     fn list(&mut self) -> Result<BTreeSet<String>, String> {
         let mut values = BTreeSet::new();
         loop {
-            match self.take().as_word() {
+            match self.take().into_word() {
                 Token::Word(value) => {
                     values.insert(value);
-                    match self.peek().as_word() {
+                    match self.peek().into_word() {
                         Token::Comma => {}
                         Token::Closed => return Ok(values),
                         other => return Err(format!("found '{}', expected: ',' or ')'", other.text())),

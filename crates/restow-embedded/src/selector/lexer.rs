@@ -41,7 +41,7 @@ impl Token {
     }
 
     /// A keyword counts as a word where a key or a value can stand.
-    pub(super) fn as_word(self) -> Self {
+    pub(super) fn into_word(self) -> Self {
         match self {
             Self::In | Self::NotIn => Self::Word(self.text().to_owned()),
             other => other,

@@ -1,0 +1,80 @@
+//! Defaults, for what was not given.
+
+use serde_json::Value;
+
+use super::{Additional, Schema};
+
+impl Schema {
+    /// Drops nulls that mean nothing, and fills in defaults.
+    pub fn fill(&self, object: &mut Value) {
+        drop_nulls(object, self);
+        fill(object, self);
+    }
+
+    /// Whether the schema has any default, at any depth.
+    pub fn has_defaults(&self) -> bool {
+        let additional = match self.additional.as_deref() {
+            Some(Additional::Schema(schema)) => schema.has_defaults(),
+            _ => false,
+        };
+        self.default.is_some()
+            || additional
+            || self.properties.values().any(Self::has_defaults)
+            || self.items.as_deref().is_some_and(Self::has_defaults)
+    }
+}
+
+fn is_void(value: &Value, schema: &Schema) -> bool {
+    value.is_null() && !schema.nullable
+}
+
+fn fill(value: &mut Value, schema: &Schema) {
+    match value {
+        Value::Object(fields) => {
+            for (key, schema) in &schema.properties {
+                let Some(default) = &schema.default else { continue };
+                if fields.get(key).is_none_or(|value| is_void(value, schema)) {
+                    fields.insert(key.clone(), default.clone());
+                }
+            }
+            for (key, value) in fields {
+                if let Some(property) = schema.properties.get(key) {
+                    fill(value, property);
+                } else if let Some(Additional::Schema(additional)) = schema.additional.as_deref() {
+                    fill_or_default(value, additional);
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(schema) = &schema.items else { return };
+            items.iter_mut().for_each(|item| fill_or_default(item, schema));
+        }
+        _ => {}
+    }
+}
+
+fn fill_or_default(value: &mut Value, schema: &Schema) {
+    if is_void(value, schema) {
+        *value = schema.default.clone().unwrap_or_default();
+    }
+    fill(value, schema);
+}
+
+/// A null that is neither allowed nor replaced by a default is as good as nothing.
+fn drop_nulls(value: &mut Value, schema: &Schema) {
+    match value {
+        Value::Object(fields) => fields.retain(|key, value| {
+            let Some(field) = schema.field(key) else { return true };
+            if is_void(value, field) && field.default.is_none() {
+                return false;
+            }
+            drop_nulls(value, field);
+            true
+        }),
+        Value::Array(items) => {
+            let Some(schema) = &schema.items else { return };
+            items.iter_mut().for_each(|item| drop_nulls(item, schema));
+        }
+        _ => {}
+    }
+}
