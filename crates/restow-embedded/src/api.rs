@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::Access;
 use crate::conversion::Converter;
 use crate::failure::Failure;
 use crate::objects::Call;
@@ -28,6 +29,8 @@ const EVERY: Duration = Duration::from_millis(5);
 
 /// What every handler works with.
 pub struct Api {
+    /// Who there is and who may do what.
+    pub access: Arc<Access>,
     /// Where objects are kept.
     pub store: Arc<dyn Store>,
     /// What is served.

@@ -7,14 +7,17 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 
 use crate::accept::{ACCEPTED, Asked, negotiate};
 use crate::api::Api;
+use crate::authentication::User;
 use crate::body::Body;
 use crate::discovery;
 use crate::encoding;
+use crate::entrance::Sender;
 use crate::failure::Failure;
 use crate::list::{Wanted, list};
 use crate::objects::{self, Answer, Call};
 use crate::options::{InvalidOption, options};
 use crate::request::{Target, Verb, target, verb};
+use crate::review;
 use crate::selection::Selection;
 use crate::view::View;
 use crate::watch::watch;
@@ -46,6 +49,9 @@ async fn on_resource(
     body: Bytes,
     target: Target,
 ) -> Result<Answer, Failure> {
+    if let Some(review) = review::find(&target.group, &target.version, &target.resource) {
+        return review::answer(api, review, head, &body, &target);
+    }
     let (verb, call) = call(api, head, body, target)?;
     let selection = match verb {
         Verb::List | Verb::Watch | Verb::DeleteCollection => {
@@ -63,6 +69,12 @@ async fn on_resource(
         Verb::Delete => objects::delete(api, call).await,
         Verb::DeleteCollection => objects::delete_collection(api, call, selection).await,
     }
+}
+
+/// Who sent a request; what comes without a sender is the server's own, since the way in gives every other one.
+pub(crate) fn sender(head: &http::request::Parts) -> Arc<User> {
+    let sender = head.extensions.get::<Sender>();
+    sender.map_or_else(User::loopback, |Sender(user)| Arc::clone(user))
 }
 
 fn wanted(call: &Call, selection: Selection) -> Wanted {
@@ -95,7 +107,8 @@ fn call(
         manager => manager.to_owned(),
     };
     let content_type = text(&head.headers, header::CONTENT_TYPE).to_owned();
-    Ok((verb, Call { resource, target, options, accepted, view, content_type, body, manager }))
+    let sender = sender(head);
+    Ok((verb, Call { resource, target, options, accepted, view, content_type, body, manager, sender }))
 }
 
 /// Whether a resource has what a path names, and a verb there.

@@ -1,6 +1,7 @@
 //! A small, real Kubernetes API server: for tests, demonstrations and operators' authors.
 
 pub mod accept;
+pub mod access;
 pub mod api;
 #[cfg(test)]
 mod arbitrary;
@@ -17,6 +18,7 @@ pub mod definition;
 mod definitions;
 pub mod discovery;
 pub mod encoding;
+pub mod entrance;
 pub mod failure;
 pub mod handler;
 pub mod health;
@@ -25,6 +27,7 @@ pub mod limits;
 pub mod list;
 pub mod listen;
 pub mod meta;
+pub mod network;
 pub mod objects;
 pub mod openapi;
 pub mod options;

@@ -17,9 +17,12 @@ use serde_json::Value;
 
 use crate::accept::Accepted;
 use crate::api::Api;
+use crate::authentication::User;
+use crate::authorization::{Attributes, ResourceAttributes};
 use crate::body::Body;
 use crate::conversion::convert;
 use crate::failure::Failure;
+use crate::limits;
 use crate::meta::Rules;
 use crate::options::Options;
 use crate::registry::{Nature, Resource};
@@ -50,6 +53,8 @@ pub struct Call {
     pub body: Bytes,
     /// Who writes, as managedFields tell it.
     pub manager: String,
+    /// Who sent it.
+    pub sender: Arc<User>,
 }
 
 /// What is answered.
@@ -85,6 +90,25 @@ impl Call {
                 self.resource.has(&self.target.version, "status"),
             ),
         }
+    }
+
+    /// Refuses what nobody may store, or the sender may not: what is nested too deep, and rules that are not theirs.
+    fn permit(&self, api: &Api, object: &Value, before: Option<&Value>) -> Result<(), Failure> {
+        limits::check_depth(object)?;
+        let name = &self.resource.name;
+        api.access.permit_write(&self.sender, (&name.group, &name.resource), object, before)
+    }
+
+    /// Whether the sender of an update may create what is not there.
+    fn permit_create(&self, api: &Api) -> Result<(), Failure> {
+        let resource = ResourceAttributes {
+            group: &self.target.group,
+            resource: &self.target.resource,
+            subresource: &self.target.subresource,
+            namespace: &self.target.namespace,
+            name: &self.target.name,
+        };
+        api.access.policy.current().permit(&self.sender, &Attributes::of_resource("create", resource))
     }
 
     fn not_found(&self) -> Failure {

@@ -1,5 +1,18 @@
 //! Resources that are answered and never stored: who may do what, and who one is.
 
+use http::StatusCode;
+use http::request::Parts;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::body::Body;
+use crate::encoding;
+use crate::failure::{Failure, GroupKind};
+use crate::handler::{sender, text};
+use crate::objects::Answer;
+use crate::payload;
+use crate::request::Target;
+
 /// One of them.
 #[derive(Debug)]
 pub struct Review {
@@ -57,4 +70,31 @@ pub static REVIEWS: &[Review] = &[
 /// The review of a path.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Review> {
     REVIEWS.iter().find(|review| review.group == group && version == VERSION && review.plural == plural)
+}
+
+/// Answers a review.
+pub(crate) fn answer(
+    api: &Api,
+    review: &Review,
+    head: &Parts,
+    body: &[u8],
+    target: &Target,
+) -> Result<Answer, Failure> {
+    if review.namespaced == target.namespace.is_empty() || !target.name.is_empty() {
+        return Err(Failure::unknown_path());
+    }
+    if head.method != http::Method::POST {
+        return Err(Failure::method_not_allowed());
+    }
+    let sent = payload::parse(text(&head.headers, http::header::CONTENT_TYPE), body)?;
+    let Value::Object(mut fields) = sent else {
+        return Err(Failure::bad_request("the object provided is unrecognized: it is not a JSON object"));
+    };
+    fields.insert("kind".to_owned(), json!(review.kind));
+    fields.insert("apiVersion".to_owned(), json!(target.api_version()));
+    fields.entry("metadata").or_insert_with(|| json!({}));
+    let kind = GroupKind::new(review.group, review.kind);
+    let answered = api.access.review(&sender(head), &kind, &target.namespace, Value::Object(fields))?;
+    let body = Body::from(encoding::encode(&answered));
+    Ok(Answer { code: StatusCode::CREATED, body, warnings: Vec::new() })
 }

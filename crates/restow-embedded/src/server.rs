@@ -16,10 +16,12 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower::Layer as _;
 
+use crate::access::Access;
 use crate::api::Api;
 use crate::bootstrap::bootstrap;
 use crate::conversion::{Converter, NoWebhooks};
 use crate::definitions::Definitions;
+use crate::network::{Network, NetworkError, Reach};
 use crate::openapi::Documents;
 use crate::registry::Registry;
 use crate::service::{Handlers, client};
@@ -37,13 +39,15 @@ pub struct Settings {
     pub encryption: Option<Transformers>,
     /// Calls conversion webhooks.
     pub converter: Arc<dyn Converter>,
+    /// How it is reached; none for a server that only its own process reaches.
+    pub network: Option<Network>,
 }
 
 impl Settings {
     /// A server for its own process.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let server_id = "apiserver-restow".to_owned();
-        Self { store, server_id, encryption: None, converter: Arc::new(NoWebhooks) }
+        Self { store, server_id, encryption: None, converter: Arc::new(NoWebhooks), network: None }
     }
 }
 
@@ -56,6 +60,9 @@ pub enum StartError {
     /// A built-in cannot be registered.
     #[error("a built-in resource cannot be registered")]
     Versions(#[from] InvalidVersions),
+    /// It cannot be reached.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
     /// It takes too long.
     #[error("not ready within {PATIENCE:?}")]
     Late,
@@ -68,6 +75,7 @@ pub enum StartError {
 pub struct Server {
     api: Arc<Api>,
     client: kube::Client,
+    reach: Option<Reach>,
     serving: CancellationToken,
     taking_part: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
@@ -78,10 +86,17 @@ impl Server {
     /// Starts a server, and waits until it is ready.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         let serving = CancellationToken::new();
+        let (store, mut network) = (settings.store, settings.network);
+        let access = match &mut network {
+            Some(network) => network.access(Arc::clone(&store), serving.clone()).await?,
+            None => Access::default(),
+        };
+        let access = Arc::new(access);
         let registry = Arc::new(Registry::default());
         let gate = gate(&registry)?;
         let api = Arc::new(Api {
-            store: settings.store,
+            access: Arc::clone(&access),
+            store,
             registry,
             gate: gate.clone(),
             converter: settings.converter,
@@ -104,8 +119,12 @@ impl Server {
                 tracing::error!("no longer taking part: {error}");
             }
         });
-        let mut server =
-            Self { api, client: loopback, serving, taking_part, tasks: Vec::new(), participation };
+        let mut tasks = Vec::new();
+        let reach = network.as_ref().map(Network::reach).transpose().map_err(NetworkError::from)?;
+        if let Some(network) = network {
+            tasks.push(network.serve(access, gate.layer().layer(handlers), serving.clone())?);
+        }
+        let mut server = Self { api, client: loopback, reach, serving, taking_part, tasks, participation };
         server.become_ready().await?;
         Ok(server)
     }
@@ -129,6 +148,11 @@ impl Server {
     /// A client for everything, inside this process.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
+    }
+
+    /// How clients of other processes reach it, if they do.
+    pub fn reach(&self) -> Option<&Reach> {
+        self.reach.as_ref()
     }
 
     /// Stops: no new requests, watches end, those under way are answered, and others are told.

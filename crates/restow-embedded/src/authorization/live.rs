@@ -135,7 +135,60 @@ async fn load_kind(store: &dyn Store, kind: Kind, policy: &mut Policy) -> Result
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use restow_store::file::{FileStore, Settings};
+    use restow_store::{Write, Written};
+    use serde_json::json;
+
+    use super::super::{Attributes, ResourceAttributes};
     use super::*;
+    use crate::authentication::User;
+
+    /// Writes whatever is there.
+    async fn put(store: &FileStore, key: &str, value: Option<serde_json::Value>) {
+        let expected = store.get(key).await.unwrap().entry.map_or(0, |entry| entry.mod_revision);
+        let value = value.map(|value| Bytes::from(value.to_string()));
+        let written = store.write(Write { key: key.to_owned(), expected, value }).await.unwrap();
+        assert!(matches!(written, Written::Done { .. }));
+    }
+
+    async fn until(what: &str, mut done: impl FnMut() -> bool) {
+        let wait = async {
+            while !done() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), wait).await.expect(what);
+    }
+
+    #[tokio::test]
+    async fn the_policy_follows_the_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::new(FileStore::open(dir.path(), Settings::default()).unwrap());
+        let role = |resource: &str| json!({"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": [resource]}]});
+        let binding = |kind: &str| json!({"subjects": [{"kind": "User", "name": "u"}], "roleRef": {"kind": kind, "name": "r"}});
+        // More than a page before the one that matters.
+        for n in 0..PAGE + 1 {
+            put(&store, &format!("/registry/clusterroles/a{n}"), Some(json!({}))).await;
+        }
+        put(&store, "/registry/clusterroles/r", Some(role("pods"))).await;
+        put(&store, "/registry/clusterrolebindings/b", Some(binding("ClusterRole"))).await;
+        let stop = CancellationToken::new();
+        let live = LivePolicy::follow(Arc::clone(&store) as _, stop.clone()).await.unwrap();
+        let user = User::known("u", [""; 0]);
+        let allows = |resource: &str, namespace: &str| {
+            let on = ResourceAttributes { resource, namespace, ..ResourceAttributes::default() };
+            live.current().allows(&user, &Attributes::of_resource("get", on))
+        };
+        assert!(allows("pods", "") && !allows("secrets", "a"));
+        put(&store, "/registry/rolebindings/a/b", Some(binding("Role"))).await;
+        put(&store, "/registry/roles/a/r", Some(role("secrets"))).await;
+        until("a role in a namespace", || allows("secrets", "a")).await;
+        assert!(!allows("secrets", "b"));
+        put(&store, "/registry/clusterrolebindings/b", None).await;
+        until("a binding that is gone", || !allows("pods", "")).await;
+        stop.cancel();
+    }
 
     #[test]
     fn keys_are_of_objects() {

@@ -66,6 +66,7 @@ async fn change(api: &Api, call: &Call, permit: Option<&Permit>, change: Change)
         let Some(found) = entry else { return absent(api, call, permit, change).await };
         let before = current(api, call, found).await?;
         let (after, warnings) = changed(call, &before.object, &change)?;
+        call.permit(api, &after, Some(&before.object))?;
         match store(api, call, permit, before, after).await? {
             Ok(object) => {
                 let body = Body::from(call.view.answer(object));
@@ -83,11 +84,13 @@ async fn absent(api: &Api, call: &Call, permit: Option<&Permit>, change: Change)
     if !rules.create_on_update || !call.target.subresource.is_empty() {
         return Err(call.not_found());
     }
+    call.permit_create(api)?;
     let mut read = incoming::read(call, sent)?;
     update::check_names(&mut read.object, &rules, &call.target.namespace, &call.target.name)?;
     update::check_uid(&read.object, None, &rules, &call.key())?;
     admission::in_namespace(api, call).await?;
     let mut object = create::born(call, read.object)?;
+    call.permit(api, &object, None)?;
     if !call.options.dry_run {
         let bytes = to_store(api, call, permit, object.clone()).await?;
         match write(api, call, call.key(), 0, Some(bytes)).await? {

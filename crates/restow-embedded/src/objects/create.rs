@@ -30,6 +30,7 @@ pub async fn create(api: &Api, mut call: Call) -> Result<Answer, Failure> {
     let tries = if generated { NAMES } else { 1 };
     for last in (0..tries).rev() {
         let object = born(&call, read.object.clone())?;
+        call.permit(api, &object, None)?;
         let key = call.resource.key(&call.target.namespace, name(&object));
         if let Some(object) = store(api, &call, permit.as_ref(), key, object.clone()).await? {
             let body = Body::from(call.view.answer(object));

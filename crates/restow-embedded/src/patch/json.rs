@@ -11,6 +11,12 @@ const MOST_OPERATIONS: usize = 10_000;
 /// How large the copies of one patch may become in all, as many bytes of JSON as a request can have.
 const MOST_COPIED: usize = 3 * 1024 * 1024;
 
+/// How deep an object may be nested on the way: deeper ones could overflow the stack of whoever walks them.
+const DEEPEST: usize = 1000;
+
+/// How deep anything that was read can be nested.
+const DEEPEST_READ: usize = 128;
+
 /// The object with the operations of the patch done to it, all or none.
 pub fn apply(object: &Value, patch: &Value) -> Result<Value, Failure> {
     let Some(list) = patch.as_array() else {
@@ -27,7 +33,12 @@ pub fn apply(object: &Value, patch: &Value) -> Result<Value, Failure> {
     let operations: Patch = serde_json::from_value(patch.clone()).map_err(|_| Failure::unprocessable())?;
     let mut patched = object.clone();
     let mut copied = 0;
+    let mut depth = DEEPEST_READ;
     for operation in &operations.0 {
+        depth = depth.max(depth_after(depth, operation));
+        if depth > DEEPEST {
+            return Err(Failure::unprocessable());
+        }
         copied += size_of_copy(&patched, operation);
         if copied > MOST_COPIED {
             return Err(Failure::unprocessable());
@@ -36,6 +47,18 @@ pub fn apply(object: &Value, patch: &Value) -> Result<Value, Failure> {
             .map_err(|_| Failure::unprocessable())?;
     }
     Ok(patched)
+}
+
+/// How deep the place is nested where an operation puts something, and that with it, at most.
+fn depth_after(depth: usize, operation: &PatchOperation) -> usize {
+    let moved = |from: usize, to: usize| to + depth.saturating_sub(from);
+    match operation {
+        PatchOperation::Add(add) => add.path.count() + DEEPEST_READ,
+        PatchOperation::Replace(replace) => replace.path.count() + DEEPEST_READ,
+        PatchOperation::Copy(copy) => moved(copy.from.count(), copy.path.count()),
+        PatchOperation::Move(to) => moved(to.from.count(), to.path.count()),
+        PatchOperation::Remove(_) | PatchOperation::Test(_) => 0,
+    }
 }
 
 fn size_of_copy(object: &Value, operation: &PatchOperation) -> usize {
@@ -54,6 +77,20 @@ mod tests {
 
     use super::*;
     use crate::arbitrary::any_json;
+
+    #[test]
+    fn moves_cannot_nest_without_end() {
+        let wrap = |levels: usize| {
+            let once = json!([
+                {"op": "add", "path": "/b", "value": {"c": {}}},
+                {"op": "move", "from": "/a", "path": "/b/c/a"},
+                {"op": "move", "from": "/b", "path": "/a"},
+            ]);
+            Value::Array(once.as_array().unwrap().iter().cycle().take(3 * levels).cloned().collect())
+        };
+        assert!(apply(&json!({"a": {}}), &wrap(20)).is_ok());
+        assert_eq!(apply(&json!({"a": {}}), &wrap(3000)).unwrap_err().code(), 422);
+    }
 
     #[test]
     fn operations_are_done_in_order() {
