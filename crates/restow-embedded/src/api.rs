@@ -40,7 +40,7 @@ pub struct Api {
     /// Calls conversion webhooks.
     pub converter: Arc<dyn Converter>,
     /// How objects are sealed where they are kept; none for plain text.
-    pub encryption: ArcSwapOption<Transformers>,
+    pub encryption: Arc<ArcSwapOption<Transformers>>,
     /// Schemas that were made for clients.
     pub documents: Documents,
     /// Ends watches when the server stops.

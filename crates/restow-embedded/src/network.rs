@@ -6,9 +6,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::{Request, Response};
 use jiff::Timestamp;
+use restow_store::encryption::Transformers;
 use restow_store::{Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -89,12 +91,13 @@ impl Network {
     /// Who there is, and who may do what by the store's roles and bindings, until told to stop.
     pub(crate) async fn access(
         &mut self,
-        store: Arc<dyn Store>,
+        store: &Arc<dyn Store>,
+        encryption: &Arc<ArcSwapOption<Transformers>>,
         stop: CancellationToken,
     ) -> Result<Access, NetworkError> {
         let mut tokens = std::mem::take(&mut self.tokens);
         tokens.insert(&self.credentials.admin_token, User::admin());
-        Ok(Access { tokens, policy: LivePolicy::follow(store, stop).await? })
+        Ok(Access { tokens, policy: LivePolicy::follow(store, encryption, stop).await? })
     }
 
     /// Serves until told to stop, in a task of its own, which ends when what was under way has been answered.

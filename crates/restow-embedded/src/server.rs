@@ -87,8 +87,9 @@ impl Server {
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         let serving = CancellationToken::new();
         let (store, mut network) = (settings.store, settings.network);
+        let encryption = Arc::new(ArcSwapOption::new(settings.encryption.map(Arc::new)));
         let access = match &mut network {
-            Some(network) => network.access(Arc::clone(&store), serving.clone()).await?,
+            Some(network) => network.access(&store, &encryption, serving.clone()).await?,
             None => Access::default(),
         };
         let access = Arc::new(access);
@@ -100,7 +101,7 @@ impl Server {
             registry,
             gate: gate.clone(),
             converter: settings.converter,
-            encryption: ArcSwapOption::new(settings.encryption.map(Arc::new)),
+            encryption,
             documents: Documents::default(),
             stopped: serving.clone(),
         });

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use bytes::Bytes;
 use futures::stream::{BoxStream, SelectAll};
 use futures::{Stream, StreamExt as _};
-use restow_store::{Change, Changes, Range, Store, StoreError};
+use restow_store::encryption::Transformers;
+use restow_store::{Changes, Entry, Range, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use super::policy::{Kind, Policy};
@@ -26,11 +28,16 @@ pub struct LivePolicy(ArcSwap<Policy>);
 
 impl LivePolicy {
     /// Reads the policy, and follows the store in a task of its own until told to stop.
-    pub async fn follow(store: Arc<dyn Store>, stop: CancellationToken) -> Result<Arc<Self>, StoreError> {
-        let (policy, changes) = load(&*store).await?;
+    pub async fn follow(
+        store: &Arc<dyn Store>,
+        encryption: &Arc<ArcSwapOption<Transformers>>,
+        stop: CancellationToken,
+    ) -> Result<Arc<Self>, StoreError> {
+        let source = Source { store: Arc::clone(store), encryption: Arc::clone(encryption) };
+        let (policy, changes) = source.load().await?;
         let live = Arc::new(Self(ArcSwap::from_pointee(policy.clone())));
         let followed = Arc::clone(&live);
-        tokio::spawn(async move { stop.run_until_cancelled(followed.run(&*store, policy, changes)).await });
+        tokio::spawn(async move { stop.run_until_cancelled(followed.run(&source, policy, changes)).await });
         Ok(live)
     }
 
@@ -44,15 +51,19 @@ impl LivePolicy {
         self.0.load_full()
     }
 
-    async fn run(&self, store: &dyn Store, mut policy: Policy, changes: SelectAll<BoxStream<'static, Told>>) {
-        let mut changes = changes;
+    async fn run(
+        &self,
+        source: &Source,
+        mut policy: Policy,
+        mut changes: SelectAll<BoxStream<'static, Told>>,
+    ) {
         loop {
-            let error = self.take(&mut policy, changes).await;
+            let error = self.take(source, &mut policy, changes).await;
             // What was allowed stays allowed meanwhile, as it does in kube-apiserver.
             tracing::warn!(%error, "roles and bindings are read again");
             (policy, changes) = loop {
                 tokio::time::sleep(AFTER_AN_ERROR).await;
-                match load(store).await {
+                match source.load().await {
                     Ok(loaded) => break loaded,
                     Err(error) => tracing::debug!(%error, "reading roles and bindings"),
                 }
@@ -62,7 +73,12 @@ impl LivePolicy {
     }
 
     /// Takes changes in until there is an error.
-    async fn take(&self, policy: &mut Policy, changes: impl Stream<Item = Told> + Unpin) -> StoreError {
+    async fn take(
+        &self,
+        source: &Source,
+        policy: &mut Policy,
+        changes: impl Stream<Item = Told> + Unpin,
+    ) -> StoreError {
         let mut changes = changes.ready_chunks(AT_ONCE);
         while let Some(batch) = changes.next().await {
             let mut any = false;
@@ -72,7 +88,7 @@ impl LivePolicy {
                     Err(error) => return error,
                 };
                 for change in told.changes {
-                    apply(policy, kind, &change);
+                    source.apply(policy, kind, &change.key, change.now.as_ref());
                     any = true;
                 }
             }
@@ -98,44 +114,59 @@ fn place(kind: Kind, key: &str) -> Option<(&str, &str)> {
     }
 }
 
-fn apply(policy: &mut Policy, kind: Kind, change: &Change) {
-    if let Some((namespace, name)) = place(kind, &change.key) {
-        policy.set(kind, namespace, name, change.now.as_ref().map(|entry| &entry.value[..]));
-    }
+/// What is stored, and how it is sealed.
+struct Source {
+    store: Arc<dyn Store>,
+    encryption: Arc<ArcSwapOption<Transformers>>,
 }
 
-/// Everything that is stored now, and what happens to it from then on.
-async fn load(store: &dyn Store) -> Result<(Policy, SelectAll<BoxStream<'static, Told>>), StoreError> {
-    let mut policy = Policy::default();
-    let mut changes = SelectAll::new();
-    for kind in Kind::ALL {
-        let revision = load_kind(store, kind, &mut policy).await?;
-        let told = store.watch(&prefix(kind), revision).await?;
-        changes.push(told.map(move |told| (kind, told)).boxed());
+impl Source {
+    /// Takes one object in, or out. One that cannot be opened allows nothing.
+    fn apply(&self, policy: &mut Policy, kind: Kind, key: &str, entry: Option<&Entry>) {
+        let Some((namespace, name)) = place(kind, key) else { return };
+        let opened = entry.map(|entry| self.open(kind, entry));
+        policy.set(kind, namespace, name, opened.as_deref());
     }
-    Ok((policy, changes))
-}
 
-async fn load_kind(store: &dyn Store, kind: Kind, policy: &mut Policy) -> Result<u64, StoreError> {
-    let mut range = Range { prefix: prefix(kind), start: None, limit: PAGE, revision: None };
-    loop {
-        let page = store.list(range.clone()).await?;
-        for entry in &page.entries {
-            if let Some((namespace, name)) = place(kind, &entry.key) {
-                policy.set(kind, namespace, name, Some(&entry.value));
-            }
+    fn open(&self, kind: Kind, entry: &Entry) -> Bytes {
+        let Some(transformers) = &*self.encryption.load() else { return entry.value.clone() };
+        let opened = transformers.of(super::GROUP, kind.resource()).open(&entry.key, entry.value.clone());
+        opened.map(|opened| opened.plain).unwrap_or_else(|error| {
+            tracing::error!(%error, "this role or binding allows nothing");
+            Bytes::new()
+        })
+    }
+
+    /// Everything that is stored now, and what happens to it from then on.
+    async fn load(&self) -> Result<(Policy, SelectAll<BoxStream<'static, Told>>), StoreError> {
+        let mut policy = Policy::default();
+        let mut changes = SelectAll::new();
+        for kind in Kind::ALL {
+            let revision = self.load_kind(kind, &mut policy).await?;
+            let told = self.store.watch(&prefix(kind), revision).await?;
+            changes.push(told.map(move |told| (kind, told)).boxed());
         }
-        let Some(last) = page.entries.last().filter(|_| page.remaining > 0) else {
-            return Ok(page.revision);
-        };
-        range.revision = Some(page.revision);
-        range.start = Some(format!("{}\0", last.key));
+        Ok((policy, changes))
+    }
+
+    async fn load_kind(&self, kind: Kind, policy: &mut Policy) -> Result<u64, StoreError> {
+        let mut range = Range { prefix: prefix(kind), start: None, limit: PAGE, revision: None };
+        loop {
+            let page = self.store.list(range.clone()).await?;
+            for entry in &page.entries {
+                self.apply(policy, kind, &entry.key, Some(entry));
+            }
+            let Some(last) = page.entries.last().filter(|_| page.remaining > 0) else {
+                return Ok(page.revision);
+            };
+            range.revision = Some(page.revision);
+            range.start = Some(format!("{}\0", last.key));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use restow_store::file::{FileStore, Settings};
     use restow_store::{Write, Written};
     use serde_json::json;
@@ -144,10 +175,23 @@ mod tests {
     use super::*;
     use crate::authentication::User;
 
-    /// Writes whatever is there.
-    async fn put(store: &FileStore, key: &str, value: Option<serde_json::Value>) {
+    const CONFIGURATION: &str = "
+        apiVersion: apiserver.config.k8s.io/v1
+        kind: EncryptionConfiguration
+        resources:
+        - resources: ['clusterroles.rbac.authorization.k8s.io']
+          providers:
+          - secretbox: { keys: [ { name: key1, secret: MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE= } ] }
+          - identity: {}
+    ";
+
+    /// Writes whatever is there; cluster roles are sealed.
+    async fn put(store: &Arc<dyn Store>, key: &str, value: Option<serde_json::Value>) {
         let expected = store.get(key).await.unwrap().entry.map_or(0, |entry| entry.mod_revision);
-        let value = value.map(|value| Bytes::from(value.to_string()));
+        let transformers = Transformers::parse(CONFIGURATION.as_bytes()).unwrap();
+        let resource = key.split('/').nth(2).unwrap();
+        let transformer = transformers.of(super::super::GROUP, resource);
+        let value = value.map(|value| transformer.seal(key, value.to_string().into()).unwrap());
         let written = store.write(Write { key: key.to_owned(), expected, value }).await.unwrap();
         assert!(matches!(written, Written::Done { .. }));
     }
@@ -164,7 +208,9 @@ mod tests {
     #[tokio::test]
     async fn the_policy_follows_the_store() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Arc::new(FileStore::open(dir.path(), Settings::default()).unwrap());
+        let store: Arc<dyn Store> = Arc::new(FileStore::open(dir.path(), Settings::default()).unwrap());
+        let transformers = Transformers::parse(CONFIGURATION.as_bytes()).unwrap();
+        let encryption = Arc::new(ArcSwapOption::from_pointee(transformers));
         let role = |resource: &str| json!({"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": [resource]}]});
         let binding = |kind: &str| json!({"subjects": [{"kind": "User", "name": "u"}], "roleRef": {"kind": kind, "name": "r"}});
         // More than a page before the one that matters.
@@ -174,7 +220,7 @@ mod tests {
         put(&store, "/registry/clusterroles/r", Some(role("pods"))).await;
         put(&store, "/registry/clusterrolebindings/b", Some(binding("ClusterRole"))).await;
         let stop = CancellationToken::new();
-        let live = LivePolicy::follow(Arc::clone(&store) as _, stop.clone()).await.unwrap();
+        let live = LivePolicy::follow(&store, &encryption, stop.clone()).await.unwrap();
         let user = User::known("u", [""; 0]);
         let allows = |resource: &str, namespace: &str| {
             let on = ResourceAttributes { resource, namespace, ..ResourceAttributes::default() };
