@@ -44,6 +44,9 @@ pub(crate) struct Up {
     /// Run a controller manager with the built-in migrator (and its API).
     #[arg(long)]
     controller_manager: bool,
+    /// Let aggregated API servers, such as the one in `examples`, recognise the API servers.
+    #[arg(long)]
+    front_proxy: bool,
     /// Run an aggregated API server beside them, which serves wardle.example.com.
     #[arg(long)]
     aggregated: bool,
@@ -111,6 +114,9 @@ fn spec(up: &Up) -> ClusterSpec {
     }
     if up.controller_manager {
         spec = spec.built_in_migrator();
+    }
+    if up.front_proxy {
+        spec = spec.front_proxy();
     }
     if up.aggregated {
         spec = spec.aggregated();

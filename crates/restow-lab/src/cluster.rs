@@ -67,6 +67,9 @@ impl Cluster {
         let pki = Pki::new(&dir)?;
         // A webhook may be started at any time, when the authority's key is gone.
         pki.issue(&dir, launch::WEBHOOK)?;
+        if spec.front_proxy {
+            pki.issue(&dir, launch::FRONT_PROXY)?;
+        }
         let access = Access::new(&dir, &spec.users, pki.ca())?;
 
         let etcd_port = port()?;
@@ -120,7 +123,6 @@ impl Cluster {
         if spec.aggregated {
             let port = port()?;
             pki.issue(&cluster.dir, "aggregated")?;
-            pki.issue(&cluster.dir, launch::FRONT_PROXY)?;
             let kubeconfig = cluster.kubeconfig(0, "admin");
             let etcd_port = cluster.etcd_port.number;
             let server = launch::aggregated(assets, &cluster.dir, &kubeconfig, etcd_port, port.number)?;

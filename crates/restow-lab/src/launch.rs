@@ -74,7 +74,7 @@ pub(crate) fn api_server(
         flags.set("encryption-provider-config", text(&encryption_file(dir, index)));
         flags.set("encryption-provider-config-automatic-reload", "true");
     }
-    if spec.aggregated {
+    if spec.front_proxy {
         front_proxy_flags(&mut flags, dir);
     }
     if let Some(server) = spec.servers.get(index) {

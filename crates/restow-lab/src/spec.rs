@@ -10,6 +10,7 @@ pub struct ClusterSpec {
     pub(crate) storage_migration_api: bool,
     pub(crate) encryption: Option<Encryption>,
     pub(crate) controllers: Vec<String>,
+    pub(crate) front_proxy: bool,
     pub(crate) aggregated: bool,
     pub(crate) users: Vec<(String, Vec<String>)>,
 }
@@ -29,6 +30,7 @@ impl ClusterSpec {
             storage_migration_api: false,
             encryption: None,
             controllers: Vec::new(),
+            front_proxy: false,
             aggregated: false,
             users: vec![
                 ("admin".to_owned(), vec!["system:masters".to_owned()]),
@@ -87,11 +89,18 @@ impl ClusterSpec {
             .controller_manager(&["storage-version-migrator-controller", "garbage-collector-controller"])
     }
 
+    /// Gives the API servers the certificate that aggregated API servers recognise them by: `front-proxy-client.crt`
+    /// and `.key` in the cluster's folder.
+    pub fn front_proxy(mut self) -> Self {
+        self.front_proxy = true;
+        self
+    }
+
     /// Adds an aggregated API server, Kubernetes' own example: it serves `wardle.example.com` v1beta1 and v1alpha1
     /// and stores v1alpha1, as JSON, below `/registry/wardle.example.com/`.
     pub fn aggregated(mut self) -> Self {
         self.aggregated = true;
-        self
+        self.front_proxy()
     }
 
     /// Adds a user with a token of their own.

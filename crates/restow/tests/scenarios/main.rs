@@ -1,6 +1,7 @@
 //! What restow must do, shown on a real kube-apiserver and etcd: one module for each topic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod fleet;
 mod snapshot;
 mod support;
 mod terminal;
@@ -14,6 +15,7 @@ mod controller;
 mod faults;
 mod footprint;
 mod gone;
+mod guarded;
 mod in_tree;
 mod initializing;
 mod install;
@@ -23,6 +25,7 @@ mod listing;
 mod objects;
 mod predecessor;
 mod privacy;
+mod registering;
 mod rejected;
 mod replicas;
 mod restless;

@@ -1,0 +1,104 @@
+//! An aggregated API server that registers what it stores: found, agreed on, migrated and verified.
+
+use std::collections::BTreeMap;
+
+use aggregated_apiserver::ship::{GROUP, Version};
+use restow_core::resource::storage_version_hash;
+use serde_json::json;
+
+use crate::controller::{Controller, is, migrations, prepared, state};
+use crate::fleet::{BACK, FRONT, Fleet, SHIPS};
+use crate::support::{Restow, lab, try_send, wait};
+
+fn counts(version: &str, port: &str, count: usize) -> BTreeMap<String, usize> {
+    [(format!("{GROUP}/{version} {port}"), count)].into()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_of_a_registering_server_is_migrated_when_all_its_replicas_agree() {
+    const MANY: usize = 40;
+    let assets = lab!();
+    let fleet = Fleet::on_etcd(&assets).await;
+    let restow = Restow::new(&fleet.cluster);
+    let front = fleet.start(FRONT, Version::V1).await;
+    fleet.serves(Version::V1).await;
+    fleet.make_ships(MANY).await;
+    assert_eq!(fleet.stored_as().await, counts("v1", "port", MANY));
+    let before = fleet.values().await;
+
+    let plan = restow.run(&["plan", SHIPS, "-o", "json"]).await.expect(0).report();
+    assert_eq!((&plan[0]["resource"], &plan[0]["servedBy"]), (&json!(SHIPS), &json!("aggregated")));
+    assert_eq!((&plan[0]["storageVersion"], &plan[0]["objects"]), (&json!("v1"), &json!(MANY)));
+    let ran = restow.migrate(SHIPS, &[]).await.expect(0).resource();
+    assert_eq!((&ran["rewritten"], &ran["current"]), (&json!(0), &json!(MANY)), "{ran}");
+    assert_eq!((&ran["agreement"], &ran["verified"]), (&json!("storageversion"), &json!(true)), "{ran}");
+
+    // A second replica on the same store, upgraded first: they disagree, and nothing is written.
+    let back = fleet.start(BACK, Version::V2).await;
+    fleet.wait_registered("back=v2 front=v1").await;
+    let written = fleet.written().await;
+    let ran = restow.migrate(SHIPS, &[]).await.expect(4).resource();
+    let why = ran["error"].as_str().unwrap();
+    assert!(why.contains("the API servers disagree"), "{why}");
+    assert!(why.contains("fleet-apiserver-back stores fleet.example.com/v2"), "{why}");
+    assert_eq!(fleet.written().await, written, "something was written without agreement");
+
+    // The upgrade of the first ends it.
+    front.stop().await;
+    let front = fleet.start(FRONT, Version::V2).await;
+    fleet.wait_registered("back=v2 front=v2").await;
+    fleet.serves(Version::V2).await;
+    assert_eq!(fleet.stored_as().await, counts("v1", "port", MANY), "only a write rewrites");
+    for (rewritten, current) in [(MANY, 0), (0, MANY)] {
+        let ran = restow.migrate(SHIPS, &[]).await.expect(0).resource();
+        assert_eq!((&ran["rewritten"], &ran["current"]), (&json!(rewritten), &json!(current)), "{ran}");
+        assert_eq!((&ran["storageVersion"], &ran["verified"]), (&json!("v2"), &json!(true)), "{ran}");
+        assert_eq!(ran["agreement"], "storageversion", "{ran}");
+        assert_eq!(fleet.stored_as().await, counts("v2", "homePort", MANY));
+    }
+    let writes = fleet.cluster.etcd().writes(&format!("/registry/{GROUP}/ships/")).await.unwrap();
+    assert!(
+        writes.len() == MANY && writes.values().all(|writes| *writes == 2),
+        "made, and rewritten once: {writes:?}"
+    );
+    assert_eq!(fleet.values().await, before);
+
+    // One that has gone is forgotten by the others.
+    back.stop().await;
+    fleet.wait_registered("front=v2").await;
+    front.stop().await;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/fleet-apiserver-front";
+    assert!(try_send(&fleet.client(), "GET", leases, None).await.is_err(), "it has not left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_controller_follows_an_upgrade_of_a_registering_server() {
+    const MANY: usize = 30;
+    let assets = lab!();
+    let fleet = Fleet::on_file(&assets).await;
+    let (client, restow) = prepared(&fleet.cluster).await;
+    let front = fleet.start(FRONT, Version::V1).await;
+    fleet.serves(Version::V1).await;
+    fleet.make_ships(MANY).await;
+    let hash = |version: Version| storage_version_hash(&version.group_version(), "Ship");
+    let (v1, v2) = (hash(Version::V1), hash(Version::V2));
+    let names = [(v1.as_str(), "v1"), (v2.as_str(), "v2")];
+    let args = ["--resources", SHIPS, "--poll-interval", "2s", "--page-size", "10"];
+    let _controller = Controller::start(&restow, &args).await;
+    let settled = |version: &'static str| {
+        let (client, names) = (&client, &names);
+        move || async move { state(client, SHIPS, names).await == Some((version.to_owned(), version.to_owned())) }
+    };
+    wait("the state to be settled on v1", settled("v1")).await;
+
+    front.stop().await;
+    let _front = fleet.start(FRONT, Version::V2).await;
+    wait("the state to be settled on v2", settled("v2")).await;
+    assert_eq!(fleet.stored_as().await, counts("v2", "homePort", MANY));
+    let done = migrations(&client, SHIPS).await;
+    assert_eq!(done.len(), 1, "{done:#?}");
+    assert!(is(&done[0], "Succeeded"), "{done:#?}");
+    let progress = &done[0]["status"]["progress"];
+    assert_eq!((&progress["rewritten"], &progress["verified"]), (&json!(MANY), &json!(true)), "{done:#?}");
+    assert_eq!(progress["agreement"], "storageversion");
+}
