@@ -43,6 +43,7 @@ pub mod selector;
 pub mod server;
 pub mod service;
 pub mod stored;
+pub mod table;
 pub mod tls;
 pub mod view;
 pub mod watch;

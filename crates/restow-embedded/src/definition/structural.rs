@@ -207,12 +207,12 @@ fn values(schema: &Value, field: &str, int_or_string: bool, causes: &mut Vec<Cau
         for (index, one) in list(schema, key).iter().enumerate() {
             let allowed = int_or_string && (key == "anyOf" || (key == "allOf" && index == 0));
             if !allowed {
-                nested(one, key == "allOf", &format!("{field}.{key}[{index}]"), causes);
+                nested(one, &format!("{field}.{key}[{index}]"), causes);
             }
         }
     }
     if let Some(not) = schema.get("not").filter(|not| not.is_object()) {
-        nested(not, false, &format!("{field}.not"), causes);
+        nested(not, &format!("{field}.not"), causes);
     }
     let pattern = text(schema, "pattern");
     if let Err(why) = Pattern::new(&pattern).is_in("") {
@@ -222,13 +222,13 @@ fn values(schema: &Value, field: &str, int_or_string: bool, causes: &mut Vec<Cau
 }
 
 /// A schema within alternatives may only say what values are like, not what they are.
-fn nested(schema: &Value, rules: bool, field: &str, causes: &mut Vec<Cause>) {
+fn nested(schema: &Value, field: &str, causes: &mut Vec<Cause>) {
     values(schema, field, false, causes);
     if let Some(items) = schema.get("items").filter(|items| items.is_object()) {
-        nested(items, rules, &format!("{field}.items"), causes);
+        nested(items, &format!("{field}.items"), causes);
     }
     for (key, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        nested(property, rules, &format!("{field}.properties[{key}]"), causes);
+        nested(property, &format!("{field}.properties[{key}]"), causes);
     }
     for (key, detail) in [
         ("type", "must be empty to be structural"),
