@@ -1,6 +1,7 @@
 //! What every handler works with: the store, what is served, and how to convert it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -41,6 +42,10 @@ pub struct Api {
     pub converter: Arc<dyn Converter>,
     /// How objects are sealed where they are kept; none for plain text.
     pub encryption: Arc<ArcSwapOption<Transformers>>,
+    /// Since when, in seconds.
+    pub encrypted_since: AtomicI64,
+    /// The name of the server among others.
+    pub server_id: String,
     /// Schemas that were made for clients.
     pub documents: Documents,
     /// Ends watches when the server stops.
@@ -55,8 +60,8 @@ impl Api {
 
     /// Opens what is stored of an object, and tells whether it would be sealed in another way now.
     pub fn open(&self, resource: &Resource, entry: &mut Entry) -> Result<bool, Failure> {
-        let Some(transformers) = &*self.encryption.load() else { return Ok(false) };
-        let transformer = transformers.of(&resource.stored.group, &resource.name.resource);
+        let Some(encryption) = &*self.encryption.load() else { return Ok(false) };
+        let transformer = encryption.of(&resource.stored.group, &resource.name.resource);
         let opened = transformer.open(&entry.key, std::mem::take(&mut entry.value));
         let opened = opened.map_err(|error| Failure::internal(&error.to_string()))?;
         entry.value = opened.plain;
@@ -65,8 +70,8 @@ impl Api {
 
     /// The bytes to store for those of an object.
     pub fn seal(&self, resource: &Resource, key: &str, plain: Bytes) -> Result<Bytes, Failure> {
-        let Some(transformers) = &*self.encryption.load() else { return Ok(plain) };
-        let transformer = transformers.of(&resource.stored.group, &resource.name.resource);
+        let Some(encryption) = &*self.encryption.load() else { return Ok(plain) };
+        let transformer = encryption.of(&resource.stored.group, &resource.name.resource);
         transformer.seal(key, plain).map_err(|error| Failure::internal(&error.to_string()))
     }
 

@@ -1,86 +1,53 @@
 //! A custom resource: what its definition says of it.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use restow_apiserver::CustomResource;
 use restow_core::resource::{GroupResource, GroupVersion};
 use serde_json::Value;
 
-use crate::failure::{Cause, Failure};
+use crate::definition::{Conversion, Definition, Names, Version};
+use crate::discovery::priority;
+use crate::failure::Cause;
+use crate::meta::Endpoint;
 use crate::registry::{Nature, Resource, ServedVersion};
 
-/// What the definition of a custom resource says.
+/// A custom resource of this server.
 #[derive(Debug)]
 pub struct Custom {
-    /// The definition itself.
-    pub definition: Value,
-    group: String,
-    versions: Vec<Version>,
-    webhook: bool,
+    /// Its definition, as it is stored.
+    pub object: Value,
+    /// What that says.
+    pub definition: Definition,
     writer: CustomResource,
 }
 
-#[derive(Debug)]
-struct Version {
-    name: String,
-    selectable: Vec<String>,
-}
-
-fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value[field].as_str().unwrap_or_default()
-}
-
-fn texts(value: &Value) -> Vec<String> {
-    let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
-    list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
 /// The resource that a definition makes; none if it stores nothing.
-pub fn resource(definition: &Value, writer: CustomResource) -> Option<Resource> {
-    let spec = &definition["spec"];
-    let names = &definition["status"]["acceptedNames"];
-    let group = text(spec, "group");
-    let versions = spec["versions"].as_array()?;
-    let stored = versions.iter().find(|version| version["storage"] == true)?;
-    let mut served: Vec<ServedVersion> =
-        versions.iter().filter(|version| version["served"] == true).map(served).collect();
-    served.sort_by_cached_key(|version| std::cmp::Reverse(crate::discovery::priority(&version.name)));
-    let custom = Custom {
-        group: group.to_owned(),
-        versions: versions.iter().map(version).collect(),
-        webhook: spec["conversion"]["strategy"] == "Webhook",
-        writer,
-        definition: definition.clone(),
-    };
+pub fn resource(object: &Value, writer: CustomResource) -> Option<Resource> {
+    let definition = Definition::parse(object);
+    let names = Names::parse(&object["status"]["acceptedNames"]);
+    let stored = GroupVersion::new(&definition.group, &definition.storage_version()?.name);
+    let mut versions: Vec<ServedVersion> = definition.served().map(served).collect();
+    versions.sort_by_cached_key(|version| Reverse(priority(&version.name)));
     Some(Resource {
-        name: GroupResource::new(group, text(names, "plural")),
-        kind: text(names, "kind").to_owned(),
-        list_kind: text(names, "listKind").to_owned(),
-        singular: text(names, "singular").to_owned(),
-        short_names: texts(&names["shortNames"]),
-        categories: texts(&names["categories"]),
-        namespaced: spec["scope"] == "Namespaced",
-        versions: served,
-        stored: GroupVersion::new(group, text(stored, "name")),
-        prefix: format!("/registry/{group}/{}/", text(names, "plural")),
-        nature: Nature::Custom(Arc::new(custom)),
+        name: GroupResource::new(&definition.group, &names.plural),
+        kind: names.kind,
+        list_kind: names.list_kind,
+        singular: names.singular,
+        short_names: names.short_names,
+        categories: names.categories,
+        namespaced: definition.namespaced,
+        versions,
+        stored,
+        prefix: format!("/registry/{}/{}/", definition.group, names.plural),
+        nature: Nature::Custom(Arc::new(Custom { object: object.clone(), definition, writer })),
     })
 }
 
-fn served(version: &Value) -> ServedVersion {
-    let subresources = version["subresources"].as_object().into_iter().flatten();
-    ServedVersion {
-        name: text(version, "name").to_owned(),
-        subresources: subresources.map(|(name, _)| name.clone()).filter(|name| name == "status").collect(),
-    }
-}
-
-fn version(version: &Value) -> Version {
-    let fields = version["selectableFields"].as_array().map(Vec::as_slice).unwrap_or_default();
-    Version {
-        name: text(version, "name").to_owned(),
-        selectable: fields.iter().map(|field| text(field, "jsonPath").to_owned()).collect(),
-    }
+fn served(version: &Version) -> ServedVersion {
+    let subresources = if version.status { vec!["status".to_owned()] } else { Vec::new() };
+    ServedVersion { name: version.name.clone(), subresources }
 }
 
 impl Custom {
@@ -91,40 +58,63 @@ impl Custom {
 
     /// The versions that can be read from the store.
     pub fn decodable(&self) -> Vec<GroupVersion> {
-        self.versions.iter().map(|version| GroupVersion::new(&self.group, &version.name)).collect()
+        let version = |version: &Version| GroupVersion::new(&self.definition.group, &version.name);
+        self.definition.versions.iter().map(version).collect()
     }
 
     /// Whether a webhook converts its objects.
     pub fn has_webhook(&self) -> bool {
-        self.webhook
+        matches!(self.definition.conversion, Conversion::Webhook { .. })
     }
 
     /// The fields of a version that can be selected by.
     pub fn selectable(&self, version: &str) -> &[String] {
-        self.version(version).map(|version| version.selectable.as_slice()).unwrap_or_default()
+        self.version(version).map(|version| version.selectable_fields.as_slice()).unwrap_or_default()
     }
 
     /// The schema of a version, as it was given.
     pub fn schema(&self, version: &str) -> Value {
-        let versions = self.definition["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let versions = self.object["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
         let found = versions.iter().find(|own| own["name"] == version);
         found.map(|own| own["schema"]["openAPIV3Schema"].clone()).unwrap_or_default()
     }
 
-    /// Completes an object that was stored: without what the version does not know, with its defaults.
-    pub fn complete(&self, _version: &str, _object: &mut Value) {}
-
-    /// Takes an object that was sent: the paths of what the version does not know, which is dropped.
-    pub fn adopt(&self, _version: &str, _object: &mut Value) -> Result<Vec<String>, Failure> {
-        Ok(Vec::new())
+    /// What clients that use a version are to be told.
+    pub fn warning(&self, version: &str) -> Option<&str> {
+        self.version(version)?.deprecation_warning.as_deref()
     }
 
-    /// What is wrong with an object.
-    pub fn validate(&self, _version: &str, _object: &Value, _old: Option<&Value>) -> Vec<Cause> {
-        Vec::new()
+    /// Completes an object that was stored: without what the version does not know, with its defaults.
+    pub fn complete(&self, version: &str, object: &mut Value) {
+        self.adopt(version, object);
+    }
+
+    /// Takes an object that was sent: the paths of what the version does not know, which is dropped.
+    pub fn adopt(&self, version: &str, object: &mut Value) -> Vec<String> {
+        let Some(version) = self.version(version) else { return Vec::new() };
+        let unknown =
+            if self.definition.preserve_unknown { Vec::new() } else { version.schema.prune(object) };
+        version.schema.fill(object);
+        unknown
+    }
+
+    /// What is wrong with an object, given what it is to replace.
+    pub fn validate(
+        &self,
+        version: &str,
+        endpoint: Endpoint,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Vec<Cause> {
+        let Some(version) = self.version(version) else { return Vec::new() };
+        match (old, endpoint) {
+            (None, _) => version.schema.check_create(object),
+            (Some(old), Endpoint::Main) => version.schema.check_update(object, old),
+            (Some(old), Endpoint::Status) => version.schema.check_status(object, old),
+        }
     }
 
     fn version(&self, name: &str) -> Option<&Version> {
-        self.versions.iter().find(|version| version.name == name)
+        self.definition.versions.iter().find(|version| version.name == name)
     }
 }

@@ -127,11 +127,10 @@ impl Definitions {
         tenure.holder().clone_into(&mut self.holder);
         let names: Vec<String> = self.known.keys().cloned().collect();
         for name in names {
-            let unfinished = self.known.get(&name).is_some_and(|known| {
-                known.writer.write().is_none()
-                    || !status::is_settled(&known.object)
-                    || is_deleting(&known.object)
-            });
+            let unfinished = self
+                .known
+                .get(&name)
+                .is_some_and(|known| known.writer.write().is_none() || is_deleting(&known.object));
             if renewed || unfinished {
                 let entry = self.api.entry(&format!("{PREFIX}{name}")).await;
                 if let Ok(entry) = entry {
@@ -220,5 +219,5 @@ fn resource_name(definition: &Value) -> GroupResource {
 
 /// Whether a resource takes new objects: not while its definition is being deleted.
 pub(crate) fn takes_new(resource: &Resource) -> bool {
-    resource.custom().is_none_or(|custom| !is_deleting(&custom.definition))
+    resource.custom().is_none_or(|custom| !is_deleting(&custom.object))
 }

@@ -95,8 +95,11 @@ fn call(
 ) -> Result<(Verb, Call), Failure> {
     let resource = api.registry.find(&target.group, &target.version, &target.resource);
     let resource = resource.ok_or_else(Failure::unknown_path)?;
-    let options = options(head.uri.query().unwrap_or_default()).map_err(invalid)?;
+    let mut options = options(head.uri.query().unwrap_or_default()).map_err(invalid)?;
     let verb = verb(&head.method, &target, options.watch).ok_or_else(Failure::method_not_allowed)?;
+    if verb == Verb::Watch && !target.name.is_empty() {
+        options.field_selector = format!("metadata.name={}", target.name);
+    }
     suits(&resource, &target, verb)?;
     let asked = if verb == Verb::List { Asked::List } else { Asked::One };
     let accept = text(&head.headers, header::ACCEPT);

@@ -1,10 +1,13 @@
 //! How the server does: its version, whether it lives, and whether it is ready.
 
+use std::sync::atomic::Ordering;
+
 use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::api::Api;
 use crate::body::Body;
 use crate::discovery::{json_response, version};
+use crate::metrics;
 use crate::request::query;
 
 /// Answers what is asked of the server itself; none if it is something else.
@@ -14,7 +17,11 @@ pub fn answer(api: &Api, head: &http::request::Parts) -> Option<Response<Body>> 
         "/version" => Some(json_response(&version())),
         "/healthz" | "/livez" | "/healthz/ping" | "/livez/ping" => Some(healthy("healthz", verbose)),
         "/readyz" | "/readyz/storage-versions" => Some(ready(api, verbose)),
-        "/metrics" => Some(plain(StatusCode::OK, String::new())),
+        "/metrics" => {
+            let since = api.encrypted_since.load(Ordering::Relaxed);
+            let text = metrics::text(&api.server_id, api.encryption.load().as_deref(), since);
+            Some(plain(StatusCode::OK, text))
+        }
         _ => None,
     }
 }

@@ -27,6 +27,7 @@ pub mod limits;
 pub mod list;
 pub mod listen;
 pub mod meta;
+pub mod metrics;
 pub mod network;
 pub mod objects;
 pub mod openapi;

@@ -23,7 +23,7 @@ use crate::body::Body;
 use crate::conversion::convert;
 use crate::failure::Failure;
 use crate::limits;
-use crate::meta::Rules;
+use crate::meta::{Endpoint, Rules};
 use crate::options::Options;
 use crate::registry::{Nature, Resource};
 use crate::request::Target;
@@ -109,6 +109,11 @@ impl Call {
             name: &self.target.name,
         };
         api.access.policy.current().permit(&self.sender, &Attributes::of_resource("create", resource))
+    }
+
+    /// Which endpoint of the object it is for.
+    fn endpoint(&self) -> Endpoint {
+        if self.target.subresource == "status" { Endpoint::Status } else { Endpoint::Main }
     }
 
     fn not_found(&self) -> Failure {

@@ -70,7 +70,7 @@ fn hash(group: &str, version: &str, contents: &Contents) -> String {
     digest.update(format!("{group}/{version}"));
     for (resource, _) in &contents.resources {
         if let Some(custom) = resource.custom() {
-            digest.update(custom.definition["spec"].to_string());
+            digest.update(custom.object["spec"].to_string());
         }
     }
     digest.finalize().iter().map(|byte| format!("{byte:02X}")).collect()

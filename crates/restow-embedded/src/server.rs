@@ -1,9 +1,11 @@
 //! A server's life: start, serve, stop.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
 use restow_apiserver::registration::Resource as Registration;
 use restow_apiserver::{Gate, Identity, Participation};
 use restow_core::inventory::Origin;
@@ -102,6 +104,8 @@ impl Server {
             gate: gate.clone(),
             converter: settings.converter,
             encryption,
+            encrypted_since: AtomicI64::new(Timestamp::now().as_second()),
+            server_id: settings.server_id.clone(),
             documents: Documents::default(),
             stopped: serving.clone(),
         });
@@ -144,6 +148,7 @@ impl Server {
     /// Seals objects in another way from now on, and opens those that were sealed before as it says.
     pub fn set_encryption(&self, transformers: Transformers) {
         self.api.encryption.store(Some(Arc::new(transformers)));
+        self.api.encrypted_since.store(Timestamp::now().as_second(), Ordering::Relaxed);
     }
 
     /// A client for everything, inside this process.

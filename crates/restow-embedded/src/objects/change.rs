@@ -10,7 +10,7 @@ use super::{
 use crate::api::Api;
 use crate::body::Body;
 use crate::failure::Failure;
-use crate::meta::{Endpoint, name, update, validate};
+use crate::meta::{name, update, validate};
 use crate::registry::Nature;
 use crate::stored::set_version;
 use crate::{patch as patching, payload};
@@ -130,8 +130,7 @@ fn changed(call: &Call, old: &Value, change: &Change) -> Result<(Value, Vec<Stri
             (read.object, read.warnings)
         }
     };
-    let endpoint = if call.target.subresource == "status" { Endpoint::Status } else { Endpoint::Main };
-    update::prepare(&mut new, old, &rules, endpoint)?;
+    update::prepare(&mut new, old, &rules, call.endpoint())?;
     special::on_update(call, &mut new, old)?;
     let mut causes = validate::update(&new, old, &rules);
     causes.extend(special::validate(call, &new, Some(old)));

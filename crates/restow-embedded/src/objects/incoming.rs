@@ -33,7 +33,7 @@ pub(super) fn read(call: &Call, sent: Value) -> Result<Read, Failure> {
         Nature::Custom(custom) => {
             let mut object = sent;
             let mut unknown = shape::coerce(&mut object, kind, version, "")?;
-            unknown.extend(custom.adopt(version, &mut object)?);
+            unknown.extend(custom.adopt(version, &mut object));
             (object, unknown)
         }
     };

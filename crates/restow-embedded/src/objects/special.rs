@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::Call;
@@ -9,7 +10,9 @@ use super::admission::IMMORTAL;
 use crate::definitions::FINALIZER;
 use crate::failure::{Cause, Failure};
 use crate::meta::delete::Deletion;
-use crate::meta::{finalizers, is_deleting, name};
+use crate::definition::conditions::{set, terminating};
+use crate::definition;
+use crate::meta::{Endpoint, finalizers, is_deleting, name};
 use crate::registry::Nature;
 
 const DEFINITION: &str = "CustomResourceDefinition";
@@ -24,9 +27,8 @@ pub(super) fn on_create(call: &Call, object: &mut Value) -> Result<(), Failure> 
         }
         "Secret" => complete_secret(object),
         DEFINITION => {
-            complete_definition(object);
-            object["status"] = json!({});
-            remember_stored(object);
+            definition::fill(object);
+            definition::prepare_create(object);
         }
         _ => {}
     }
@@ -48,8 +50,8 @@ pub(super) fn on_update(call: &Call, object: &mut Value, old: &Value) -> Result<
         }
         ("Secret", _) => complete_secret(object),
         (DEFINITION, "") => {
-            complete_definition(object);
-            remember_stored(object);
+            definition::fill(object);
+            definition::prepare_update(object, old);
         }
         _ => {}
     }
@@ -59,8 +61,12 @@ pub(super) fn on_update(call: &Call, object: &mut Value, old: &Value) -> Result<
 /// What is wrong with an object beside its metadata.
 pub(super) fn validate(call: &Call, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     match &call.resource.nature {
-        Nature::Custom(custom) => custom.validate(&call.target.version, object, old),
-        Nature::BuiltIn(_) => Vec::new(),
+        Nature::Custom(custom) => custom.validate(&call.target.version, call.endpoint(), object, old),
+        Nature::BuiltIn(built_in) => match (built_in.kind, old, call.endpoint()) {
+            (DEFINITION, None, _) => definition::validate::create(object),
+            (DEFINITION, Some(old), Endpoint::Main) => definition::validate::update(object, old),
+            _ => Vec::new(),
+        },
     }
 }
 
@@ -83,6 +89,7 @@ pub(super) fn hold(call: &Call, object: &mut Value) {
         all.push(FINALIZER.to_owned());
     }
     object["metadata"]["finalizers"] = json!(all);
+    set(object, &terminating(), Timestamp::now());
 }
 
 /// What becomes of an object that would go or be marked: some wait for their contents to go first.
@@ -93,7 +100,7 @@ pub(super) fn deletion(call: &Call, object: &Value, decided: Deletion) -> Deleti
                 return Deletion::Pending;
             }
             let mut marked = object.clone();
-            marked["metadata"]["deletionTimestamp"] = json!(crate::meta::time(jiff::Timestamp::now()));
+            marked["metadata"]["deletionTimestamp"] = json!(crate::meta::time(Timestamp::now()));
             marked["status"]["phase"] = json!("Terminating");
             Deletion::Mark(marked)
         }
@@ -114,33 +121,6 @@ fn kind(call: &Call) -> &str {
     match &call.resource.nature {
         Nature::BuiltIn(built_in) => built_in.kind,
         Nature::Custom(_) => "",
-    }
-}
-
-/// Names that follow from others.
-fn complete_definition(definition: &mut Value) {
-    let names = &mut definition["spec"]["names"];
-    let kind = names["kind"].as_str().unwrap_or_default().to_owned();
-    for (field, default) in [("singular", kind.to_lowercase()), ("listKind", format!("{kind}List"))] {
-        if names[field].as_str().unwrap_or_default().is_empty() {
-            names[field] = json!(default);
-        }
-    }
-    if definition["spec"]["conversion"].is_null() {
-        definition["spec"]["conversion"] = json!({ "strategy": "None" });
-    }
-}
-
-/// Every version that objects were ever stored in stays in the status.
-fn remember_stored(definition: &mut Value) {
-    let versions = definition["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let Some(stored) = versions.iter().find(|version| version["storage"] == true) else { return };
-    let stored = stored["name"].clone();
-    let all = &mut definition["status"]["storedVersions"];
-    match all.as_array_mut() {
-        Some(all) if all.contains(&stored) => {}
-        Some(all) => all.push(stored),
-        None => *all = json!([stored]),
     }
 }
 

@@ -173,3 +173,39 @@ async fn two_servers_on_one_store_follow_each_other() {
     second.stop().await;
     first.stop().await;
 }
+
+#[tokio::test]
+async fn objects_are_as_their_schema_says() {
+    let server = crate::basics::server().await;
+    let mut sent = definition("v1");
+    let schema = json!({
+        "type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "size": {"type": "integer", "minimum": 1}, "color": {"type": "string", "default": "blue"},
+        }}},
+    });
+    for version in sent["spec"]["versions"].as_array_mut().unwrap() {
+        version["schema"]["openAPIV3Schema"] = schema.clone();
+    }
+    send(&server, "POST", DEFINITIONS, &sent).await.unwrap();
+    until("established", || is_established(&server)).await;
+    let mut sent = widget("a");
+    sent["spec"]["unknown"] = json!(true);
+    let strict = format!("{WIDGETS}?fieldValidation=Strict");
+    assert_eq!(code(send(&server, "POST", &strict, &sent).await), 400);
+    let made = send(&server, "POST", WIDGETS, &sent).await.unwrap();
+    assert_eq!(made["spec"], json!({"size": 1, "color": "blue"}));
+    let path = format!("{WIDGETS}/a");
+    assert_eq!(code(send(&server, "PATCH", &path, &json!({"spec": {"size": 0}})).await), 422);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_definition_that_makes_no_sense_is_refused() {
+    let server = crate::basics::server().await;
+    let mut sent = definition("v3");
+    assert_eq!(code(send(&server, "POST", DEFINITIONS, &sent).await), 422);
+    sent = definition("v1");
+    sent["metadata"]["name"] = json!("other");
+    assert_eq!(code(send(&server, "POST", DEFINITIONS, &sent).await), 422);
+    server.stop().await;
+}
