@@ -32,6 +32,10 @@ struct Light {
 pub fn decode(entry: &Entry, extent: Extent) -> Result<Value, Failure> {
     let read = match extent {
         Extent::Whole => serde_json::from_slice::<Map<String, Value>>(&entry.value),
+        // A list would be read as the fields in order.
+        Extent::Metadata if entry.value.trim_ascii_start().starts_with(b"[") => {
+            Err(serde::de::Error::custom("it is a list"))
+        }
         Extent::Metadata => serde_json::from_slice::<Light>(&entry.value).map(|light| {
             Map::from_iter([
                 ("apiVersion".to_owned(), Value::String(light.api_version)),

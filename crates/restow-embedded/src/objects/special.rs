@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 
 use super::Call;
 use super::admission::IMMORTAL;
+use crate::definition;
+use crate::definition::conditions::{set, terminating};
 use crate::definitions::FINALIZER;
 use crate::failure::{Cause, Failure};
 use crate::meta::delete::Deletion;
-use crate::definition::conditions::{set, terminating};
-use crate::definition;
 use crate::meta::{Endpoint, finalizers, is_deleting, name};
 use crate::registry::Nature;
 

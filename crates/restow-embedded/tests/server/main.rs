@@ -5,4 +5,5 @@ mod definitions;
 mod encryption;
 mod lists;
 mod memory;
+mod migration;
 mod watches;
