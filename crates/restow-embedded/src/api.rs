@@ -97,8 +97,8 @@ impl Api {
                 let now = self.registry.find(&target.group, &target.version, &target.resource);
                 let resource = now.ok_or_else(Failure::unknown_path)?;
                 if !Arc::ptr_eq(&resource, &call.resource) {
-                    call.view =
-                        View { form: call.view.form, ..View::new(&resource, &target.version, call.accepted) };
+                    let include = call.options.include_object;
+                    call.view = View::new(&resource, &target.version, call.accepted, include);
                     call.resource = resource;
                 }
                 return Ok(Some(write));

@@ -7,7 +7,7 @@ use restow_apiserver::CustomResource;
 use restow_core::resource::{GroupResource, GroupVersion};
 use serde_json::Value;
 
-use crate::definition::{Conversion, Definition, Names, Version};
+use crate::definition::{Column, Conversion, Definition, Names, Version};
 use crate::discovery::priority;
 use crate::failure::Cause;
 use crate::meta::Endpoint;
@@ -70,6 +70,11 @@ impl Custom {
     /// The fields of a version that can be selected by.
     pub fn selectable(&self, version: &str) -> &[String] {
         self.version(version).map(|version| version.selectable_fields.as_slice()).unwrap_or_default()
+    }
+
+    /// The columns of a table of a version, beside the name.
+    pub fn columns(&self, version: &str) -> &[Column] {
+        self.version(version).map(|version| version.columns.as_slice()).unwrap_or_default()
     }
 
     /// The schema of a version, as it was given.

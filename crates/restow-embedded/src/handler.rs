@@ -104,7 +104,7 @@ fn call(
     let asked = if verb == Verb::List { Asked::List } else { Asked::One };
     let accept = text(&head.headers, header::ACCEPT);
     let accepted = negotiate(accept, asked).ok_or_else(|| Failure::not_acceptable(ACCEPTED))?;
-    let view = View::new(&resource, &target.version, accepted);
+    let view = View::new(&resource, &target.version, accepted, options.include_object);
     let manager = match options.field_manager.as_str() {
         "" => text(&head.headers, header::USER_AGENT).split('/').next().unwrap_or_default().to_owned(),
         manager => manager.to_owned(),

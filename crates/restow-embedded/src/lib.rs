@@ -35,6 +35,7 @@ pub mod options;
 pub mod patch;
 pub mod payload;
 pub mod private_file;
+pub mod protobuf;
 pub mod registry;
 pub mod request;
 pub mod review;

@@ -119,7 +119,7 @@ impl Writer {
         };
         bytes.put_slice(head.as_bytes());
         if view.form == Form::Table {
-            encoding::append(&mut bytes, &view.columns());
+            encoding::append(&mut bytes, &view.headers());
             bytes.put_slice(br#","rows":["#);
         }
         Self { view, bytes, begun: false }

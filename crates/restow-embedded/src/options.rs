@@ -1,6 +1,7 @@
 //! What a request's query asks for beside what it is about.
 
 use crate::request::query;
+use crate::table::Include;
 
 /// How a resourceVersion is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,8 @@ pub struct Options {
     pub propagation_policy: Option<String>,
     /// The same, in an old way.
     pub orphan_dependents: Option<bool>,
+    /// How much of objects goes along with the rows of a table.
+    pub include_object: Include,
     /// Whether the answer is for a person.
     pub pretty: bool,
 }
@@ -108,6 +111,10 @@ fn set(options: &mut Options, key: &str, value: String) -> Result<(), InvalidOpt
         "gracePeriodSeconds" => options.grace_period_seconds = number("gracePeriodSeconds", &value)?,
         "propagationPolicy" => options.propagation_policy = Some(value).filter(|policy| !policy.is_empty()),
         "orphanDependents" => options.orphan_dependents = Some(flag(&value)),
+        "includeObject" => {
+            let form = || InvalidOption::Form { name: "includeObject", value: value.clone() };
+            options.include_object = Include::parse(&value).ok_or_else(form)?;
+        }
         "pretty" => options.pretty = flag(&value),
         _ => {}
     }

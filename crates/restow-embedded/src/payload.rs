@@ -4,10 +4,11 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
 use crate::failure::golang::quote;
+use crate::protobuf;
 use crate::registry::Resource;
 
 /// What objects can be sent as.
-pub const ACCEPTED: &[&str] = &["application/json", "application/yaml"];
+pub const ACCEPTED: &[&str] = &["application/json", "application/yaml", protobuf::MEDIA];
 
 /// The bare media type of a `Content-Type`, without its parameters.
 pub fn media(content_type: &str) -> &str {
@@ -19,6 +20,7 @@ pub fn parse(content_type: &str, bytes: &[u8]) -> Result<Value, Failure> {
     match media(content_type) {
         "" | "application/json" | "*/*" => json(bytes),
         "application/yaml" => yaml(bytes),
+        protobuf::MEDIA => protobuf::decode(bytes),
         _ => Err(Failure::unsupported_media_type(ACCEPTED)),
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::accept::{Accepted, Form};
@@ -13,6 +14,7 @@ use crate::failure::Failure;
 use crate::registry::{Nature, Resource};
 use crate::selection::Selection;
 use crate::stored::Extent;
+use crate::table::{Columns, Include, metadata_of_one};
 
 /// How objects are shown.
 #[derive(Clone, Debug)]
@@ -27,16 +29,28 @@ pub struct View {
     pub list_kind: String,
     /// How much.
     pub form: Form,
+    /// The columns, of a table.
+    pub columns: Option<Arc<Columns>>,
+    /// How much of objects goes along with their rows.
+    pub include: Include,
 }
 
 impl View {
     /// Objects of a resource in a version.
-    pub fn new(resource: &Arc<Resource>, version: &str, accepted: Accepted) -> Self {
+    pub fn new(resource: &Arc<Resource>, version: &str, accepted: Accepted, include: Include) -> Self {
+        let columns = (accepted.form == Form::Table).then(|| {
+            Arc::new(match &resource.nature {
+                Nature::BuiltIn(_) => Columns::built_in(&resource.name.group, &resource.name.resource),
+                Nature::Custom(custom) => Columns::custom(custom.columns(version)),
+            })
+        });
         Self {
             version: version.to_owned(),
             api_version: resource.api_version(version),
             list_kind: resource.list_kind.clone(),
             form: accepted.form,
+            columns,
+            include,
             resource: Arc::clone(resource),
         }
     }
@@ -73,7 +87,7 @@ impl View {
         match self.form {
             Form::Whole => encoding::append(bytes, &object),
             Form::Metadata => encoding::append(bytes, &partial(object)),
-            Form::Table => encoding::append(bytes, &self.row(object)),
+            Form::Table => encoding::append(bytes, &self.row(&object)),
         }
     }
 
@@ -82,12 +96,11 @@ impl View {
         match self.form {
             Form::Whole | Form::Metadata => self.append_item(bytes, object),
             Form::Table => {
-                let version = object["metadata"]["resourceVersion"].clone();
                 let mut table = json!({
-                    "kind": "Table", "apiVersion": "meta.k8s.io/v1",
-                    "metadata": { "resourceVersion": version }, "rows": [self.row(object)],
+                    "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata_of_one(&object),
+                    "rows": [self.row(&object)],
                 });
-                table["columnDefinitions"] = if columns { self.columns() } else { Value::Null };
+                table["columnDefinitions"] = if columns { self.headers() } else { Value::Null };
                 encoding::append(bytes, &table);
             }
         }
@@ -101,17 +114,14 @@ impl View {
         bytes.freeze()
     }
 
-    /// The columns of a table.
-    pub fn columns(&self) -> Value {
-        json!([{
-            "name": "Name", "type": "string", "format": "name", "priority": 0,
-            "description": "The name of the object.",
-        }])
+    /// The headers of a table.
+    pub fn headers(&self) -> Value {
+        self.columns.as_ref().map(|columns| columns.definitions()).unwrap_or_default()
     }
 
-    fn row(&self, object: Value) -> Value {
-        let name = object["metadata"]["name"].clone();
-        json!({ "cells": [name], "object": partial(object) })
+    fn row(&self, object: &Value) -> Value {
+        let row = |columns: &Arc<Columns>| columns.table_row("v1", object, self.include, Timestamp::now());
+        self.columns.as_ref().map(row).unwrap_or_default()
     }
 }
 

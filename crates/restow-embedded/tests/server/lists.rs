@@ -134,3 +134,19 @@ async fn the_revision_asked_for() {
     }
     server.stop().await;
 }
+
+#[tokio::test]
+async fn tables_have_the_columns_of_their_resource() {
+    let (_, server, _maps) = filled(2).await;
+    let accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+    let request = http::Request::get("/api/v1/namespaces/default/configmaps").header("accept", accept);
+    let table: Value = server.client().request(request.body(Vec::new()).unwrap()).await.unwrap();
+    assert_eq!(table["kind"], "Table");
+    let names: Vec<&str> =
+        table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["Name", "Data", "Age"]);
+    let rows = table["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[0]["cells"][0]), (2, &Value::from("m-000")));
+    assert_eq!(rows[0]["object"]["kind"], "PartialObjectMetadata");
+    server.stop().await;
+}
