@@ -89,11 +89,7 @@ pub(super) fn sweep(tables: &mut Tables<'_>, swept: u64, to: u64, most: usize) -
             break;
         }
     }
-    // In the order of the index, so that neighbours leave together.
-    superseded.sort_unstable();
-    for (key, revision) in superseded {
-        tables.forget(&key, revision)?;
-    }
+    tables.forget(superseded)?;
     Ok(reached)
 }
 

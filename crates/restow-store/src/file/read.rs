@@ -1,7 +1,9 @@
 //! Reading: one snapshot of the file, as it is now or as it was at a revision.
 
+use std::ops::Bound;
+
 use bytes::Bytes;
-use redb::{Database, ReadOnlyTable, ReadableDatabase};
+use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable};
 
 use super::{
     remaining::Remaining,
@@ -19,7 +21,7 @@ const STEPS: usize = 16;
 pub(super) struct Snapshot {
     pub(super) index: ReadOnlyTable<&'static [u8], u64>,
     pub(super) log: ReadOnlyTable<u64, &'static [u8]>,
-    counts: ReadOnlyTable<&'static [u8], u64>,
+    reading: ReadTransaction,
     /// The newest revision.
     pub(super) newest: u64,
     /// The oldest that can be read.
@@ -60,9 +62,9 @@ impl Snapshot {
         Ok(Self {
             index: reading.open_table(INDEX).map_err(failed)?,
             log: reading.open_table(LOG).map_err(failed)?,
-            counts: reading.open_table(COUNTS).map_err(failed)?,
             newest: number(NEWEST)?,
             compacted: number(COMPACTED)?,
+            reading,
         })
     }
 
@@ -73,7 +75,7 @@ impl Snapshot {
 
     /// One key.
     pub(super) fn get(&self, key: &str) -> Result<Got, StoreError> {
-        let version = self.version(&index_start(key), &index_key(key, u64::MAX))?;
+        let version = last_version(&self.index, key, u64::MAX)?;
         let entry = version.map(|version| self.entry(version)).transpose()?;
         Ok(Got { entry, revision: self.newest })
     }
@@ -126,16 +128,8 @@ impl Snapshot {
         if !prefix.ends_with('/') {
             return Ok(None);
         }
-        Ok(self.counts.get(prefix.as_bytes()).map_err(failed)?.map(|count| count.value()))
-    }
-
-    /// The last version in a span of the index, unless it is a deletion.
-    fn version(&self, from: &[u8], to: &[u8]) -> Result<Option<Version>, StoreError> {
-        let last = self.index.range(from..=to).map_err(failed)?.next_back().transpose().map_err(failed)?;
-        let Some((key, created)) = last else { return Ok(None) };
-        let (_, revision) = split_index_key(key.value())?;
-        let created = created.value();
-        Ok((created != 0).then_some(Version { created, revision }))
+        let counts = self.reading.open_table(COUNTS).map_err(failed)?;
+        Ok(counts.get(prefix.as_bytes()).map_err(failed)?.map(|count| count.value()))
     }
 
     /// The versions that were there at a revision, in the order of their keys.
@@ -143,6 +137,22 @@ impl Snapshot {
         let range = self.index.range(index_start(start).as_slice()..).map_err(failed)?;
         Ok(Live { snapshot: self, prefix: index_start(prefix), revision, range, at: None, ended: false })
     }
+}
+
+/// The last version of a key up to a revision, unless that is a deletion.
+pub(super) fn last_version(
+    index: &impl ReadableTable<&'static [u8], u64>,
+    key: &str,
+    until: u64,
+) -> Result<Option<Version>, StoreError> {
+    let bound = index_key(key, until);
+    // A cursor goes down the tree once, a range twice.
+    let mut cursor = index.upper_bound(Bound::Included(bound.as_slice())).map_err(failed)?;
+    let Some((found, created)) = cursor.prev().map_err(failed)? else { return Ok(None) };
+    let (found, revision) = split_index_key(found.value())?;
+    let is_same = bound.starts_with(found);
+    let created = created.value();
+    Ok((is_same && created != 0).then_some(Version { created, revision }))
 }
 
 /// Whether what was stored at a revision can be read.
@@ -217,7 +227,7 @@ impl Live<'_> {
         let key = key_of(&at.key)?;
         let range = self.snapshot.index.range(index_key(&key, u64::MAX).as_slice()..).map_err(failed)?;
         self.range = range;
-        self.snapshot.version(&at.key, &index_key(&key, self.revision))
+        last_version(&self.snapshot.index, &key, self.revision)
     }
 
     fn end(&mut self) -> Option<Version> {

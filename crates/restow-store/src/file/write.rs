@@ -6,8 +6,8 @@ use bytes::Bytes;
 use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::{
-    read::Version,
-    tables::{COUNTS, INDEX, LOG, META, Record, damaged, failed, index_key, index_start, split_index_key},
+    read::{Version, last_version},
+    tables::{COUNTS, INDEX, LOG, META, Record, damaged, failed, index_key},
 };
 use crate::{Entry, StoreError, Write, Written};
 
@@ -101,19 +101,21 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// Forgets one version of a key.
-    pub(super) fn forget(&mut self, key: &str, revision: u64) -> Result<(), StoreError> {
-        self.index.remove(index_key(key, revision).as_slice()).map_err(failed)?;
-        self.log.remove(revision).map(drop).map_err(failed)
+    /// Forgets versions of keys, in the order of each table: neighbours leave together.
+    pub(super) fn forget(&mut self, mut versions: Vec<(String, u64)>) -> Result<(), StoreError> {
+        versions.sort_unstable();
+        for (key, revision) in &versions {
+            self.index.remove(index_key(key, *revision).as_slice()).map_err(failed)?;
+        }
+        versions.sort_unstable_by_key(|(_, revision)| *revision);
+        for (_, revision) in &versions {
+            self.log.remove(*revision).map_err(failed)?;
+        }
+        Ok(())
     }
 
     fn current(&self, key: &str) -> Result<Option<Version>, StoreError> {
-        let (from, to) = (index_start(key), index_key(key, u64::MAX));
-        let mut versions = self.index.range(from.as_slice()..=to.as_slice()).map_err(failed)?;
-        let Some((key, created)) = versions.next_back().transpose().map_err(failed)? else { return Ok(None) };
-        let (_, revision) = split_index_key(key.value())?;
-        let created = created.value();
-        Ok((created != 0).then_some(Version { created, revision }))
+        last_version(&self.index, key, u64::MAX)
     }
 
     fn entry(&self, version: Version) -> Result<Entry, StoreError> {

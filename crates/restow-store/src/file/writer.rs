@@ -31,7 +31,10 @@ const GROUP_BYTES: usize = 8 << 20;
 const SWEEP_RATIO: usize = 2;
 
 /// And at least so many.
-const SWEEP: usize = 256;
+const SWEEP: usize = 128;
+
+/// Or so many, when there is nothing else to do.
+const SWEEP_IDLE: usize = 2048;
 
 /// Pause after a transaction that failed: a disk that is full or broken is not asked again at once.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -157,12 +160,18 @@ impl Writer {
             progress.compacted = progress.compacted.max(due);
         }
         if progress.swept < progress.compacted {
-            let most = SWEEP.max(SWEEP_RATIO * done.len());
+            let most = if done.is_empty() { SWEEP_IDLE } else { SWEEP.max(SWEEP_RATIO * done.len()) };
             progress.swept = sweep(&mut tables, progress.swept, progress.compacted, most)?;
         }
-        tables.set_number(NEWEST, progress.newest)?;
-        tables.set_number(COMPACTED, progress.compacted)?;
-        tables.set_number(SWEPT, progress.swept)?;
+        for (name, before, now) in [
+            (NEWEST, self.progress.newest, progress.newest),
+            (COMPACTED, self.progress.compacted, progress.compacted),
+            (SWEPT, self.progress.swept, progress.swept),
+        ] {
+            if now != before {
+                tables.set_number(name, now)?;
+            }
+        }
         drop(tables);
         writing.commit().map_err(failed)?;
         Ok(Committed { answers, done, progress })
