@@ -174,6 +174,18 @@ impl Schema {
         self.with_rules(causes, object, Some(old))
     }
 
+    /// Whether there is any rule, at any depth.
+    fn has_rules(&self) -> bool {
+        let additional = match self.additional.as_deref() {
+            Some(Additional::Schema(schema)) => schema.has_rules(),
+            _ => false,
+        };
+        !self.rules.is_empty()
+            || additional
+            || self.properties.values().any(Self::has_rules)
+            || self.items.as_deref().is_some_and(Self::has_rules)
+    }
+
     fn with_rules(&self, mut causes: Vec<Cause>, object: &Value, old: Option<&Value>) -> Vec<Cause> {
         let blocking = [
             CauseKind::NotSupported,
@@ -182,6 +194,9 @@ impl Schema {
             CauseKind::TooMany,
             CauseKind::TypeInvalid,
         ];
+        if !self.has_rules() {
+            return causes;
+        }
         if causes.iter().any(|cause| blocking.contains(&cause.kind)) {
             causes.push(Cause::invalid("<nil>", &Value::Null, NOT_CHECKED));
         } else {

@@ -8,7 +8,8 @@ use crate::arbitrary::any_json;
 
 /// What is wrong with `{"spec": value}`, in the words of kube-apiserver.
 fn faults(schema: Value, value: Value) -> Vec<String> {
-    let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": schema}}));
+    let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": schema},
+        "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}));
     let causes = schema.check_create(&json!({ "spec": value }));
     causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
 }

@@ -262,8 +262,10 @@ fn migration(object: &Value, _: Timestamp) -> Vec<Value> {
     let known = ["Running", "Failed", "Succeeded"];
     let conditions = items(object, "/status/conditions").iter();
     let held = conditions.filter(|one| text(one, "/status") == "True").map(|one| text(one, "/type"));
-    let status =
-        held.filter(|kind| known.contains(&kind.as_str())).last().unwrap_or_else(|| "Unknown".to_owned());
+    let status = held
+        .filter(|kind| known.contains(&kind.as_str()))
+        .next_back()
+        .unwrap_or_else(|| "Unknown".to_owned());
     vec![name(object), json!(resource), json!(status)]
 }
 

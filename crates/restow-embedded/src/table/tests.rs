@@ -46,7 +46,8 @@ fn a_custom_resource_shows_its_columns() {
 #[test]
 fn without_columns_there_is_the_age() {
     let object = json!({"metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:59:00Z"}});
-    let table = Columns::custom(&[]).table("v1", json!({}), &[object.clone()], Include::None, now());
+    let table =
+        Columns::custom(&[]).table("v1", json!({}), std::slice::from_ref(&object), Include::None, now());
     assert_eq!(table["rows"], json!([{"cells": ["a", "60s"], "object": null}]));
     let row = Columns::custom(&[]).table_row("v1", &object, Include::Object, now());
     assert_eq!(row["object"], object);
@@ -110,7 +111,7 @@ proptest! {
             ("internal.apiserver.k8s.io", "storageversions"), ("storagemigration.k8s.io", "storageversionmigrations"),
             ("flowcontrol.apiserver.k8s.io", "flowschemas"), ("odd", "odd")]
         {
-            let table = Columns::built_in(group, resource).table("v1", json!({}), &[object.clone()], Include::Metadata, now());
+            let table = Columns::built_in(group, resource).table("v1", json!({}), std::slice::from_ref(&object), Include::Metadata, now());
             let width = table["columnDefinitions"].as_array().map(Vec::len);
             prop_assert_eq!(table["rows"][0]["cells"].as_array().map(Vec::len), width);
         }
