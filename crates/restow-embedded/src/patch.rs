@@ -2,6 +2,7 @@
 
 pub mod json;
 pub mod merge;
+pub mod strategic;
 
 pub use merge::merge;
 

@@ -261,11 +261,8 @@ fn migration(object: &Value, _: Timestamp) -> Vec<Value> {
     let resource = if group.is_empty() { resource } else { format!("{resource}.{group}") };
     let known = ["Running", "Failed", "Succeeded"];
     let conditions = items(object, "/status/conditions").iter();
-    let held = conditions.filter(|one| text(one, "/status") == "True").map(|one| text(one, "/type"));
-    let status = held
-        .filter(|kind| known.contains(&kind.as_str()))
-        .next_back()
-        .unwrap_or_else(|| "Unknown".to_owned());
+    let mut held = conditions.filter(|one| text(one, "/status") == "True").map(|one| text(one, "/type"));
+    let status = held.rfind(|kind| known.contains(&kind.as_str())).unwrap_or_else(|| "Unknown".to_owned());
     vec![name(object), json!(resource), json!(status)]
 }
 
