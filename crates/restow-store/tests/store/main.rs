@@ -9,3 +9,4 @@ mod file;
 mod model;
 mod semantics;
 mod support;
+mod tls;
