@@ -140,13 +140,14 @@ pub trait Store: Send + Sync + 'static {
     /// Reads one key, as it is now.
     async fn get(&self, key: &str) -> Result<Got, StoreError>;
 
-    /// Reads many keys.
+    /// Reads many keys. What a range without a limit finds is in memory at once.
     async fn list(&self, range: Range) -> Result<Listed, StoreError>;
 
-    /// Makes one change, if the key is as the writer knows it.
+    /// Makes one change, if the key is as the writer knows it. To delete what is not there is a conflict with nothing.
     async fn write(&self, write: Write) -> Result<Written, StoreError>;
 
-    /// All changes to keys with this prefix after a revision. An error ends the stream.
+    /// All changes to keys with this prefix after a revision, which must have been reached. An error ends the stream,
+    /// and that the revision is compacted may be the first thing it tells.
     async fn watch(
         &self,
         prefix: &str,
@@ -156,6 +157,6 @@ pub trait Store: Send + Sync + 'static {
     /// The newest revision.
     async fn revision(&self) -> Result<u64, StoreError>;
 
-    /// Forgets what was stored before a revision, except what is still stored at it.
+    /// Forgets what was stored before a revision, except what is still stored at it. Once more is no error.
     async fn compact(&self, revision: u64) -> Result<(), StoreError>;
 }

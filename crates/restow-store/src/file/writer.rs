@@ -36,8 +36,8 @@ const SWEEP: usize = 128;
 /// Or so many, when there is nothing else to do.
 const SWEEP_IDLE: usize = 2048;
 
-/// Pause after a transaction that failed: a disk that is full or broken is not asked again at once.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pause after sweeping failed: a disk that is full or broken is not asked again at once.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Something for the writer to do.
 pub(super) struct Job {
@@ -111,9 +111,12 @@ impl Writer {
             if group.is_empty() && due.is_none() && !sweeping {
                 continue;
             }
+            let nobody_waits = group.is_empty();
             if let Err(error) = self.serve(group, due) {
                 tracing::error!(%error, "the store could not write");
-                thread::sleep(PAUSE);
+                if nobody_waits {
+                    thread::sleep(PAUSE);
+                }
             }
         }
     }
