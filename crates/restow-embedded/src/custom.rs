@@ -12,6 +12,7 @@ use crate::discovery::priority;
 use crate::failure::Cause;
 use crate::meta::Endpoint;
 use crate::registry::{Nature, Resource, ServedVersion};
+use crate::schema::Schema;
 
 /// A custom resource of this server.
 #[derive(Debug)]
@@ -75,6 +76,11 @@ impl Custom {
     /// The columns of a table of a version, beside the name.
     pub fn columns(&self, version: &str) -> &[Column] {
         self.version(version).map(|version| version.columns.as_slice()).unwrap_or_default()
+    }
+
+    /// The schema of a version, as it is gone by.
+    pub fn structure(&self, version: &str) -> Option<&Schema> {
+        self.version(version).map(|version| &version.schema)
     }
 
     /// The schema of a version, as it was given.

@@ -14,6 +14,7 @@ use crate::encoding;
 use crate::entrance::Sender;
 use crate::failure::Failure;
 use crate::list::{Wanted, list};
+use crate::managed_fields::manager;
 use crate::objects::{self, Answer, Call};
 use crate::options::{InvalidOption, options};
 use crate::request::{Target, Verb, target, verb};
@@ -22,6 +23,8 @@ use crate::selection::Selection;
 use crate::view::View;
 use crate::watch::watch;
 
+/// Who writes without saying so: this server.
+const OWN_AGENT: &str = "restow-apiserver";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Answers a request.
@@ -105,10 +108,11 @@ fn call(
     let accept = text(&head.headers, header::ACCEPT);
     let accepted = negotiate(accept, asked).ok_or_else(|| Failure::not_acceptable(ACCEPTED))?;
     let view = View::new(&resource, &target.version, accepted, options.include_object);
-    let manager = match options.field_manager.as_str() {
-        "" => text(&head.headers, header::USER_AGENT).split('/').next().unwrap_or_default().to_owned(),
-        manager => manager.to_owned(),
+    let agent = match text(&head.headers, header::USER_AGENT) {
+        "" => OWN_AGENT,
+        agent => agent,
     };
+    let manager = manager(&options.field_manager, agent);
     let content_type = text(&head.headers, header::CONTENT_TYPE).to_owned();
     let sender = sender(head);
     Ok((verb, Call { resource, target, options, accepted, view, content_type, body, manager, sender }))

@@ -4,6 +4,7 @@ mod admission;
 mod change;
 mod create;
 mod incoming;
+mod managed;
 mod remove;
 mod special;
 

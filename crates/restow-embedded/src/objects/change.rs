@@ -5,7 +5,8 @@ use restow_store::Entry;
 use serde_json::Value;
 
 use super::{
-    Answer, Call, Current, Outcome, Permit, admission, create, current, incoming, special, to_store, write,
+    Answer, Call, Current, Outcome, Permit, admission, create, current, incoming, managed, special, to_store,
+    write,
 };
 use crate::api::Api;
 use crate::body::Body;
@@ -13,6 +14,7 @@ use crate::failure::Failure;
 use crate::meta::{name, update, validate};
 use crate::registry::Nature;
 use crate::stored::set_version;
+use crate::structure::built_in;
 use crate::{patch as patching, payload};
 
 /// What is to become of an object.
@@ -118,10 +120,14 @@ fn changed(call: &Call, old: &Value, change: &Change) -> Result<(Value, Vec<Stri
             let patched = match kind {
                 Patch::Merge => patching::merge::apply(old, sent)?,
                 Patch::Json => patching::json::apply(old, sent)?,
-                Patch::Strategic => patching::merge::apply(old, sent)?,
+                Patch::Strategic => {
+                    let name = &call.resource.name;
+                    let kind = built_in::kind(&name.group, &call.resource.kind);
+                    patching::strategic::apply(old, sent, kind)?
+                }
             };
             // What changes nothing can break no rule that was kept before.
-            if patched == *old {
+            if patched == *old && managed::is_lasting(call, old) {
                 return Ok((patched, Vec::new()));
             }
             let patched = payload::object(&call.resource, &call.view.api_version, patched)?;
@@ -130,6 +136,7 @@ fn changed(call: &Call, old: &Value, change: &Change) -> Result<(Value, Vec<Stri
             (read.object, read.warnings)
         }
     };
+    managed::record(call, &mut new, Some(old));
     update::prepare(&mut new, old, &rules, call.endpoint())?;
     special::on_update(call, &mut new, old)?;
     let mut causes = validate::update(&new, old, &rules);

@@ -4,7 +4,7 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Answer, Call, Outcome, admission, incoming, special, to_store, write};
+use super::{Answer, Call, Outcome, admission, incoming, managed, special, to_store, write};
 use crate::api::Api;
 use crate::body::Body;
 use crate::definitions::takes_new;
@@ -60,6 +60,7 @@ pub(super) fn born(call: &Call, mut object: Value) -> Result<Value, Failure> {
     };
     prepare(&mut object, &rules, &birth)?;
     special::on_create(call, &mut object)?;
+    managed::record(call, &mut object, None);
     let mut causes = validate::create(&object, &rules);
     causes.extend(special::validate(call, &object, None));
     if causes.is_empty() {

@@ -26,6 +26,7 @@ pub(super) fn on_create(call: &Call, object: &mut Value) -> Result<(), Failure> 
             label_namespace(object);
         }
         "Secret" => complete_secret(object),
+        "Pod" => object["status"] = json!({ "phase": "Pending" }),
         DEFINITION => {
             definition::fill(object);
             definition::prepare_create(object);

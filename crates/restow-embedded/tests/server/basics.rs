@@ -1,5 +1,6 @@
 //! One object after the other: made, read, changed, deleted.
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt as _};
@@ -176,5 +177,28 @@ async fn discovery_tells_what_is_served() {
         names.clone().any(|name| name == "apps") && names.clone().any(|name| name == "authorization.k8s.io")
     );
     assert_eq!(read(&server, "/version").await["minor"], "36");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn strategic_patches_merge_lists_by_their_keys() {
+    let server = server().await;
+    let deployments = Api::<Deployment>::namespaced(server.client(), "default");
+    let container = json!({"name": "c", "image": "one", "ports": [{"containerPort": 80}]});
+    let deployment = serde_json::from_value(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {
+            "metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]},
+        }},
+    }));
+    deployments.create(&PostParams::default(), &deployment.unwrap()).await.unwrap();
+    let patch = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "two"}]}}}});
+    let params = PatchParams { field_manager: Some("patcher".to_owned()), ..PatchParams::default() };
+    let patched = deployments.patch("d", &params, &Patch::Strategic(patch)).await.unwrap();
+    assert_eq!(patched.metadata.generation, Some(2));
+    let managers = patched.metadata.managed_fields.unwrap_or_default();
+    assert!(managers.iter().any(|entry| entry.manager.as_deref() == Some("patcher")), "{managers:?}");
+    let container = &patched.spec.template.spec.unwrap().containers[0];
+    assert_eq!((container.image.as_deref(), container.ports.as_ref().map(Vec::len)), (Some("two"), Some(1)));
     server.stop().await;
 }
