@@ -174,6 +174,20 @@ impl Schema {
         self.with_rules(causes, object, Some(old))
     }
 
+    /// The rules that are not understood and so not enforced, at any depth.
+    pub fn unenforced(&self) -> Vec<&str> {
+        let own = self.rules.iter().filter(|rule| !rule.is_understood()).map(|rule| rule.text.as_str());
+        let mut found: Vec<_> = own.collect();
+        let additional = match self.additional.as_deref() {
+            Some(Additional::Schema(schema)) => Some(schema),
+            _ => None,
+        };
+        for schema in self.properties.values().chain(self.items.as_deref()).chain(additional) {
+            found.extend(schema.unenforced());
+        }
+        found
+    }
+
     /// Whether there is any rule, at any depth.
     fn has_rules(&self) -> bool {
         let additional = match self.additional.as_deref() {

@@ -147,6 +147,12 @@ impl Failure {
             .with_details(Details::default())
     }
 
+    /// 422: a patch that made something else of the object than its kind.
+    pub fn unfit_patch(patched: &serde_json::Value, why: &str) -> Self {
+        let cause = Cause::invalid_text("patch", &super::golang::json(patched), why);
+        Self::invalid(&GroupKind::default(), "", vec![cause])
+    }
+
     /// 400, for the reason given.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, Reason::BadRequest, message)

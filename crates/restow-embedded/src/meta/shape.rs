@@ -85,6 +85,16 @@ pub fn coerce(object: &mut Value, kind: &str, version: &str, within: &str) -> Re
     Ok(unknown.into_iter().map(|path| format!("metadata.{path}")).collect())
 }
 
+/// Brings the metadata of a patched object into form; a patch that made it unfit is refused as a whole.
+pub fn coerce_patched(object: &mut Value, within: &str) -> Result<Vec<String>, Failure> {
+    let Some(metadata) = object.get("metadata") else { return Ok(Vec::new()) };
+    let mut unknown = Vec::new();
+    let coerced = coerced(metadata, within, &mut unknown)
+        .map_err(|misfit| Failure::unfit_patch(object, &misfit.message))?;
+    object["metadata"] = coerced;
+    Ok(unknown.into_iter().map(|path| format!("metadata.{path}")).collect())
+}
+
 /// The metadata in form; the paths of unknown fields are added to `unknown`.
 pub fn coerced(metadata: &Value, within: &str, unknown: &mut Vec<String>) -> Result<Value, Misfit> {
     match metadata {

@@ -405,6 +405,23 @@ fn metadata_of_another_type_is_refused() {
 }
 
 #[test]
+fn a_patch_cannot_make_metadata_of_another_type() {
+    let mut object = json!({"kind": "Widget", "metadata": {"labels": {"a": 1}}});
+    let refusal = shape::coerce_patched(&mut object, "").unwrap_err();
+    assert_eq!(refusal.code(), 422);
+    assert_eq!(
+        refusal.message(),
+        " \"\" is invalid: patch: Invalid value: \"{\\\"kind\\\":\\\"Widget\\\",\\\"metadata\\\":{\\\"labels\\\":\
+         {\\\"a\\\":1}}}\": json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"
+    );
+    let causes = validate::type_meta(&object, "Gadget", "example.com/v1");
+    assert_eq!(
+        Cause::aggregate(&causes),
+        "[kind: Invalid value: \"Widget\": must be Gadget, apiVersion: Invalid value: \"\": must be example.com/v1]"
+    );
+}
+
+#[test]
 fn owners_that_are_there_twice_are_dropped() {
     let owner = json!({"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u"});
     let mut object = json!({"metadata": {"ownerReferences": [owner, owner]}});

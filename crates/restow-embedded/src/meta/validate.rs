@@ -29,6 +29,18 @@ pub fn update(object: &Value, old: &Value, rules: &Rules) -> Vec<Cause> {
     causes
 }
 
+/// What is wrong with the kind and the apiVersion of an object of a custom resource.
+pub fn type_meta(object: &Value, kind: &str, api_version: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for (key, wanted) in [("kind", kind), ("apiVersion", api_version)] {
+        let own = object.get(key).and_then(Value::as_str).unwrap_or_default();
+        if own != wanted {
+            causes.push(Cause::invalid_text(key, own, &format!("must be {wanted}")));
+        }
+    }
+    causes
+}
+
 /// What is worth a warning about the finalizers that are new.
 pub fn finalizer_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
     let known = old.map(finalizers).unwrap_or_default();

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{Additional, Schema, child};
+use crate::meta::shape;
 
 const OWN: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
@@ -29,7 +30,10 @@ fn prune(value: &mut Value, schema: Option<&Schema>, path: &str, root: bool, dro
         Value::Object(fields) => fields.retain(|key, value| {
             let known = schema.and_then(|schema| place(schema, key, root));
             match known {
-                Some(Place::Own) => true,
+                Some(Place::Own) => {
+                    own(value, key, path, root, dropped);
+                    true
+                }
                 Some(Place::Schema(schema)) => {
                     prune(value, schema, &child(path, key), false, dropped);
                     true
@@ -55,8 +59,10 @@ fn keep(value: &mut Value, schema: &Schema, path: &str, root: bool, dropped: &mu
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
-                if let Some(Place::Schema(schema)) = place(schema, key, root) {
-                    prune(value, schema, &child(path, key), false, dropped);
+                match place(schema, key, root) {
+                    Some(Place::Own) => own(value, key, path, root, dropped),
+                    Some(Place::Schema(schema)) => prune(value, schema, &child(path, key), false, dropped),
+                    None => {}
                 }
             }
         }
@@ -67,6 +73,18 @@ fn keep(value: &mut Value, schema: &Schema, path: &str, root: bool, dropped: &mu
             }
         }
         _ => {}
+    }
+}
+
+/// The metadata of an embedded resource is brought into form; that of the object itself is so already.
+fn own(value: &mut Value, key: &str, path: &str, root: bool, dropped: &mut Vec<String>) {
+    if root || key != "metadata" {
+        return;
+    }
+    let mut unknown = Vec::new();
+    if let Ok(coerced) = shape::coerced(value, "", &mut unknown) {
+        *value = coerced;
+        dropped.extend(unknown.iter().map(|field| format!("{}.{field}", child(path, key))));
     }
 }
 

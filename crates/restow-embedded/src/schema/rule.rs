@@ -1,7 +1,11 @@
 //! Validation rules in the Common Expression Language.
 //!
-//! Only comparisons of `self` and `oldSelf`, or of fields of theirs, are understood, joined by `&&` and `||`:
-//! enough for what is immutable. A rule that is not understood is not enforced, and [`Rule::is_understood`] tells it.
+//! A part of the language is understood: comparisons of `self` and `oldSelf`, of fields of theirs, of `size(…)` and of
+//! literals, and `has(…)`, joined by `!`, `&&` and `||`. That is enough for what is immutable and for what is ordered.
+//! A rule that is not understood is not enforced, and [`Rule::is_understood`] tells it.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use serde_json::Value;
 
@@ -22,18 +26,37 @@ pub struct Rule {
 
 #[derive(Clone, Debug)]
 enum Expression {
-    Equal(Operand, Operand),
-    Unequal(Operand, Operand),
+    Compare(Operand, Comparison, Operand),
     Has(Operand),
     Not(Box<Expression>),
     All(Vec<Expression>),
     Any(Vec<Expression>),
 }
 
+#[derive(Clone, Copy, Debug)]
+enum Comparison {
+    Equal,
+    Unequal,
+    AtMost,
+    AtLeast,
+    Below,
+    Above,
+}
+
+const COMPARISONS: [(&str, Comparison); 6] = [
+    ("==", Comparison::Equal),
+    ("!=", Comparison::Unequal),
+    ("<=", Comparison::AtMost),
+    (">=", Comparison::AtLeast),
+    ("<", Comparison::Below),
+    (">", Comparison::Above),
+];
+
 #[derive(Clone, Debug)]
 enum Operand {
     New(Vec<String>),
     Old(Vec<String>),
+    Size(Box<Operand>),
     Literal(Value),
 }
 
@@ -74,32 +97,49 @@ impl Rule {
         if (self.is_transition() && old.is_none() && !self.optional_old_self) || old == Some(value) {
             return None;
         }
-        if expression.holds(value, old) {
-            return None;
-        }
-        let path = self.field_path.as_deref().map_or_else(|| path.to_owned(), |field| child(path, field));
-        let field = if path.is_empty() { "<nil>".to_owned() } else { path };
         let default = format!("failed rule: {}", self.text.trim());
         let message = self.message.as_deref().unwrap_or(&default).trim();
-        Some(self.cause(field, value, message))
+        let field = |path: String| if path.is_empty() { "<nil>".to_owned() } else { path };
+        match expression.holds(value, old) {
+            Ok(true) => None,
+            Ok(false) => {
+                let path =
+                    self.field_path.as_deref().map_or_else(|| path.to_owned(), |field| child(path, field));
+                Some(self.cause(field(path), value, message))
+            }
+            Err(why) => {
+                let words = match &self.message {
+                    Some(message) => format!("{why} evaluating rule: {}", message.trim()),
+                    None => format!("{why} evaluating rule: {}", self.text.trim()),
+                };
+                Some(Cause::invalid_text(field(path.to_owned()), type_of(value), &words))
+            }
+        }
     }
 
     fn cause(&self, field: String, value: &Value, message: &str) -> Cause {
+        // Objects and lists are not shown.
+        let hidden = value.is_object() || value.is_array();
         match self.reason {
             CauseKind::Required => Cause::required(field, message),
             CauseKind::Forbidden => Cause::forbidden(field, message),
-            CauseKind::Duplicate => Cause::duplicate(field, &shown(value)),
-            _ => Cause::invalid(field, &shown(value), message),
+            CauseKind::Duplicate if hidden => Cause::bare(CauseKind::Duplicate, "Duplicate value", field),
+            CauseKind::Duplicate => Cause::duplicate(field, value),
+            _ if hidden => Cause::bare(CauseKind::Invalid, format!("Invalid value: {message}"), field),
+            _ => Cause::invalid(field, value, message),
         }
     }
 }
 
-/// Objects and lists are told by their type alone.
-fn shown(value: &Value) -> Value {
+fn type_of(value: &Value) -> &'static str {
     match value {
-        Value::Object(_) => Value::from("object"),
-        Value::Array(_) => Value::from("array"),
-        other => other.clone(),
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
 }
 
@@ -137,47 +177,103 @@ fn same_item<'a>(schema: &Schema, item: &Value, old: &'a Value) -> Option<&'a Va
 impl Expression {
     fn names_old(&self) -> bool {
         match self {
-            Self::Equal(one, other) | Self::Unequal(one, other) => {
-                matches!(one, Operand::Old(_)) || matches!(other, Operand::Old(_))
-            }
-            Self::Has(one) => matches!(one, Operand::Old(_)),
+            Self::Compare(one, _, other) => one.is_old() || other.is_old(),
+            Self::Has(one) => one.is_old(),
             Self::Not(inner) => inner.names_old(),
             Self::All(parts) | Self::Any(parts) => parts.iter().any(Self::names_old),
         }
     }
 
-    fn holds(&self, value: &Value, old: Option<&Value>) -> bool {
-        let same = |one: &Operand, other: &Operand| {
-            let (one, other) = (one.value(value, old), other.value(value, old));
-            // A field that is not there is an error in the language, and the rule is broken.
-            one.zip(other).map(|(one, other)| {
-                one == other || one.as_f64().zip(other.as_f64()).is_some_and(|(one, other)| one == other)
-            })
-        };
+    /// Whether it holds, or why that cannot be told.
+    fn holds(&self, value: &Value, old: Option<&Value>) -> Result<bool, String> {
         match self {
-            Self::Equal(one, other) => same(one, other) == Some(true),
-            Self::Unequal(one, other) => same(one, other) == Some(false),
-            Self::Has(one) => one.value(value, old).is_some(),
-            Self::Not(inner) => !inner.holds(value, old),
-            Self::All(parts) => parts.iter().all(|part| part.holds(value, old)),
-            Self::Any(parts) => parts.iter().any(|part| part.holds(value, old)),
+            Self::Compare(one, comparison, other) => {
+                let (one, other) = (one.value(value, old)?, other.value(value, old)?);
+                comparison.holds(one.as_ref(), other.as_ref())
+            }
+            Self::Has(one) => Ok(one.value(value, old).is_ok()),
+            Self::Not(inner) => inner.holds(value, old).map(|holds| !holds),
+            Self::All(parts) => decided(parts, false, value, old),
+            Self::Any(parts) => decided(parts, true, value, old),
+        }
+    }
+}
+
+/// The first part that decides does so, even after one that cannot be told.
+fn decided(parts: &[Expression], decisive: bool, value: &Value, old: Option<&Value>) -> Result<bool, String> {
+    let mut result = Ok(!decisive);
+    for part in parts {
+        match part.holds(value, old) {
+            Ok(holds) if holds == decisive => return Ok(decisive),
+            Ok(_) => {}
+            Err(why) => result = result.and(Err(why)),
+        }
+    }
+    result
+}
+
+impl Comparison {
+    fn holds(self, one: &Value, other: &Value) -> Result<bool, String> {
+        let order = match (one, other) {
+            (Value::String(one), Value::String(other)) => Some(one.cmp(other)),
+            _ => one.as_f64().zip(other.as_f64()).and_then(|(one, other)| one.partial_cmp(&other)),
+        };
+        let equal = one == other || order == Some(Ordering::Equal);
+        match (self, order) {
+            (Self::Equal, _) => Ok(equal),
+            (Self::Unequal, _) => Ok(!equal),
+            (_, None) => Err("no such overload".to_owned()),
+            (Self::AtMost, Some(order)) => Ok(order.is_le()),
+            (Self::AtLeast, Some(order)) => Ok(order.is_ge()),
+            (Self::Below, Some(order)) => Ok(order.is_lt()),
+            (Self::Above, Some(order)) => Ok(order.is_gt()),
         }
     }
 }
 
 impl Operand {
-    fn value<'a>(&'a self, value: &'a Value, old: Option<&'a Value>) -> Option<&'a Value> {
-        let within =
-            |start: &'a Value, path: &[String]| path.iter().try_fold(start, |value, key| value.get(key));
+    fn is_old(&self) -> bool {
+        match self {
+            Self::Old(_) => true,
+            Self::Size(inner) => inner.is_old(),
+            Self::New(_) | Self::Literal(_) => false,
+        }
+    }
+
+    fn value<'a>(&'a self, value: &'a Value, old: Option<&'a Value>) -> Result<Cow<'a, Value>, String> {
+        let within = |start: &'a Value, path: &[String]| {
+            let mut found = start;
+            for key in path {
+                found = found.get(key).ok_or_else(|| format!("no such key: {key}"))?;
+            }
+            Ok(Cow::Borrowed(found))
+        };
         match self {
             Self::New(path) => within(value, path),
-            Self::Old(path) => old.and_then(|old| within(old, path)),
-            Self::Literal(literal) => Some(literal),
+            Self::Old(path) => {
+                old.ok_or_else(|| "no such attribute: oldSelf".to_owned()).and_then(|old| within(old, path))
+            }
+            Self::Literal(literal) => Ok(Cow::Borrowed(literal)),
+            Self::Size(inner) => {
+                let size = match inner.value(value, old)?.as_ref() {
+                    Value::String(text) => text.chars().count(),
+                    Value::Array(items) => items.len(),
+                    Value::Object(fields) => fields.len(),
+                    _ => return Err("no such overload".to_owned()),
+                };
+                Ok(Cow::Owned(Value::from(size)))
+            }
         }
     }
 
     fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
+        if let Some(inner) = text.strip_prefix("size(").and_then(|rest| rest.strip_suffix(')')) {
+            return Self::parse(inner).map(|inner| Self::Size(Box::new(inner)));
+        }
+        if let Some(inner) = text.strip_suffix(".size()") {
+            return Self::parse(inner).map(|inner| Self::Size(Box::new(inner)));
+        }
         let mut parts = text.split('.').map(str::to_owned);
         let first = parts.next()?;
         let path: Vec<_> = parts.collect();
@@ -221,11 +317,9 @@ fn one(text: &str) -> Option<Expression> {
     if let Some(inner) = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')) {
         return any(inner);
     }
-    for (operator, make) in
-        [("==", Expression::Equal as fn(Operand, Operand) -> Expression), ("!=", Expression::Unequal)]
-    {
+    for (operator, comparison) in COMPARISONS {
         if let [left, right] = split(text, operator)?.as_slice() {
-            return Some(make(Operand::parse(left)?, Operand::parse(right)?));
+            return Some(Expression::Compare(Operand::parse(left)?, comparison, Operand::parse(right)?));
         }
     }
     None

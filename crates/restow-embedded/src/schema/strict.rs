@@ -1,63 +1,10 @@
-//! Fields that are unknown or given twice, for those who ask to be told.
+//! Fields that are given twice, for those who ask to be told.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::child;
-use crate::failure::Failure;
-use crate::failure::golang::quote;
-
-/// What is done about fields that are unknown or given twice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FieldValidation {
-    /// Nothing.
-    Ignore,
-    /// The client is warned.
-    #[default]
-    Warn,
-    /// The request is refused.
-    Strict,
-}
-
-/// The most warnings one request gets.
-const MOST_WARNINGS: usize = 32;
-
-impl FieldValidation {
-    /// Reads the query's value; empty is the default.
-    pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "" | "Warn" => Some(Self::Warn),
-            "Ignore" => Some(Self::Ignore),
-            "Strict" => Some(Self::Strict),
-            _ => None,
-        }
-    }
-
-    /// Warnings for what was found in an object of this kind, or the refusal of it.
-    pub fn judge(
-        self,
-        kind: &str,
-        version: &str,
-        twice: &[String],
-        unknown: &[String],
-    ) -> Result<Vec<String>, Failure> {
-        let mut found: Vec<_> = twice.iter().map(|path| format!("duplicate field {}", quote(path))).collect();
-        found.extend(unknown.iter().map(|path| format!("unknown field {}", quote(path))));
-        match self {
-            Self::Strict if !found.is_empty() => Err(Failure::bad_request(format!(
-                "{kind} in version {} cannot be handled as a {kind}: strict decoding error: {}",
-                quote(version),
-                found.join(", ")
-            ))),
-            Self::Warn => {
-                found.truncate(MOST_WARNINGS);
-                Ok(found)
-            }
-            _ => Ok(Vec::new()),
-        }
-    }
-}
 
 /// The paths of fields that a JSON text gives twice.
 pub fn duplicates(json: &[u8]) -> Vec<String> {
@@ -152,21 +99,6 @@ mod tests {
         for (json, paths) in cases {
             assert_eq!(duplicates(json.as_bytes()), paths, "{json}");
         }
-    }
-
-    #[test]
-    fn who_asks_is_told() {
-        let (twice, unknown) = (["spec.a".to_owned()], ["spec.b".to_owned()]);
-        let refusal = FieldValidation::Strict.judge("Widget", "v1", &twice, &unknown).unwrap_err();
-        assert_eq!(
-            refusal.message(),
-            "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: duplicate field \
-             \"spec.a\", unknown field \"spec.b\""
-        );
-        let warnings = FieldValidation::Warn.judge("Widget", "v1", &twice, &unknown).unwrap();
-        assert_eq!(warnings, ["duplicate field \"spec.a\"", "unknown field \"spec.b\""]);
-        assert!(FieldValidation::Ignore.judge("Widget", "v1", &twice, &unknown).unwrap().is_empty());
-        assert!(FieldValidation::Strict.judge("Widget", "v1", &[], &[]).unwrap().is_empty());
     }
 
     proptest! {

@@ -273,9 +273,33 @@ fn what_is_immutable_stays() {
     let other = schema("self == 'x' || self != oldSelf && !(self == \"z\")");
     assert!(other.check_update(&object("y"), &object("x")).is_empty());
     assert_eq!(other.check_update(&object("z"), &object("x")).len(), 1);
-    let odd = schema("self.size() > 3");
-    assert!(!odd.properties["spec"].properties["a"].rules[0].is_understood());
+    let odd = schema("self.startsWith('a')");
+    assert_eq!(odd.unenforced(), ["self.startsWith('a')"]);
     assert!(odd.check_create(&object("x")).is_empty());
+}
+
+#[test]
+fn rules_compare_fields() {
+    let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": {"type": "object",
+        "x-kubernetes-validations": [{"rule": "!has(self.min) || self.min <= self.max", "message": "min over max"}],
+        "properties": {"min": {"type": "integer"}, "max": {"type": "integer"},
+            "l": {"type": "array", "items": {"type": "string"},
+                "x-kubernetes-validations": [{"rule": "self.size() > 1", "message": "too short"}]}}}}}));
+    let cases = [
+        (json!({"min": 1, "max": 2, "l": ["a", "b"]}), vec![]),
+        (json!({}), vec![]),
+        (json!({"min": 3, "max": 2}), vec!["spec: Invalid value: min over max"]),
+        (
+            json!({"min": 3}),
+            vec!["spec: Invalid value: \"object\": no such key: max evaluating rule: min over max"],
+        ),
+        (json!({"l": ["a"]}), vec!["spec.l: Invalid value: too short"]),
+    ];
+    for (spec, expected) in cases {
+        let causes = schema.check_create(&json!({ "spec": spec }));
+        let told: Vec<_> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        assert_eq!(told, expected, "{spec}");
+    }
 }
 
 /// Schemas that are schemas, of values like those of `any_json`.
@@ -340,7 +364,8 @@ proptest! {
     }
 
     #[test]
-    fn no_rule_panics(text in "[a-z.!=&|()'\" é]{0,24}") {
-        let _ = Rule::parse(&json!({ "rule": text }));
+    fn no_rule_panics(text in "[a-z.!=<>&|()'\" é]{0,24}", value in any_json(), old in any_json()) {
+        let schema = Schema::parse(&json!({"x-kubernetes-validations": [{ "rule": text }]}));
+        let _ = schema.check_update(&value, &old);
     }
 }
