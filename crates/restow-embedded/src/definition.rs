@@ -1,7 +1,9 @@
 //! CustomResourceDefinitions: what they are filled in with, what is refused, and what they make a server serve.
 
 pub mod conditions;
+mod conversion;
 mod fill;
+mod standard;
 mod structural;
 pub mod validate;
 

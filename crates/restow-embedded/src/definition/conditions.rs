@@ -56,29 +56,14 @@ pub fn accept_names(definition: &Value, others: &[Value]) -> (Value, Vec<Conditi
 
     let mut names = had.clone();
     let mut conflict = None;
-    let mut settle = |reason: &'static str, asked: &str, had: &mut String, taken: &BTreeSet<String>| {
-        if asked != had && taken.contains(asked) {
-            conflict = Some((reason, format!("{} is already in use", quote(asked))));
-        } else {
-            asked.clone_into(had);
-        }
-    };
-    settle("PluralConflict", &asked.plural, &mut names.plural, &resources);
-    settle("SingularConflict", &asked.singular, &mut names.singular, &resources);
-    if let Err(message) = short_names(&asked, &had, &resources) {
-        conflict = Some(("ShortNamesConflict", message));
-    } else {
-        names.short_names.clone_from(&asked.short_names);
+    settle("PluralConflict", &asked.plural, &mut names.plural, &resources, &mut conflict);
+    settle("SingularConflict", &asked.singular, &mut names.singular, &resources, &mut conflict);
+    match short_names(&asked, &had, &resources) {
+        Ok(()) => names.short_names.clone_from(&asked.short_names),
+        Err(message) => conflict = Some(("ShortNamesConflict", message)),
     }
-    let mut settle = |reason: &'static str, asked: &str, had: &mut String, taken: &BTreeSet<String>| {
-        if asked != had && taken.contains(asked) {
-            conflict = Some((reason, format!("{} is already in use", quote(asked))));
-        } else {
-            asked.clone_into(had);
-        }
-    };
-    settle("KindConflict", &asked.kind, &mut names.kind, &kinds);
-    settle("ListKindConflict", &asked.list_kind, &mut names.list_kind, &kinds);
+    settle("KindConflict", &asked.kind, &mut names.kind, &kinds, &mut conflict);
+    settle("ListKindConflict", &asked.list_kind, &mut names.list_kind, &kinds, &mut conflict);
     names.categories = asked.categories;
     let accepted = conflict.is_none();
     let (reason, message) = conflict.unwrap_or(("NoConflicts", "no conflicts found".to_owned()));
@@ -86,6 +71,21 @@ pub fn accept_names(definition: &Value, others: &[Value]) -> (Value, Vec<Conditi
     let mut conditions = vec![Condition { kind: "NamesAccepted", status: status_word, reason, message }];
     conditions.extend(not_established(status, accepted));
     (names.to_value(), conditions)
+}
+
+/// Gives a name that is free; tells of one that is not. Of several conflicts, the last is told.
+fn settle(
+    reason: &'static str,
+    asked: &str,
+    had: &mut String,
+    taken: &BTreeSet<String>,
+    conflict: &mut Option<(&'static str, String)>,
+) {
+    if asked != had && taken.contains(asked) {
+        *conflict = Some((reason, format!("{} is already in use", quote(asked))));
+    } else {
+        asked.clone_into(had);
+    }
 }
 
 /// The condition of a definition that was not established before; none if it was.

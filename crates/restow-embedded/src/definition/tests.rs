@@ -136,6 +136,76 @@ fn put(object: &mut Value, path: &str, value: Value) {
 }
 
 #[test]
+fn faults_are_told_as_kubernetes_tells_them() {
+    let gadgets = |version: Value, conversion: Value| {
+        let mut definition = json!({"metadata": {"name": "gadgets.example.com"}, "spec": {"group": "example.com",
+            "scope": "Namespaced", "names": {"plural": "gadgets", "kind": "Gadget"}, "versions": [version],
+            "conversion": conversion}});
+        fill(&mut definition);
+        prepare_create(&mut definition);
+        crate::failure::Cause::aggregate(&validate::create(&definition))
+    };
+    let version = |schema: Value| json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let spec = |schema: Value| {
+        version(json!({"type": "object", "properties": {"spec": {"type": "object", "properties": schema}}}))
+    };
+    let mut odd = version(json!({"type": "object"}));
+    odd["additionalPrinterColumns"] = json!([{"name": "a", "type": "odd", "jsonPath": "spec"}]);
+    odd["subresources"] = json!({"scale": {"specReplicasPath": ".x"}});
+    odd["selectableFields"] = json!([{"jsonPath": ".spec.none"}]);
+    let cases = [
+        (
+            version(json!({"properties": {"spec": {}}})),
+            json!(null),
+            "[spec.validation.openAPIV3Schema.properties[spec].type: Required value: must not be empty for specified \
+             object fields, spec.validation.openAPIV3Schema.type: Required value: must not be empty at the root]",
+        ),
+        (
+            spec(json!({"size": {"type": "integer", "default": "x"}})),
+            json!(null),
+            "spec.validation.openAPIV3Schema.properties[spec].properties[size].default: Invalid value: \"string\":  in \
+             body must be of type integer: \"string\"",
+        ),
+        (
+            spec(
+                json!({"l": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                "items": {"type": "object", "properties": {"k": {"type": "string"}}}}}),
+            ),
+            json!(null),
+            "spec.validation.openAPIV3Schema.properties[spec].properties[l].items.properties[k].default: Required \
+             value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
+        ),
+        (
+            version(json!({"type": "object"})),
+            json!({"strategy": "Webhook"}),
+            "[spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook, \
+             spec.conversion.conversionReviewVersions: Required value]",
+        ),
+        (
+            version(json!({"type": "object"})),
+            json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v9"],
+                "clientConfig": {"url": "http://x"}}}),
+            "[spec.conversion.webhookClientConfig.url: Invalid value: \"http\": 'https' is the only allowed URL scheme; \
+             desired format: https://host[/path], spec.conversion.conversionReviewVersions: Invalid value: [\"v9\"]: \
+             must include at least one of v1, v1beta1]",
+        ),
+        (
+            odd,
+            json!(null),
+            "[spec.subresources.scale.specReplicasPath: Invalid value: \".x\": should be a json path under .spec, \
+             spec.subresources.scale.statusReplicasPath: Required value, spec.additionalPrinterColumns[0].type: Invalid \
+             value: \"odd\": must be one of boolean,date,integer,number,string, \
+             spec.additionalPrinterColumns[0].JSONPath: Invalid value: \"spec\": must be a simple json path starting \
+             with ., spec.selectableFields[0].jsonPath: Invalid value: \".spec.none\": is an invalid path: does not \
+             refer to a valid field]",
+        ),
+    ];
+    for (version, conversion, told) in cases {
+        assert_eq!(gadgets(version, conversion), told);
+    }
+}
+
+#[test]
 fn what_is_established_stays() {
     let mut old = filled();
     conditions::set(&mut old, &conditions::established(), "2026-01-01T00:00:00Z".parse().unwrap());
