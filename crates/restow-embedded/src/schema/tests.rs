@@ -169,6 +169,22 @@ fn faults_are_told_as_kubernetes_tells_them() {
     }
 }
 
+/// What a kube-apiserver 1.36.3 was seen to say of one field of an object.
+#[test]
+fn faults_are_those_that_were_observed() {
+    let observed: Vec<Value> = serde_json::from_str(include_str!("observed.json")).unwrap();
+    for case in observed {
+        let name = case["name"].as_str().unwrap();
+        let schema = Schema::parse(&json!({"type": "object", "properties": {name: case["schema"]}}));
+        let mut object = json!({name: case["value"]});
+        schema.prune(&mut object);
+        schema.fill(&mut object);
+        let causes = schema.check_create(&object);
+        let told: Vec<_> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        assert_eq!(json!(told), case["told"], "{case}");
+    }
+}
+
 #[test]
 fn what_is_unknown_is_dropped() {
     let schema = Schema::parse(&json!({"type": "object", "properties": {

@@ -106,8 +106,8 @@ fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() => "number",
-        Value::Number(_) => "integer",
+        Value::Number(number) if number.is_i64() => "integer",
+        Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
@@ -121,7 +121,7 @@ fn check_type(schema: &Schema, value: &Value, at: &At<'_>, found: &mut Findings)
         return;
     }
     let own = type_of(value);
-    let whole = value.as_f64().is_some_and(|number| number.fract() == 0.0);
+    let whole = value.as_f64().is_some_and(is_whole);
     let fits = types.contains(&own)
         || (own == "integer" && types.contains(&"number"))
         || (own == "number" && whole && types.contains(&"integer"));
@@ -129,8 +129,28 @@ fn check_type(schema: &Schema, value: &Value, at: &At<'_>, found: &mut Findings)
         found.passed += 1;
         return;
     }
-    let words = format!("{} in body must be of type {}: {}", at.path, types.join(","), quote(own));
+    // A format stands for the type, where there is one; texts and lists have none of a number's.
+    let (wanted, own) = match &schema.limits.format {
+        Some(format) if !value.is_string() && !value.is_array() && !value.is_null() => {
+            (format.text.clone(), format_of(value))
+        }
+        _ => (types.join(","), own),
+    };
+    let words = format!("{} in body must be of type {wanted}: {}", at.path, quote(own));
     found.push(Cause::type_invalid(at.field(), &json!(own), &words));
+}
+
+/// Whether a number is an integer that JSON keeps exactly.
+fn is_whole(number: f64) -> bool {
+    number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_991.0
+}
+
+fn format_of(value: &Value) -> &'static str {
+    match value {
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        _ => "",
+    }
 }
 
 fn check_values(limits: &Limits, value: &Value, at: &At<'_>, found: &mut Findings) {
@@ -177,12 +197,9 @@ fn check_number(schema: &Schema, number: &Number, at: &At<'_>, found: &mut Findi
     let limits = &schema.limits;
     let Some(float) = number.as_f64() else { return };
     let value = Value::Number(number.clone());
-    if let Some(format) = limits.format.as_ref().filter(|format| !format.holds(number)) {
-        let kind = schema.kind.as_deref().unwrap_or_default();
-        let words =
-            format!("Checked value must be of type {kind} with format {} in {}", format.text, at.path);
+    if let Some(words) = out_of_range(schema, number) {
         let field = if at.place.is_empty() { "<nil>" } else { at.place };
-        found.push(Cause::invalid(field, &json!(""), &words));
+        found.push(Cause::invalid(field, &json!(""), &format!("{words} in {}", at.path)));
     }
     if let Some(factor) = limits.multiple_of.filter(|factor| (float / factor).fract() != 0.0) {
         found.push(at.invalid(&value, &format!("should be a multiple of {}", bound(factor, number))));
@@ -201,6 +218,18 @@ fn check_number(schema: &Schema, number: &Number, at: &At<'_>, found: &mut Findi
         found.push(at.invalid(&value, &format!("should be less than{or_equal} {}", bound(most, number))));
     }
     found.passed += 1;
+}
+
+/// How a number is told that its type and format cannot hold.
+fn out_of_range(schema: &Schema, number: &Number) -> Option<String> {
+    let kind = schema.kind.as_deref()?;
+    let format = schema.limits.format.as_ref();
+    let fraction = kind == "integer" && !number.is_i64() && !number.as_f64().is_some_and(is_whole);
+    let large = format.is_some_and(|format| !format.holds(number));
+    (fraction || large).then(|| match format {
+        Some(format) => format!("Checked value must be of type {kind} with format {}", format.text),
+        None => format!("Checked value must be of type {kind} (default format)"),
+    })
 }
 
 /// A limit in the form of the number it is a limit of.
