@@ -11,7 +11,7 @@ use crate::authentication::User;
 use crate::body::Body;
 use crate::discovery;
 use crate::encoding;
-use crate::entrance::Sender;
+use crate::entrance::{Named, Sender};
 use crate::failure::Failure;
 use crate::list::{Wanted, list};
 use crate::managed_fields::manager;
@@ -86,7 +86,7 @@ fn wanted(call: &Call, selection: Selection) -> Wanted {
 }
 
 fn whole(body: Body) -> Answer {
-    Answer { code: StatusCode::OK, body, warnings: Vec::new() }
+    Answer { code: StatusCode::OK, body, warnings: Vec::new(), made: None }
 }
 
 /// Reads what a request asks of a resource.
@@ -156,6 +156,9 @@ pub fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
 fn respond(answer: Answer) -> Response<Body> {
     let mut response = Response::new(answer.body);
     *response.status_mut() = answer.code;
+    if let Some(name) = answer.made {
+        response.extensions_mut().insert(Named(name));
+    }
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);
     for warning in answer.warnings {
         let text = format!("299 - {}", crate::failure::golang::quote(&warning));

@@ -66,11 +66,13 @@ pub struct Answer {
     pub body: Body,
     /// What the client should know.
     pub warnings: Vec<String>,
+    /// The name of what was made, which the path does not say.
+    pub made: Option<String>,
 }
 
 impl Answer {
     fn ok(bytes: Bytes) -> Self {
-        Self { code: StatusCode::OK, body: Body::from(bytes), warnings: Vec::new() }
+        Self { code: StatusCode::OK, body: Body::from(bytes), warnings: Vec::new(), made: None }
     }
 }
 

@@ -96,5 +96,5 @@ pub(crate) fn answer(
     let kind = GroupKind::new(review.group, review.kind);
     let answered = api.access.review(&sender(head), &kind, &target.namespace, Value::Object(fields))?;
     let body = Body::from(encoding::encode(&answered));
-    Ok(Answer { code: StatusCode::CREATED, body, warnings: Vec::new() })
+    Ok(Answer { code: StatusCode::CREATED, body, warnings: Vec::new(), made: None })
 }

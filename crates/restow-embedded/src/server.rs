@@ -38,7 +38,7 @@ pub struct Settings {
     /// Its name among the API servers on the same store.
     pub server_id: String,
     /// How objects are sealed where they are kept; none for plain text.
-    pub encryption: Option<Transformers>,
+    pub encryption: Option<Arc<Transformers>>,
     /// Calls conversion webhooks.
     pub converter: Arc<dyn Converter>,
     /// How it is reached; none for a server that only its own process reaches.
@@ -89,7 +89,7 @@ impl Server {
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         let serving = CancellationToken::new();
         let (store, mut network) = (settings.store, settings.network);
-        let encryption = Arc::new(ArcSwapOption::new(settings.encryption.map(Arc::new)));
+        let encryption = Arc::new(ArcSwapOption::new(settings.encryption));
         let access = match &mut network {
             Some(network) => network.access(&store, &encryption, serving.clone()).await?,
             None => Access::default(),
@@ -146,8 +146,8 @@ impl Server {
     }
 
     /// Seals objects in another way from now on, and opens those that were sealed before as it says.
-    pub fn set_encryption(&self, transformers: Transformers) {
-        self.api.encryption.store(Some(Arc::new(transformers)));
+    pub fn set_encryption(&self, transformers: Arc<Transformers>) {
+        self.api.encryption.store(Some(transformers));
         self.api.encrypted_since.store(Timestamp::now().as_second(), Ordering::Relaxed);
     }
 

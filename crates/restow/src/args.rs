@@ -50,6 +50,7 @@ pub(crate) enum Command {
     Install(crate::install::Install),
     Uninstall(crate::uninstall::Uninstall),
     Controller(Controller),
+    Apiserver(crate::apiserver::Apiserver),
     /// Print a completion script for a shell
     Completions {
         /// The shell

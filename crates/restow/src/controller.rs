@@ -106,8 +106,9 @@ pub(crate) enum Adopted {
     InTree,
 }
 
+/// How logs are written.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum LogFormat {
+pub(crate) enum LogFormat {
     Text,
     Json,
 }

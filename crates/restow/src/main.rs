@@ -1,5 +1,6 @@
 //! `restow`: storage version migration for Kubernetes, from a terminal. Also `kubectl restow`, told by its name.
 
+mod apiserver;
 mod args;
 mod cancel;
 mod connect;
@@ -53,9 +54,15 @@ fn main() -> ExitCode {
     };
     match &args.command {
         Command::Controller(controller) => controller.log(args.verbose),
+        Command::Apiserver(apiserver) => apiserver.log(args.verbose),
         _ => output::log(args.verbose),
     }
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    // A server uses all of the machine; whoever only asks servers has enough with one thread.
+    let mut runtime = match args.command {
+        Command::Apiserver(_) => tokio::runtime::Builder::new_multi_thread(),
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return Failure::failed(error).tell(),
     };
@@ -70,6 +77,7 @@ async fn run(args: Args) -> Result<u8, Failure> {
         Command::Plan(plan) => plan::run(&args.connection, &plan).await,
         Command::Migrate(migrate) => migrate::run(&args.connection, &migrate).await,
         Command::Controller(controller) => controller::run(&args.connection, &controller).await,
+        Command::Apiserver(apiserver) => apiserver::run(&apiserver).await,
         Command::Install(install) => install::run(&args.connection, &install).await,
         Command::Uninstall(uninstall) => uninstall::run(&args.connection, &uninstall).await,
         Command::Init(init) => stoppable(init::run(&args.connection, &init)).await,

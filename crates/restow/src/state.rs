@@ -93,7 +93,8 @@ impl StateDir {
     }
 }
 
-fn default_dir() -> PathBuf {
+/// The user's own directory for restow's state.
+pub(crate) fn default_dir() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/".into()));
     match std::env::var_os("XDG_STATE_HOME").filter(|dir| !dir.is_empty()) {
         Some(dir) => PathBuf::from(dir).join("restow"),

@@ -72,7 +72,7 @@ async fn change(api: &Api, call: &Call, permit: Option<&Permit>, change: Change)
         match store(api, call, permit, before, after).await? {
             Ok(object) => {
                 let body = Body::from(call.view.answer(object));
-                return Ok(Answer { code: StatusCode::OK, body, warnings });
+                return Ok(Answer { code: StatusCode::OK, body, warnings, made: None });
             }
             Err(faster) => entry = faster,
         }
@@ -103,7 +103,7 @@ async fn absent(api: &Api, call: &Call, permit: Option<&Permit>, change: Change)
         }
     }
     let body = Body::from(call.view.answer(object));
-    Ok(Answer { code: StatusCode::CREATED, body, warnings: read.warnings })
+    Ok(Answer { code: StatusCode::CREATED, body, warnings: read.warnings, made: None })
 }
 
 /// The object as it is to be, and what to warn of.

@@ -33,8 +33,9 @@ pub async fn create(api: &Api, mut call: Call) -> Result<Answer, Failure> {
         call.permit(api, &object, None)?;
         let key = call.resource.key(&call.target.namespace, name(&object));
         if let Some(object) = store(api, &call, permit.as_ref(), key, object.clone()).await? {
+            let made = Some(name(&object).to_owned());
             let body = Body::from(call.view.answer(object));
-            return Ok(Answer { code: StatusCode::CREATED, body, warnings: read.warnings });
+            return Ok(Answer { code: StatusCode::CREATED, body, warnings: read.warnings, made });
         }
         if last == 0 {
             let taken = name(&object);

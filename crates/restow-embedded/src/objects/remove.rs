@@ -51,7 +51,7 @@ pub async fn delete(api: &Api, mut call: Call) -> Result<Answer, Failure> {
     } else {
         call.view.answer(deleted.object)
     };
-    Ok(Answer { code, body: Body::from(bytes), warnings: Vec::new() })
+    Ok(Answer { code, body: Body::from(bytes), warnings: Vec::new(), made: None })
 }
 
 fn success(call: &Call, object: &Value) -> Value {
@@ -139,7 +139,12 @@ pub async fn delete_collection(
         "apiVersion": call.view.api_version, "kind": call.view.list_kind,
         "metadata": { "resourceVersion": pages.revision().to_string() }, "items": items,
     });
-    Ok(Answer { code: StatusCode::OK, body: Body::from(encoding::encode(&list)), warnings: Vec::new() })
+    Ok(Answer {
+        code: StatusCode::OK,
+        body: Body::from(encoding::encode(&list)),
+        warnings: Vec::new(),
+        made: None,
+    })
 }
 
 async fn remove_listed(

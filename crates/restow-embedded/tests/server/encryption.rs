@@ -27,7 +27,7 @@ fn transformers(order: [usize; 2]) -> Transformers {
 #[tokio::test]
 async fn a_new_key_is_used_by_a_patch_of_nothing() {
     let store = Memory::new();
-    let settings = Settings { encryption: Some(transformers([0, 1])), ..Settings::new(store.clone()) };
+    let settings = Settings { encryption: Some(transformers([0, 1]).into()), ..Settings::new(store.clone()) };
     let server = Server::start(settings).await.unwrap();
     let secrets = Api::<Secret>::namespaced(server.client(), "default");
     let secret = Secret {
@@ -41,7 +41,7 @@ async fn a_new_key_is_used_by_a_patch_of_nothing() {
     let nothing = Patch::Merge(json!({"metadata": {"uid": made.metadata.uid}}));
     let same = secrets.patch("a", &PatchParams::default(), &nothing).await.unwrap();
     assert_eq!(same.metadata.resource_version, made.metadata.resource_version);
-    server.set_encryption(transformers([1, 0]));
+    server.set_encryption(transformers([1, 0]).into());
     let other = secrets.patch("a", &PatchParams::default(), &nothing).await.unwrap();
     assert_ne!(other.metadata.resource_version, made.metadata.resource_version);
     assert!(stored().await.starts_with(b"k8s:enc:secretbox:v1:key2:"));

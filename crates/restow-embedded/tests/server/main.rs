@@ -1,9 +1,12 @@
 //! The server from inside its process: its handlers, its lists and watches, and its life.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod access;
 mod basics;
 mod definitions;
 mod encryption;
 mod lists;
 mod memory;
 mod migration;
+mod noise;
 mod watches;

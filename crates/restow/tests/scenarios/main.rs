@@ -10,6 +10,7 @@ mod traffic;
 mod account;
 mod aggregated;
 mod agreement;
+mod apiserver;
 mod cli;
 mod controller;
 mod faults;
