@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        mpsc::{Receiver, RecvTimeoutError},
+        mpsc::{Receiver, RecvTimeoutError, TryRecvError},
     },
     thread,
     time::{Duration, Instant},
@@ -36,6 +36,12 @@ const SWEEP: usize = 128;
 /// Or so many, when there is nothing else to do.
 const SWEEP_IDLE: usize = 2048;
 
+/// A transaction that takes so long waits for the disk, mostly.
+const SLOW: Duration = Duration::from_millis(1);
+
+/// How long to wait for those just answered to ask again, at most.
+const PATIENCE: Duration = Duration::from_millis(2);
+
 /// Pause after sweeping failed: a disk that is full or broken is not asked again at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -61,6 +67,16 @@ pub(super) struct Writer {
     feed: Arc<Feed>,
     progress: Progress,
     retention: Retention,
+    pace: Pace,
+}
+
+/// How the last transaction went, to tell whether it is worth while to wait for more to do in the next.
+///
+/// Those just answered are about to ask again. Without them, two groups of writers would take turns at half the size.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    took: Duration,
+    answered: usize,
 }
 
 /// The numbers that change as the store is used.
@@ -93,7 +109,7 @@ impl Writer {
         drop(tables);
         writing.abort().map_err(failed)?;
         let feed = Arc::new(Feed::new(progress.newest));
-        Ok((Self { database, feed: Arc::clone(&feed), progress, retention }, feed))
+        Ok((Self { database, feed: Arc::clone(&feed), progress, retention, pace: Pace::default() }, feed))
     }
 
     /// Works until nobody can ask any more.
@@ -102,11 +118,7 @@ impl Writer {
         loop {
             let sweeping = self.progress.swept < self.progress.compacted;
             let wait = if sweeping { Duration::ZERO } else { self.retention.interval() };
-            let group = match jobs.recv_timeout(wait) {
-                Ok(first) => gather(first, jobs),
-                Err(RecvTimeoutError::Timeout) => Vec::new(),
-                Err(RecvTimeoutError::Disconnected) => return,
-            };
+            let Some(group) = self.next_group(jobs, wait) else { return };
             let due = self.retention.due(Instant::now(), self.progress.newest, self.progress.compacted);
             if group.is_empty() && due.is_none() && !sweeping {
                 continue;
@@ -121,12 +133,43 @@ impl Writer {
         }
     }
 
+    /// What to do in the next transaction, perhaps nothing; none when nobody can ask any more.
+    fn next_group(&self, jobs: &Receiver<Job>, wait: Duration) -> Option<Vec<Job>> {
+        match jobs.try_recv() {
+            Ok(first) => {
+                let mut group = Vec::new();
+                gather(first, &mut group, jobs);
+                let (until, enough) =
+                    (Instant::now() + self.pace.patience(), group.len() + self.pace.answered);
+                while group.len() < enough.min(GROUP) {
+                    let left = until.saturating_duration_since(Instant::now());
+                    let Ok(job) = jobs.recv_timeout(left) else { break };
+                    gather(job, &mut group, jobs);
+                }
+                Some(group)
+            }
+            Err(TryRecvError::Disconnected) => None,
+            // Nobody waits, so nobody would be served better by waiting for others.
+            Err(TryRecvError::Empty) => match jobs.recv_timeout(wait) {
+                Ok(first) => {
+                    let mut group = Vec::new();
+                    gather(first, &mut group, jobs);
+                    Some(group)
+                }
+                Err(RecvTimeoutError::Timeout) => Some(Vec::new()),
+                Err(RecvTimeoutError::Disconnected) => None,
+            },
+        }
+    }
+
     /// Does the jobs in one transaction and answers them.
     fn serve(&mut self, group: Vec<Job>, due: Option<u64>) -> Result<(), StoreError> {
+        let begun = Instant::now();
         let (asks, replies): (Vec<_>, Vec<_>) = group.into_iter().map(|job| (job.ask, job.reply)).unzip();
         match self.commit(asks, due) {
             Ok(Committed { answers, done, progress }) => {
                 self.progress = progress;
+                self.pace = Pace { took: begun.elapsed(), answered: replies.len() };
                 self.feed.publish(done, progress.newest, || Snapshot::take(&self.database));
                 for (reply, answer) in replies.into_iter().zip(answers) {
                     reply.send(answer).ok();
@@ -191,16 +234,25 @@ impl Progress {
     }
 }
 
-/// All that wait, as far as they fit into one transaction.
-fn gather(first: Job, jobs: &Receiver<Job>) -> Vec<Job> {
+impl Pace {
+    /// How long to wait for those just answered: a part of what a transaction takes, and nothing where that is quick.
+    fn patience(self) -> Duration {
+        match self.took >= SLOW {
+            true => (self.took / 4).min(PATIENCE),
+            false => Duration::ZERO,
+        }
+    }
+}
+
+/// Adds a job and all that wait, as far as they fit into one transaction.
+fn gather(first: Job, group: &mut Vec<Job>, jobs: &Receiver<Job>) {
     let mut bytes = first.bytes();
-    let mut group = vec![first];
+    group.push(first);
     while group.len() < GROUP && bytes < GROUP_BYTES {
         let Ok(job) = jobs.try_recv() else { break };
         bytes += job.bytes();
         group.push(job);
     }
-    group
 }
 
 impl Job {
@@ -218,5 +270,20 @@ struct Closing(Arc<Feed>);
 impl Drop for Closing {
     fn drop(&mut self) {
         self.0.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Pace;
+
+    #[test]
+    fn only_a_slow_disk_is_worth_waiting_for_others() {
+        for (took, expected) in [(0, 0), (999, 0), (1000, 250), (4000, 1000), (60_000, 2000)] {
+            let pace = Pace { took: Duration::from_micros(took), answered: 1 };
+            assert_eq!(pace.patience(), Duration::from_micros(expected), "{took}");
+        }
     }
 }
