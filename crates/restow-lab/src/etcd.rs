@@ -115,6 +115,15 @@ impl Etcd {
         page.kvs.iter().map(count).collect()
     }
 
+    /// Forgets what was stored before now, except what is still stored, and says at which revision that was.
+    pub async fn compact(&self) -> Result<u64> {
+        let page: RangeResponse =
+            self.call("/v3/kv/range", &json!({ "key": encode("/"), "limit": 1 })).await?;
+        let revision = page.header.revision;
+        self.call::<serde::de::IgnoredAny>("/v3/kv/compaction", &json!({ "revision": revision })).await?;
+        revision.parse().context("etcd's answer has no revision")
+    }
+
     /// Whether the store has a leader and answers.
     pub(crate) async fn health(&self) -> Result<()> {
         let request = Request::get(format!("{}/health", self.url)).body(Full::default())?;

@@ -1,0 +1,453 @@
+//! kubectl as a process: what it prints is the same whichever server it asks.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use restow_lab::assets;
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+use crate::definition::{define, widget};
+use crate::subject::Subject;
+
+scenarios![
+    kubectl_replaces_and_edits,
+    kubectl_waits,
+    kubectl_lists_resources,
+    kubectl_watches,
+    ; real:
+    kubectl_makes_shows_and_deletes,
+    kubectl_applies,
+    kubectl_patches_labels_and_annotates,
+    kubectl_takes_many_documents,
+    kubectl_describes,
+    kubectl_explains,
+    kubectl_speaks_of_custom_resources,
+    kubectl_tells_of_failures,
+    kubectl_asks_what_it_may,
+    kubectl_creates_by_its_generators,
+    kubectl_diffs_nothing_and_scales,
+    kubectl_deletes_by_label_and_namespace,
+];
+
+/// kubectl in a namespace of a server.
+struct Kubectl {
+    program: PathBuf,
+    namespace: String,
+    home: tempfile::TempDir,
+}
+
+impl Kubectl {
+    /// One in a namespace of its own; none where the lab has no kubectl.
+    async fn new(subject: &Subject, namespace: &str) -> Option<Self> {
+        let (_, program) = assets::kubectl_or_skip("kubectl in the conformance suite")?;
+        subject.namespace(namespace).await;
+        Some(Self::within(subject, namespace, program))
+    }
+
+    fn within(subject: &Subject, namespace: &str, program: PathBuf) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::write(home.path().join("kubeconfig"), subject.kubeconfig()).unwrap();
+        Self { program, namespace: namespace.to_owned(), home }
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .env_clear()
+            .env("HOME", self.home.path())
+            .env("KUBECONFIG", self.home.path().join("kubeconfig"))
+            .env("KUBE_EDITOR", "sed -i s/before/after/")
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .args(["--namespace", &self.namespace])
+            .args(line.split(' ').map(|word| word.replace('~', " ")))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// What a command prints, with ages as `AGE`; a tilde in it stands for a space within a word.
+    async fn run(&self, line: &str, input: &str) -> String {
+        let mut child = self.command(line).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).await.unwrap();
+        let output = child.wait_with_output().await.unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        if output.status.success() { aged(&out) } else { format!("{out}{err}") }
+    }
+
+    /// Runs the commands of a table, in order, and tells all that is not as expected.
+    async fn table(&self, rows: &[(&str, &str, &str)]) {
+        let mut wrong = Vec::new();
+        for (line, input, expected) in rows {
+            let printed = self.run(line, input).await;
+            if printed != *expected {
+                wrong.push(format!("kubectl {line}\n  expected {expected:?}\n  printed  {printed:?}"));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+}
+
+/// Text with its ages told as such, and its columns one space apart.
+fn aged(text: &str) -> String {
+    let is_age = |word: &str| {
+        let digits = word.trim_end_matches(['s', 'm']);
+        digits.len() < word.len()
+            && !digits.is_empty()
+            && digits.chars().all(|c| c.is_ascii_digit() || c == 'm')
+    };
+    let line = |line: &str| {
+        let words = line.split_whitespace().map(|word| if is_age(word) { "AGE" } else { word });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: v\n";
+
+async fn kubectl_makes_shows_and_deletes(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-makes").await else { return };
+    kubectl
+        .table(&[
+            ("get configmaps", "", ""),
+            ("create -f -", CONFIG, "configmap/a created"),
+            ("get configmaps", "", "NAME DATA AGE\na 1 AGE"),
+            ("get cm a", "", "NAME DATA AGE\na 1 AGE"),
+            ("get cm a -o name", "", "configmap/a"),
+            ("get cm a -o jsonpath={.data.k}", "", "v"),
+            ("get cm -o custom-columns=N:.metadata.name,K:.data.k", "", "N K\na v"),
+            ("get cm a --no-headers --show-labels", "", "a 1 AGE <none>"),
+            ("get cm,secrets -o name", "", "configmap/a"),
+            (
+                "get --raw /api/v1/namespaces/kubectl-makes/secrets?limit=1 -o name",
+                "",
+                "error: --raw and --output are mutually exclusive",
+            ),
+            ("delete cm a", "", "configmap \"a\" deleted from kubectl-makes namespace"),
+            ("delete cm a --ignore-not-found", "", ""),
+        ])
+        .await;
+}
+
+async fn kubectl_applies(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-applies").await else { return };
+    let changed = CONFIG.replace("k: v", "m: w");
+    kubectl
+        .table(&[
+            ("apply -f -", CONFIG, "configmap/a created"),
+            ("apply -f -", CONFIG, "configmap/a unchanged"),
+            ("apply -f -", &changed, "configmap/a configured"),
+            ("get cm a -o jsonpath={.data}", "", r#"{"m":"w"}"#),
+            ("apply --dry-run=server -f -", CONFIG, "configmap/a configured (server dry run)"),
+            ("get cm a -o jsonpath={.data}", "", r#"{"m":"w"}"#),
+        ])
+        .await;
+    let deployment = |image: &str, extra: &str| {
+        format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d}}\nspec:\n  selector: {{matchLabels: {{a: b}}}}\n  \
+             template:\n    metadata: {{labels: {{a: b}}}}\n    spec:\n      containers:\n      - {{name: c, image: '{image}'}}\n{extra}"
+        )
+    };
+    let images = "get deploy d -o jsonpath={.spec.template.spec.containers[*].image}";
+    kubectl
+        .table(&[
+            (
+                "apply -f -",
+                &deployment("one:1", "      - {name: d, image: 'two:1'}\n"),
+                "deployment.apps/d created",
+            ),
+            (images, "", "one:1 two:1"),
+            ("apply -f -", &deployment("one:2", ""), "deployment.apps/d configured"),
+            (images, "", "one:2"),
+            ("get deploy d -o jsonpath={.metadata.generation}", "", "2"),
+        ])
+        .await;
+}
+
+async fn kubectl_patches_labels_and_annotates(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-patches").await else { return };
+    kubectl
+        .table(&[
+            ("create -f -", CONFIG, "configmap/a created"),
+            (r#"patch cm a --type=merge -p {"data":{"m":"1"}}"#, "", "configmap/a patched"),
+            (
+                r#"patch cm a --type=json -p [{"op":"add","path":"/data/j","value":"2"}]"#,
+                "",
+                "configmap/a patched",
+            ),
+            (r#"patch cm a --type=strategic -p {"data":{"s":"3"}}"#, "", "configmap/a patched"),
+            (r#"patch cm a -p {"data":{"s":"3"}}"#, "", "configmap/a patched (no change)"),
+            ("get cm a -o jsonpath={.data}", "", r#"{"j":"2","k":"v","m":"1","s":"3"}"#),
+            ("label cm a x=1 y=2", "", "configmap/a labeled"),
+            ("label cm a x=1", "", "configmap/a not labeled"),
+            ("label cm a x=9", "", "error: 'x' already has a value (1), and --overwrite is false"),
+            ("label cm a x=9 y- --overwrite", "", "configmap/a modified"),
+            ("get cm -l x=9 -o name", "", "configmap/a"),
+            ("get cm -L x,y", "", "NAME DATA AGE X Y\na 4 AGE 9"),
+            ("annotate cm a n=1", "", "configmap/a annotated"),
+            ("annotate cm a n-", "", "configmap/a annotated"),
+            ("get cm a -o jsonpath={.metadata.labels}{.metadata.annotations}", "", r#"{"x":"9"}"#),
+        ])
+        .await;
+}
+
+async fn kubectl_replaces_and_edits(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-replaces").await else { return };
+    let before = CONFIG.replace("k: v", "k: before");
+    kubectl
+        .table(&[
+            ("create -f -", CONFIG, "configmap/a created"),
+            ("replace -f -", &before, "configmap/a replaced"),
+            ("edit cm a", "", "configmap/a edited"),
+            ("get cm a -o jsonpath={.data.k}", "", "after"),
+            ("edit cm a", "", ""),
+            (
+                "replace --force -f -",
+                CONFIG,
+                "configmap \"a\" deleted from kubectl-replaces namespace\nconfigmap/a replaced",
+            ),
+        ])
+        .await;
+}
+
+async fn kubectl_takes_many_documents(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-many").await else { return };
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata:\n  name: s\nstringData:\n  k: v\n";
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "sa"}},
+        {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}},
+    ]});
+    let all = format!("{CONFIG}---\n{secret}---\n{list}\n");
+    kubectl
+        .table(&[
+            ("apply -f -", &all, "configmap/a created\nsecret/s created\nserviceaccount/sa created\nlease.coordination.k8s.io/l created"),
+            ("get cm/a secret/s sa/sa lease/l -o name", "", "configmap/a\nsecret/s\nserviceaccount/sa\nlease.coordination.k8s.io/l"),
+            ("get secrets", "", "NAME TYPE DATA AGE\ns Opaque 1 AGE"),
+            ("get leases", "", "NAME HOLDER AGE\nl AGE"),
+            ("delete -f -", &all, "configmap \"a\" deleted from kubectl-many namespace\nsecret \"s\" deleted from kubectl-many namespace\nserviceaccount \"sa\" deleted from kubectl-many namespace\nlease.coordination.k8s.io \"l\" deleted from kubectl-many namespace"),
+        ])
+        .await;
+}
+
+async fn kubectl_waits(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-waits").await else { return };
+    kubectl.run("create -f -", CONFIG).await;
+    let (waited, ()) =
+        futures::join!(kubectl.run("wait --for=jsonpath={.data.k}=w cm/a --timeout=60s", ""), async {
+            assert_eq!(
+                kubectl.run(r#"patch cm a --type=merge -p {"data":{"k":"w"}}"#, "").await,
+                "configmap/a patched"
+            );
+        });
+    assert_eq!(waited, "configmap/a condition met");
+    let (waited, ()) = futures::join!(kubectl.run("wait --for=delete cm/a --timeout=60s", ""), async {
+        kubectl.run("delete cm a", "").await;
+    });
+    assert!(["configmap/a condition met", ""].contains(&waited.as_str()), "{waited}");
+}
+
+async fn kubectl_describes(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-describes").await else { return };
+    kubectl
+        .table(&[
+            ("create -f -", CONFIG, "configmap/a created"),
+            (
+                "describe cm a",
+                "",
+                "Name: a\nNamespace: kubectl-describes\nLabels: <none>\nAnnotations: <none>\n\nData\n====\nk:\n----\nv\n\n\nBinaryData\n====\n\nEvents: <none>",
+            ),
+            (
+                "describe ns kubectl-describes",
+                "",
+                "Name: kubectl-describes\nLabels: kubernetes.io/metadata.name=kubectl-describes\nAnnotations: <none>\nStatus: Active\n\nNo resource quota.\n\nNo LimitRange resource.",
+            ),
+        ])
+        .await;
+}
+
+async fn kubectl_lists_resources(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-resources").await else { return };
+    let resources = kubectl.run("api-resources", "").await;
+    for line in [
+        "NAME SHORTNAMES APIVERSION NAMESPACED KIND",
+        "configmaps cm v1 true ConfigMap",
+        "namespaces ns v1 false Namespace",
+        "pods po v1 true Pod",
+        "deployments deploy apps/v1 true Deployment",
+        "customresourcedefinitions crd,crds apiextensions.k8s.io/v1 false CustomResourceDefinition",
+        "leases coordination.k8s.io/v1 true Lease",
+    ] {
+        assert!(resources.lines().any(|other| other == line), "no {line} in {resources}");
+    }
+    let versions = kubectl.run("api-versions", "").await;
+    for version in ["apps/v1", "v1", "rbac.authorization.k8s.io/v1"] {
+        assert!(versions.lines().any(|other| other == version), "no {version} in {versions}");
+    }
+    assert!(kubectl.run("version", "").await.contains("Server Version: v1.36."));
+}
+
+async fn kubectl_explains(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-explains").await else { return };
+    let explained = kubectl.run("explain configmaps", "").await;
+    assert!(explained.starts_with("KIND: ConfigMap\nVERSION: v1\n"), "{explained}");
+    for field in ["apiVersion <string>", "data <map[string]string>", "metadata <ObjectMeta>"] {
+        assert!(explained.lines().any(|line| line == field), "no {field} in {explained}");
+    }
+    define(subject, "explained.example", |_| ()).await;
+    let explained = async || kubectl.run("explain widgets.spec --api-version=explained.example/v1", "").await;
+    let is_there = async || explained().await.contains("size <integer>");
+    crate::definition::wait("the schema to be published", is_there).await;
+    let explained = explained().await;
+    assert!(explained.starts_with("GROUP: explained.example\nKIND: Widget\nVERSION: v1\n"), "{explained}");
+    for field in ["colour <string>", "enum: red, green, blue", "nested <Object>", "tags <[]string>"] {
+        assert!(explained.lines().any(|line| line == field), "no {field} in {explained}");
+    }
+}
+
+async fn kubectl_speaks_of_custom_resources(subject: &Subject) {
+    let Some((_, program)) = assets::kubectl_or_skip("kubectl in the conformance suite") else { return };
+    let group = "spoken.example";
+    define(subject, group, |definition| {
+        definition["spec"]["names"]["shortNames"] = json!(["spk"]);
+        definition["spec"]["versions"][0]["additionalPrinterColumns"] =
+            json!([{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}]);
+    })
+    .await;
+    let kubectl = Kubectl::within(subject, "spoken-example", program);
+    let object = widget(group, "a", json!({"size": 5})).to_string();
+    let changed = widget(group, "a", json!({"size": 6})).to_string();
+    kubectl
+        .table(&[
+            ("apply -f -", &object, "widget.spoken.example/a created"),
+            ("get spk", "", "NAME SIZE\na 5"),
+            ("apply -f -", &changed, "widget.spoken.example/a configured"),
+            ("get widgets.spoken.example a -o jsonpath={.spec}", "", r#"{"colour":"red","size":6}"#),
+            (r#"patch spk a --type=merge -p {"spec":{"size":7}}"#, "", "widget.spoken.example/a patched"),
+            (
+                r#"patch spk a --type=merge --subresource=status -p {"status":{"phase":"done"}}"#,
+                "",
+                "widget.spoken.example/a patched",
+            ),
+            (
+                "wait --for=jsonpath={.status.phase}=done spk/a --timeout=60s",
+                "",
+                "widget.spoken.example/a condition met",
+            ),
+            (
+                "wait --for=condition=Established crd/widgets.spoken.example --timeout=60s",
+                "",
+                "customresourcedefinition.apiextensions.k8s.io/widgets.spoken.example condition met",
+            ),
+            ("get crd widgets.spoken.example -o jsonpath={.status.storedVersions}", "", r#"["v1"]"#),
+            ("delete spk --all", "", "widget.spoken.example \"a\" deleted from spoken-example namespace"),
+        ])
+        .await;
+}
+
+async fn kubectl_watches(subject: &Subject) {
+    use tokio::io::{AsyncBufReadExt as _, BufReader};
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-watches").await else { return };
+    kubectl.run("create -f -", CONFIG).await;
+    let mut child = kubectl
+        .command("get cm --watch --no-headers -o custom-columns=N:.metadata.name,K:.data.k")
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = async || aged(&lines.next_line().await.unwrap().unwrap());
+    assert_eq!(next().await, "a v");
+    kubectl.run(r#"patch cm a --type=merge -p {"data":{"k":"w"}}"#, "").await;
+    assert_eq!(next().await, "a w");
+    kubectl.run("delete cm a", "").await;
+    assert_eq!(next().await, "a w");
+}
+
+async fn kubectl_tells_of_failures(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-fails").await else { return };
+    let unknown = "apiVersion: none.example/v1\nkind: Thing\nmetadata:\n  name: a\n";
+    kubectl
+        .table(&[
+            ("get cm none", "", r#"Error from server (NotFound): configmaps "none" not found"#),
+            ("get nonsense", "", "error: the server doesn't have a resource type \"nonsense\""),
+            ("delete cm none", "", r#"Error from server (NotFound): configmaps "none" not found"#),
+            ("create -f -", CONFIG, "configmap/a created"),
+            ("create -f -", CONFIG, "Error from server (AlreadyExists): error when creating \"STDIN\": configmaps \"a\" already exists"),
+            ("apply -f -", unknown, "error: resource mapping not found for name: \"a\" namespace: \"\" from \"STDIN\": no matches for kind \"Thing\" in version \"none.example/v1\"\nensure CRDs are installed first"),
+            ("get cm --as alice", "", "Error from server (Forbidden): configmaps is forbidden: User \"alice\" cannot list resource \"configmaps\" in API group \"\" in the namespace \"kubectl-fails\""),
+        ])
+        .await;
+}
+
+async fn kubectl_asks_what_it_may(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-asks").await else { return };
+    kubectl
+        .table(&[
+            ("auth can-i create configmaps", "", "yes"),
+            ("auth can-i create configmaps --as alice", "", "no"),
+            ("auth whoami -o jsonpath={.status.userInfo.username} --as alice", "", "alice"),
+        ])
+        .await;
+}
+
+async fn kubectl_creates_by_its_generators(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-generators").await else { return };
+    kubectl
+        .table(&[
+            ("create configmap g --from-literal=a=b", "", "configmap/g created"),
+            ("create secret generic s --from-literal=a=b", "", "secret/s created"),
+            ("get secret s -o jsonpath={.data.a}{.type}", "", "Yg==Opaque"),
+            ("create serviceaccount x", "", "serviceaccount/x created"),
+            (
+                "create role r --verb=get --resource=configmaps",
+                "",
+                "role.rbac.authorization.k8s.io/r created",
+            ),
+            (
+                "create rolebinding b --role=r --user=alice",
+                "",
+                "rolebinding.rbac.authorization.k8s.io/b created",
+            ),
+            ("create deployment d --image=i --replicas=2", "", "deployment.apps/d created"),
+            ("get deploy d -o jsonpath={.spec.replicas}{.metadata.labels.app}", "", "2d"),
+            ("create ns kubectl-generated", "", "namespace/kubectl-generated created"),
+            ("get ns kubectl-generated", "", "NAME STATUS AGE\nkubectl-generated Active AGE"),
+        ])
+        .await;
+}
+
+async fn kubectl_diffs_nothing_and_scales(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-scales").await else { return };
+    kubectl
+        .table(&[
+            ("create deployment d --image=i --replicas=2", "", "deployment.apps/d created"),
+            ("scale deploy d --replicas=5", "", "deployment.apps/d scaled"),
+            ("get deploy d -o jsonpath={.spec.replicas}", "", "5"),
+            ("set image deploy/d i=j:2", "", "deployment.apps/d image updated"),
+            ("get deploy d -o jsonpath={.spec.template.spec.containers[0].image}", "", "j:2"),
+            ("apply -f -", CONFIG, "configmap/a created"),
+            ("diff -f -", CONFIG, ""),
+        ])
+        .await;
+}
+
+async fn kubectl_deletes_by_label_and_namespace(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-deletes").await else { return };
+    kubectl
+        .table(&[
+            ("create configmap a", "", "configmap/a created"),
+            ("create configmap b", "", "configmap/b created"),
+            ("label cm a x=y", "", "configmap/a labeled"),
+            ("delete cm -l x=y", "", "configmap \"a\" deleted from kubectl-deletes namespace"),
+            ("get cm -o name", "", "configmap/b"),
+            ("delete ns kubectl-deletes --timeout=60s", "", "namespace \"kubectl-deletes\" deleted"),
+            (
+                "get ns kubectl-deletes",
+                "",
+                r#"Error from server (NotFound): namespaces "kubectl-deletes" not found"#,
+            ),
+        ])
+        .await;
+}

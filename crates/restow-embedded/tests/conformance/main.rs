@@ -1,0 +1,61 @@
+//! What Kubernetes does, as scenarios: the same functions judge the real kube-apiserver and the embedded server.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+/// Makes of each scenario a test on each server; after `; real:` come those that the embedded server is not held to,
+/// which are the differences that `docs/EMBEDDED.md` gives the reasons for.
+macro_rules! scenarios {
+    ($($both:ident),* $(,)? $(; real: $($real:ident),* $(,)?)?) => {
+        mod real {
+            scenarios!(@on real: $($both,)* $($($real,)*)?);
+        }
+
+        mod embedded {
+            scenarios!(@on embedded: $($both,)*);
+        }
+    };
+    (@on $server:ident: $($name:ident,)*) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+        async fn $name() {
+            if let Some(subject) = crate::subject::Subject::$server().await {
+                super::$name(&subject).await;
+            }
+        })*
+    };
+}
+
+mod answer;
+mod definition;
+mod subject;
+mod watching;
+
+mod builtins;
+mod client;
+mod compacted;
+mod continue_tokens;
+mod create;
+mod custom;
+mod definitions;
+mod delete;
+mod discovery;
+mod dry_run;
+mod finalizers;
+mod get;
+mod kubectl;
+mod leases;
+mod limits;
+mod list;
+mod managed_fields;
+mod namespaces;
+mod negotiation;
+mod owners;
+mod patch_json;
+mod patch_merge;
+mod patch_strategic;
+mod rbac;
+mod schemas;
+mod selectors;
+mod status;
+mod update;
+mod versions;
+mod watch;
+mod watch_initial;

@@ -1,0 +1,285 @@
+//! Who may what: refusals in words, and roles that grant.
+
+use serde_json::{Value, json};
+
+use crate::definition::wait;
+use crate::subject::{Call, Caller, Place, Subject};
+
+scenarios![
+    who_may_nothing_is_told_so,
+    everybody_may_discover,
+    a_role_grants_in_its_namespace,
+    a_cluster_role_grants_everywhere,
+    a_role_may_name_what_it_grants,
+    a_token_nobody_has_is_unauthorized,
+    who_has_no_token_is_anonymous,
+    what_one_may_can_be_asked,
+    nobody_grants_more_than_they_have,
+    who_one_is_can_be_asked,
+    ; real:
+    a_subresource_is_granted_by_its_own_name,
+];
+
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+
+async fn line(place: &Place<'_>, verb: &str, path: &str) -> String {
+    let call = Call::new(verb, path);
+    let call =
+        if verb == "GET" || verb == "DELETE" { call } else { call.json(&json!({"metadata": {"name": "a"}})) };
+    place.send(call.by(Caller::Alice)).await.line()
+}
+
+async fn who_may_nothing_is_told_so(subject: &Subject) {
+    let place = subject.namespace("rbac-nothing").await;
+    let user = |verb: &str, resource: &str, group: &str, rest: &str| {
+        format!("User \"alice\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {rest}")
+    };
+    let here = "in the namespace \"rbac-nothing\"";
+    let wide = "at the cluster scope";
+    for (verb, path, expected) in [
+        (
+            "GET",
+            "configmaps/a",
+            format!("configmaps \"a\" is forbidden: {}", user("get", "configmaps", "", here)),
+        ),
+        ("GET", "configmaps", format!("configmaps is forbidden: {}", user("list", "configmaps", "", here))),
+        (
+            "GET",
+            "configmaps?watch=true",
+            format!("configmaps is forbidden: {}", user("watch", "configmaps", "", here)),
+        ),
+        (
+            "POST",
+            "configmaps",
+            format!("configmaps is forbidden: {}", user("create", "configmaps", "", here)),
+        ),
+        (
+            "PUT",
+            "configmaps/a",
+            format!("configmaps \"a\" is forbidden: {}", user("update", "configmaps", "", here)),
+        ),
+        (
+            "MERGE",
+            "configmaps/a",
+            format!("configmaps \"a\" is forbidden: {}", user("patch", "configmaps", "", here)),
+        ),
+        (
+            "DELETE",
+            "configmaps/a",
+            format!("configmaps \"a\" is forbidden: {}", user("delete", "configmaps", "", here)),
+        ),
+        (
+            "DELETE",
+            "configmaps",
+            format!("configmaps is forbidden: {}", user("deletecollection", "configmaps", "", here)),
+        ),
+        (
+            "GET",
+            "/api/v1/configmaps",
+            format!("configmaps is forbidden: {}", user("list", "configmaps", "", wide)),
+        ),
+        (
+            "GET",
+            "/api/v1/namespaces/x",
+            format!(
+                "namespaces \"x\" is forbidden: {}",
+                user("get", "namespaces", "", "in the namespace \"x\"")
+            ),
+        ),
+        (
+            "GET",
+            "/apis/apps/v1/deployments",
+            format!("deployments.apps is forbidden: {}", user("list", "deployments", "apps", wide)),
+        ),
+        ("GET", "nonsense", format!("nonsense is forbidden: {}", user("list", "nonsense", "", here))),
+        (
+            "GET",
+            "/apis/none.example/v1/things",
+            format!("things.none.example is forbidden: {}", user("list", "things", "none.example", wide)),
+        ),
+        ("GET", "/metrics", "forbidden: User \"alice\" cannot get path \"/metrics\"".to_owned()),
+    ] {
+        assert_eq!(line(&place, verb, path).await, format!("403 Forbidden: {expected}"), "{verb} {path}");
+    }
+    let answer = place.send(Call::get("configmaps/a").by(Caller::Alice)).await;
+    assert_eq!(answer["details"], json!({"name": "a", "kind": "configmaps"}));
+}
+
+async fn everybody_may_discover(subject: &Subject) {
+    let place = subject.place("none");
+    for path in [
+        "/api",
+        "/apis",
+        "/api/v1",
+        "/apis/apps/v1",
+        "/version",
+        "/healthz",
+        "/readyz",
+        "/livez",
+        "/openapi/v3",
+    ] {
+        assert_eq!(place.send(Call::get(path).by(Caller::Alice)).await.code(), 200, "{path}");
+    }
+}
+
+/// Grants alice what the rules say, and waits until it is so.
+async fn grant(place: &Place<'_>, name: &str, rules: Value, granted: &str) {
+    let rbac = place.of(RBAC);
+    rbac.post("roles", json!({"metadata": {"name": name}, "rules": rules})).await.ok();
+    let subjects = json!([{"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}]);
+    let role = json!({"kind": "Role", "name": name, "apiGroup": "rbac.authorization.k8s.io"});
+    let binding = json!({"metadata": {"name": name}, "subjects": subjects, "roleRef": role});
+    rbac.post("rolebindings", binding).await.ok();
+    wait("the grant", || async { place.send(Call::get(granted).by(Caller::Alice)).await.code() == 200 })
+        .await;
+}
+
+async fn a_role_grants_in_its_namespace(subject: &Subject) {
+    let place = subject.namespace("rbac-role").await;
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create"]}]);
+    grant(&place, "read", rules, "configmaps").await;
+    assert_eq!(line(&place, "POST", "configmaps").await, "201");
+    assert_eq!(line(&place, "GET", "configmaps/a").await, "200");
+    for (verb, path) in [
+        ("DELETE", "configmaps/a"),
+        ("GET", "secrets"),
+        ("GET", "/api/v1/configmaps"),
+        ("GET", "configmaps?watch=true"),
+    ] {
+        assert!(line(&place, verb, path).await.starts_with("403 Forbidden"), "{verb} {path}");
+    }
+    // What was granted can be taken back.
+    place.of(RBAC).delete("rolebindings/read").await.ok();
+    wait("the end", || async { place.send(Call::get("configmaps").by(Caller::Alice)).await.code() == 403 })
+        .await;
+}
+
+async fn a_cluster_role_grants_everywhere(subject: &Subject) {
+    let place = subject.namespace("rbac-wide").await;
+    let path = "/apis/rbac.authorization.k8s.io/v1";
+    let rules = json!([
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["*"], "verbs": ["list"]},
+        {"nonResourceURLs": ["/nonsense/*"], "verbs": ["get"]},
+    ]);
+    place
+        .post(&format!("{path}/clusterroles"), json!({"metadata": {"name": "rbac-wide"}, "rules": rules}))
+        .await
+        .ok();
+    let binding = json!({
+        "metadata": {"name": "rbac-wide"},
+        "subjects": [{"kind": "Group", "name": "system:authenticated", "apiGroup": "rbac.authorization.k8s.io"}],
+        "roleRef": {"kind": "ClusterRole", "name": "rbac-wide", "apiGroup": "rbac.authorization.k8s.io"},
+    });
+    place.post(&format!("{path}/clusterrolebindings"), binding).await.ok();
+    let leases = place.of("coordination.k8s.io/v1");
+    wait("the grant", || async { leases.send(Call::get("leases").by(Caller::Alice)).await.code() == 200 })
+        .await;
+    assert_eq!(line(&leases, "GET", "/apis/coordination.k8s.io/v1/leases").await, "200");
+    assert!(line(&leases, "GET", "leases/a").await.starts_with("403"));
+}
+
+async fn a_role_may_name_what_it_grants(subject: &Subject) {
+    let place = subject.namespace("rbac-names").await;
+    place.post("configmaps", json!({"metadata": {"name": "a"}})).await.ok();
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["a"], "verbs": ["get", "list", "create"]}]);
+    grant(&place, "one", rules, "configmaps/a").await;
+    assert!(line(&place, "GET", "configmaps/b").await.starts_with("403"));
+    assert!(line(&place, "GET", "configmaps").await.starts_with("403"));
+    assert_eq!(line(&place, "GET", "configmaps?fieldSelector=metadata.name%3Da").await, "200");
+    assert!(line(&place, "POST", "configmaps").await.starts_with("403"));
+}
+
+async fn a_subresource_is_granted_by_its_own_name(subject: &Subject) {
+    let place = subject.namespace("rbac-sub").await;
+    let apps = place.of("apps/v1");
+    let pod = json!({"containers": [{"name": "c", "image": "i"}]});
+    let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod}});
+    apps.post("deployments", json!({"metadata": {"name": "a"}, "spec": spec})).await.ok();
+    let rules = json!([
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
+        {"apiGroups": ["apps"], "resources": ["*/scale"], "verbs": ["get"]},
+    ]);
+    grant(&place, "sub", rules, "/apis/apps/v1/namespaces/rbac-sub/deployments/a").await;
+    assert_eq!(line(&apps, "GET", "deployments/a/scale").await, "200");
+    assert_eq!(
+        line(&apps, "GET", "deployments/a/status").await,
+        "403 Forbidden: deployments.apps \"a\" is forbidden: User \"alice\" cannot get resource \
+         \"deployments/status\" in API group \"apps\" in the namespace \"rbac-sub\""
+    );
+}
+
+async fn a_token_nobody_has_is_unauthorized(subject: &Subject) {
+    let place = subject.place("none");
+    let expected = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "Unauthorized", "reason": "Unauthorized", "code": 401,
+    });
+    for path in ["/api/v1/namespaces", "/readyz", "/nonsense"] {
+        let answer = place.send(Call::get(path).by(Caller::Stranger)).await;
+        assert_eq!((answer.code(), &answer.body), (401, &expected), "{path}");
+    }
+}
+
+async fn who_has_no_token_is_anonymous(subject: &Subject) {
+    let place = subject.place("none");
+    let answer = place.send(Call::get("/api/v1/namespaces").by(Caller::Anonymous)).await;
+    assert_eq!(
+        answer.line(),
+        "403 Forbidden: namespaces is forbidden: User \"system:anonymous\" cannot list resource \"namespaces\" in \
+         API group \"\" at the cluster scope"
+    );
+    for path in ["/healthz", "/readyz", "/livez", "/version"] {
+        assert_eq!(place.send(Call::get(path).by(Caller::Anonymous)).await.code(), 200, "{path}");
+    }
+    assert_eq!(place.send(Call::get("/apis").by(Caller::Anonymous)).await.code(), 403);
+}
+
+async fn what_one_may_can_be_asked(subject: &Subject) {
+    let place = subject.namespace("rbac-ask").await;
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let review = |verb: &str, resource: &str| {
+        json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {"verb": verb, "resource": resource, "namespace": "rbac-ask"}}})
+    };
+    let own = place.post(path, review("get", "configmaps")).await;
+    assert_eq!((own.code(), &own["status"]["allowed"]), (201, &json!(true)));
+    let other =
+        place.send(Call::new("POST", path).json(&review("get", "configmaps")).by(Caller::Alice)).await;
+    assert_eq!((other.code(), &other["status"]["allowed"]), (201, &json!(false)));
+    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    let mut asked = review("list", "secrets");
+    asked["kind"] = json!("SubjectAccessReview");
+    asked["spec"]["user"] = json!("alice");
+    let answer = place.post(path, asked.clone()).await;
+    assert_eq!((answer.code(), &answer["status"]["allowed"]), (201, &json!(false)));
+    asked["spec"]["groups"] = json!(["system:masters"]);
+    assert_eq!(place.post(path, asked).await["status"]["allowed"], true);
+}
+
+async fn nobody_grants_more_than_they_have(subject: &Subject) {
+    let place = subject.namespace("rbac-escalate").await;
+    let rules = json!([{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["get", "list", "create"]}]);
+    grant(&place, "some", rules, "/apis/rbac.authorization.k8s.io/v1/namespaces/rbac-escalate/roles").await;
+    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
+    let more = json!({"metadata": {"name": "more"}, "rules": rules});
+    let answer = place.of(RBAC).send(Call::new("POST", "roles").json(&more).by(Caller::Alice)).await;
+    assert_eq!(answer.reason(), "403 Forbidden", "{}", answer.line());
+    assert!(
+        answer["message"]
+            .as_str()
+            .unwrap()
+            .contains("is attempting to grant RBAC permissions not currently held"),
+        "{}",
+        answer.line()
+    );
+}
+
+async fn who_one_is_can_be_asked(subject: &Subject) {
+    let place = subject.place("none");
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let call = Call::new("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews").json(&review);
+    let answer = place.send(call.by(Caller::Alice)).await;
+    assert_eq!((answer.code(), &answer["status"]["userInfo"]["username"]), (201, &json!("alice")));
+    let groups = answer["status"]["userInfo"]["groups"].as_array().unwrap();
+    assert!(groups.contains(&json!("system:authenticated")), "{groups:?}");
+}

@@ -1,0 +1,73 @@
+//! The status of an object and its spec: each is written through its own door.
+
+use serde_json::{Value, json};
+
+use crate::subject::{Call, Subject};
+
+scenarios![
+    status_of_a_built_in_is_written_through_its_own_door,
+    status_of_a_namespace,
+    ; real:
+    status_is_dropped_on_create,
+    scale_of_a_deployment,
+];
+
+fn deployment() -> Value {
+    let pod = json!({"containers": [{"name": "c", "image": "i"}]});
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": pod});
+    json!({
+        "metadata": {"name": "a"},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"a": "b"}}, "template": template},
+        "status": {"replicas": 7},
+    })
+}
+
+async fn status_of_a_built_in_is_written_through_its_own_door(subject: &Subject) {
+    let place = subject.namespace("status-door").await.of("apps/v1");
+    let made = place.post("deployments", deployment()).await.ok();
+    let ignored = place.merge("deployments/a", json!({"status": {"replicas": 1}})).await.ok();
+    assert_eq!(ignored.resource_version(), made.resource_version());
+    let both = json!({"spec": {"replicas": 9}, "status": {"replicas": 2, "observedGeneration": 1}});
+    let written = place.merge("deployments/a/status", both).await.ok();
+    assert_eq!((&written["status"]["replicas"], &written["spec"]["replicas"]), (&json!(2), &json!(3)));
+    assert_eq!(written.generation(), Some(1));
+    assert_ne!(written.resource_version(), made.resource_version());
+    assert_eq!(place.get("deployments/a/status").await.ok().body, place.get("deployments/a").await.ok().body);
+    let mut whole = written.body.clone();
+    whole["spec"]["replicas"] = json!(5);
+    whole["status"]["replicas"] = json!(4);
+    let replaced = place.put("deployments/a", whole.clone()).await.ok();
+    assert_eq!((&replaced["status"]["replicas"], &replaced["spec"]["replicas"]), (&json!(2), &json!(5)));
+    assert_eq!(replaced.generation(), Some(2));
+    let stale = place.put("deployments/a/status", whole).await;
+    assert_eq!(stale.reason(), "409 Conflict");
+    let verbs = [("DELETE", 405), ("POST", 405)];
+    for (verb, code) in verbs {
+        assert_eq!(place.send(Call::new(verb, "deployments/a/status")).await.code(), code, "{verb}");
+    }
+}
+
+async fn status_of_a_namespace(subject: &Subject) {
+    let place = subject.namespace("status-namespace").await;
+    let path = "/api/v1/namespaces/status-namespace";
+    let made = place.get(path).await.ok();
+    assert_eq!(made["status"], json!({"phase": "Active"}));
+    assert_eq!(made["spec"], json!({"finalizers": ["kubernetes"]}));
+    assert_eq!(made["metadata"]["labels"], json!({"kubernetes.io/metadata.name": "status-namespace"}));
+}
+
+async fn status_is_dropped_on_create(subject: &Subject) {
+    let place = subject.namespace("status-create").await.of("apps/v1");
+    assert_eq!(place.post("deployments", deployment()).await.ok()["status"], json!({}));
+}
+
+async fn scale_of_a_deployment(subject: &Subject) {
+    let place = subject.namespace("status-scale").await.of("apps/v1");
+    place.post("deployments", deployment()).await.ok();
+    let scale = place.get("deployments/a/scale").await.ok();
+    assert_eq!((&scale["kind"], &scale["apiVersion"]), (&json!("Scale"), &json!("autoscaling/v1")));
+    assert_eq!((&scale["spec"], &scale["status"]["selector"]), (&json!({"replicas": 3}), &json!("a=b")));
+    place.merge("deployments/a/scale", json!({"spec": {"replicas": 1}})).await.ok();
+    let now = place.get("deployments/a").await.ok();
+    assert_eq!((&now["spec"]["replicas"], now.generation()), (&json!(1), Some(2)));
+}

@@ -1,0 +1,102 @@
+//! Watches that begin with all there is, closed by a bookmark.
+
+use serde_json::{Value, json};
+
+use crate::answer::revision;
+use crate::subject::{Call, Place, Subject};
+
+scenarios![
+    initial_events_end_with_a_bookmark,
+    changes_follow_the_initial_events,
+    initial_events_at_least_as_new_as_asked_for,
+    initial_events_of_metadata_alone,
+    no_initial_events_when_declined,
+    initial_events_of_nothing,
+];
+
+const INITIAL: &str =
+    "watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
+
+async fn make(place: &Place<'_>, names: &[&str]) -> String {
+    let mut version = String::new();
+    for name in names {
+        version = place.post("configmaps", json!({"metadata": {"name": name}})).await.ok().resource_version();
+    }
+    version
+}
+
+fn is_end(event: &Value) -> bool {
+    event["type"] == "BOOKMARK"
+        && event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
+}
+
+async fn initial_events_end_with_a_bookmark(subject: &Subject) {
+    let place = subject.namespace("initial-end").await;
+    let newest = make(&place, &["b", "a", "c"]).await;
+    let mut watching = place.watch(&format!("configmaps?{INITIAL}")).await;
+    let mut begun = watching.take(3).await;
+    begun.sort();
+    assert_eq!(begun, ["ADDED a", "ADDED b", "ADDED c"]);
+    let end = watching.event().await.unwrap();
+    assert!(is_end(&end), "{end}");
+    assert_eq!(end["object"]["kind"], "ConfigMap");
+    let version = end["object"]["metadata"]["resourceVersion"].as_str().unwrap();
+    assert!(revision(version) >= revision(&newest));
+}
+
+async fn changes_follow_the_initial_events(subject: &Subject) {
+    let place = subject.namespace("initial-changes").await;
+    make(&place, &["a"]).await;
+    let mut watching = place.watch(&format!("configmaps?{INITIAL}&resourceVersion=")).await;
+    assert_eq!(watching.next().await, "ADDED a");
+    assert!(is_end(&watching.event().await.unwrap()));
+    make(&place, &["b"]).await;
+    place.delete("configmaps/a").await.ok();
+    let mut changes = Vec::new();
+    while changes.len() < 2 {
+        let event = watching.next().await;
+        // Bookmarks may come at any time.
+        changes.extend((event != "BOOKMARK").then_some(event));
+    }
+    assert_eq!(changes, ["ADDED b", "DELETED a"]);
+}
+
+async fn initial_events_at_least_as_new_as_asked_for(subject: &Subject) {
+    let place = subject.namespace("initial-new").await;
+    let newest = make(&place, &["a", "b"]).await;
+    let mut watching = place.watch(&format!("configmaps?{INITIAL}&resourceVersion={newest}")).await;
+    assert_eq!(watching.take(2).await, ["ADDED a", "ADDED b"]);
+    assert!(is_end(&watching.event().await.unwrap()));
+}
+
+async fn initial_events_of_metadata_alone(subject: &Subject) {
+    let place = subject.namespace("initial-metadata").await;
+    place.post("secrets", json!({"metadata": {"name": "a"}, "data": {"k": "dg=="}})).await.ok();
+    let call = Call::get(&format!("secrets?{INITIAL}"))
+        .header("accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+    let mut watching = place.watch_with(call).await;
+    for _ in 0..2 {
+        let event = watching.event().await.unwrap();
+        assert_eq!(event["object"]["kind"], "PartialObjectMetadata", "{event}");
+        assert_eq!(event["object"]["data"], Value::Null);
+        assert!(is_end(&event) || event["object"]["metadata"]["name"] == "a");
+    }
+}
+
+async fn no_initial_events_when_declined(subject: &Subject) {
+    let place = subject.namespace("initial-declined").await;
+    let newest = make(&place, &["a"]).await;
+    let query = format!(
+        "configmaps?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion={newest}"
+    );
+    let mut watching = place.watch(&query).await;
+    make(&place, &["b"]).await;
+    assert_eq!(watching.next().await, "ADDED b");
+}
+
+async fn initial_events_of_nothing(subject: &Subject) {
+    let place = subject.namespace("initial-nothing").await;
+    let mut watching = place.watch(&format!("configmaps?{INITIAL}")).await;
+    let end = watching.event().await.unwrap();
+    assert!(is_end(&end), "{end}");
+}
