@@ -71,6 +71,9 @@ pub struct StorageStateStatus {
     /// The CustomResourceDefinition, as uid and generation, that the last verified migration ran under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_definition: Option<String>,
+    /// Since when the API servers had agreed on the current storage version when they were last asked, where they tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreed_since: Option<Time>,
     /// The versions that were served when the last migration was made: entries of managedFields may be of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub served_versions: Vec<String>,

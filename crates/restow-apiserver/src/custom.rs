@@ -1,7 +1,8 @@
 //! A custom resource whose version changes while the server runs.
 //!
-//! The order is: no new writes, those under way end, the new version is registered, writes under it begin. Otherwise an
-//! object may be stored in a version that nobody counts with any more (kubernetes#130235).
+//! The order is: no new writes, those under way end, the new version is registered, the definition is found to be still
+//! the one it was registered for, writes under it begin. Otherwise an object may be stored in a version that nobody counts
+//! with any more (kubernetes#130235).
 
 use std::sync::Arc;
 
@@ -71,16 +72,26 @@ impl CustomResource {
 }
 
 impl Drained {
-    /// Registers the new versions, and lets writes begin in them.
+    /// Registers the new versions, and lets writes begin in them if `still_defined` then says so.
+    ///
+    /// `still_defined` is asked when they are registered, and is to read the definition anew. One that has changed by
+    /// then may already be migrated away from by those who did not count with this server's late word; the resource stays
+    /// disabled, and is to be drained and registered as it is defined now.
     pub async fn register(
         mut self,
         client: &Client,
         tenure: &Tenure,
         versions: Versions,
+        still_defined: impl AsyncFnOnce() -> bool,
         stop: &Stop,
     ) -> Result<(), Unregistered> {
         let resource = Resource { name: self.name, versions };
         let registered = register(client, tenure, std::slice::from_ref(&resource), stop).await?;
+        match stop.unless(still_defined()).await {
+            None => return Err(Unregistered::Stopped),
+            Some(false) => return Err(Unregistered::Redefined),
+            Some(true) => {}
+        }
         *self.enabled = Some(Enabled { versions: resource.versions, registered });
         Ok(())
     }

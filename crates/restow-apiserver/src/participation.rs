@@ -36,7 +36,7 @@ impl Participation {
                 self.identity.leave(&tenure).await;
                 return ended.or_else(|error| match error {
                     Unregistered::NotServed => Err(error),
-                    Unregistered::Stopped | Unregistered::TenureEnded => Ok(()),
+                    Unregistered::Stopped | Unregistered::TenureEnded | Unregistered::Redefined => Ok(()),
                 });
             }
         }

@@ -61,6 +61,9 @@ pub enum Unregistered {
     /// The server no longer counts as alive: it has to become a member again first.
     #[error("the identity Lease was lost")]
     TenureEnded,
+    /// A custom resource was registered, and its definition is another by now: it is not enabled.
+    #[error("the definition has changed meanwhile")]
+    Redefined,
     /// There is nowhere to register.
     #[error("StorageVersions are not served: turn on the API internal.apiserver.k8s.io/v1alpha1")]
     NotServed,

@@ -70,6 +70,8 @@ pub struct StorageVersion {
     pub entries: Vec<(String, String)>,
     /// The version all of them encode to.
     pub common: Option<String>,
+    /// Since when they all encode to it.
+    pub since: Option<Timestamp>,
 }
 
 /// What one API server answered.
@@ -128,6 +130,8 @@ pub struct Agreement {
     pub mark: String,
     /// The CustomResourceDefinition, as uid and generation, of a custom resource.
     pub definition: Option<String>,
+    /// Since when it has stood without a break, where the servers themselves have written that down.
+    pub since: Option<Timestamp>,
 }
 
 /// Why there is no agreement.
@@ -219,7 +223,8 @@ pub fn decide(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagreement
 fn decide_servers(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagreement> {
     if let Asked::Single(answer) = &seen.asked {
         let hash = one_hash(std::slice::from_ref(answer))?;
-        return Ok(Agreement { hash, basis: Basis::Assumed, mark: String::new(), definition: None });
+        let (basis, mark) = (Basis::Assumed, String::new());
+        return Ok(Agreement { hash, basis, mark, definition: None, since: None });
     }
     let live = match &seen.members {
         Ok(members) => Ok(live(members, now)),
@@ -254,7 +259,7 @@ fn decide_servers(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagree
         Asked::Aggregated => return Err(Disagreement::Aggregated),
     };
     let mark = mark_of(live.as_deref().unwrap_or_default());
-    Ok(Agreement { hash: one_hash(answers)?, basis, mark, definition: None })
+    Ok(Agreement { hash: one_hash(answers)?, basis, mark, definition: None, since: None })
 }
 
 fn registered(
@@ -278,6 +283,7 @@ fn registered(
             basis: Basis::StorageVersion,
             mark: storage_version.resource_version.clone(),
             definition: None,
+            since: storage_version.since,
         }),
         _ => Err(Disagreement::Split(storage_version.entries.clone())),
     }

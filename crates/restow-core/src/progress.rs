@@ -307,6 +307,7 @@ mod tests {
             basis: Basis::Direct,
             mark: mark.to_owned(),
             definition: None,
+            since: None,
         };
         for (marks, shifted) in
             [(vec!["a"], false), (vec!["a", "a"], false), (vec!["a", "b"], true), (vec!["a", "b", "a"], true)]

@@ -209,7 +209,9 @@ pub fn status(
     let conditions = before.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let (equal, mut kept): (Vec<_>, Vec<_>) =
         conditions.iter().cloned().partition(|condition| condition.type_ == ALL_EQUAL);
-    kept.push(condition(equal.into_iter().next(), common, occasion));
+    let last = before.and_then(|status| status.common_encoding_version.as_deref());
+    let unchanged = equal.into_iter().next().filter(|_| last == common);
+    kept.push(condition(unchanged, common, occasion));
     StorageVersionStatus {
         common_encoding_version: common.map(str::to_owned),
         conditions: Some(kept),
@@ -227,8 +229,9 @@ fn server_storage_version(entry: &Entry) -> ServerStorageVersion {
     }
 }
 
+/// The condition; the time of its transition tells since when the common version is what it is, or is none.
 fn condition(
-    before: Option<StorageVersionCondition>,
+    unchanged: Option<StorageVersionCondition>,
     common: Option<&str>,
     occasion: Occasion<'_>,
 ) -> StorageVersionCondition {
@@ -242,7 +245,7 @@ fn condition(
         Some(registrant) => format!("{what}; {registrant} registered last"),
         None => what,
     };
-    let unchanged = before.filter(|condition| condition.status == status);
+    let unchanged = unchanged.filter(|condition| condition.status == status);
     StorageVersionCondition {
         type_: ALL_EQUAL.to_owned(),
         status: status.to_owned(),

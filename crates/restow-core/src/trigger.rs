@@ -162,7 +162,7 @@ pub fn decide(look: &Look<'_>) -> Decision {
             &mut state.current_encryption_config_hash,
         )
     });
-    let in_between = missed(look, &mut state);
+    let in_between = missed(look, &mut state) | parted(look, storage_changed, &mut state);
     let retired = state.served_versions.iter().any(|version| !look.served.contains(version));
     describe(look, &mut state);
     let wanted = wanted(look);
@@ -252,6 +252,21 @@ fn missed(look: &Look<'_>, state: &mut StorageStateStatus) -> bool {
         }
     }
     persisted.len() > before
+}
+
+/// Whether the API servers have agreed anew since the last look, on the version they had agreed on by then: nobody has
+/// seen what was stored in between.
+fn parted(look: &Look<'_>, storage_changed: bool, state: &mut StorageStateStatus) -> bool {
+    let Some(since) = look.agreement.as_ref().ok().and_then(|agreement| agreement.since) else {
+        return false;
+    };
+    let before = state.agreed_since.replace(Time(since));
+    let parted = !storage_changed && before.is_some_and(|before| before.0 != since);
+    let persisted = &mut state.persisted_storage_version_hashes;
+    if parted && !persisted.iter().any(|hash| hash == UNKNOWN) {
+        persisted.push(UNKNOWN.to_owned());
+    }
+    parted
 }
 
 fn describe(look: &Look<'_>, state: &mut StorageStateStatus) {

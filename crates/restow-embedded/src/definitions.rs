@@ -1,7 +1,7 @@
 //! Follows CustomResourceDefinitions: what they define is served while they are there.
 //!
 //! Each server follows them by itself. A version is changed in the order that `restow-apiserver` asks for: no new
-//! writes, those under way end, the new version is registered, writes under it begin.
+//! writes, those under way end, the new version is registered, the definition is found unchanged, writes under it begin.
 
 mod cleanup;
 mod status;
@@ -181,6 +181,16 @@ impl Definitions {
         }
     }
 
+    /// Whether a definition, read anew, is still the same; what cannot be read is taken up again later.
+    async fn is_defined_so(&self, name: &str, definition: &Value) -> bool {
+        let entry = self.api.entry(&format!("{PREFIX}{name}")).await.ok().flatten();
+        let definitions = self.api.registry.built_in("apiextensions.k8s.io", "customresourcedefinitions");
+        entry.zip(definitions).is_some_and(|(entry, definitions)| {
+            let now = self.api.decode(&definitions, entry, Extent::Whole);
+            now.is_ok_and(|now| now["spec"] == definition["spec"])
+        })
+    }
+
     /// Serves a resource as its definition says now.
     async fn serve(&self, name: &str, definition: &Value, writer: CustomResource) {
         let Some(resource) = resource(definition, writer.clone()).map(Arc::new) else { return };
@@ -201,7 +211,9 @@ impl Definitions {
         };
         let drained = writer.drain().await;
         self.api.registry.set(name, Some(resource));
-        if let Err(error) = drained.register(&self.client, &tenure, versions, &self.stop).await {
+        let still_defined = async || self.is_defined_so(name, definition).await;
+        if let Err(error) = drained.register(&self.client, &tenure, versions, still_defined, &self.stop).await
+        {
             tracing::warn!(%name, "a custom resource is not registered: {error}");
         }
     }

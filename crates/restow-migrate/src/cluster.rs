@@ -73,6 +73,17 @@ struct StorageVersionStatus {
     #[serde(default)]
     storage_versions: Vec<StorageVersionEntry>,
     common_encoding_version: Option<String>,
+    #[serde(default)]
+    conditions: Vec<StorageVersionCondition>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StorageVersionCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    last_transition_time: Option<Timestamp>,
 }
 
 #[derive(Deserialize)]
@@ -85,7 +96,11 @@ struct StorageVersionEntry {
 
 impl From<StorageVersionObject> for StorageVersion {
     fn from(object: StorageVersionObject) -> Self {
+        let equal = |condition: &&StorageVersionCondition| {
+            condition.kind == storage_version::ALL_EQUAL && condition.status == "True"
+        };
         Self {
+            since: object.status.conditions.iter().find(equal).and_then(|equal| equal.last_transition_time),
             resource_version: object.metadata.resource_version,
             entries: object.status.storage_versions.into_iter().map(|e| (e.id, e.encoding)).collect(),
             common: object.status.common_encoding_version.filter(|version| !version.is_empty()),

@@ -37,7 +37,7 @@ async fn the_new_version_is_registered_when_old_writes_have_ended_and_before_new
         async move {
             let drained = resource.drain().await;
             drained
-                .register(&server.client, &server.tenure, versions(group, version), &never())
+                .register(&server.client, &server.tenure, versions(group, version), async || true, &never())
                 .await
                 .unwrap();
         }
@@ -75,7 +75,7 @@ async fn a_change_that_is_not_registered_enables_nothing() {
     let server = Server::start(client.clone(), group, "a").await;
     let resource = CustomResource::disabled(widgets(group));
     let drained = resource.drain().await;
-    drained.register(&client, &server.tenure, versions(group, "v1"), &never()).await.unwrap();
+    drained.register(&client, &server.tenure, versions(group, "v1"), async || true, &never()).await.unwrap();
     // Given up while a write is under way, a change has changed nothing.
     let write = resource.write().unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(50), resource.drain()).await.is_err());
@@ -84,8 +84,33 @@ async fn a_change_that_is_not_registered_enables_nothing() {
     let stopped = CancellationToken::new();
     stopped.cancel();
     let drained = resource.drain().await;
-    let outcome = drained.register(&client, &server.tenure, versions(group, "v2"), &stopped.into()).await;
+    let versions = versions(group, "v2");
+    let outcome = drained.register(&client, &server.tenure, versions, async || true, &stopped.into()).await;
     assert_eq!(outcome, Err(Unregistered::Stopped));
     assert!(resource.write().is_none());
     assert_eq!(registered(&client, group).await, "a=v1: v1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_is_defined_no_more_when_it_is_registered_enables_nothing() {
+    let Some(cluster) = shared() else { return };
+    let (client, group) = (cluster.client(0).unwrap(), "overtaken.example");
+    let server = Server::start(client.clone(), group, "a").await;
+    let resource = CustomResource::disabled(widgets(group));
+    for (version, still_defined) in [("v2", false), ("v1", true)] {
+        let drained = resource.drain().await;
+        let asked = async || {
+            assert_eq!(
+                registered(&client, group).await,
+                format!("a={version}: {version}"),
+                "asked too early"
+            );
+            assert!(resource.write().is_none(), "enabled before it was asked");
+            still_defined
+        };
+        let outcome =
+            drained.register(&client, &server.tenure, versions(group, version), asked, &never()).await;
+        assert_eq!(outcome.is_ok(), still_defined, "{outcome:?}");
+        assert_eq!(resource.write().is_some(), still_defined);
+    }
 }

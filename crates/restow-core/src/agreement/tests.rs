@@ -93,6 +93,7 @@ fn a_storage_version_object_decides_where_there_is_one() {
             resource_version: "7".to_owned(),
             entries: entries.iter().map(|(id, v)| ((*id).to_owned(), (*v).to_owned())).collect(),
             common: common.map(str::to_owned),
+            since: None,
         });
         verdict(&sighting)
     };
@@ -126,6 +127,7 @@ fn an_aggregated_api_is_agreed_on_by_its_own_servers_alone() {
         resource_version: "7".to_owned(),
         entries: versions.iter().map(|v| (format!("replica-{v}"), format!("example.com/{v}"))).collect(),
         common: common.map(str::to_owned),
+        since: None,
     };
     assert_eq!(sighting(None), Disagreement::Aggregated.to_string());
     assert_eq!(sighting(Some(registered(Some("example.com/v1"), &["v1"]))), "storageversion gIwvi5rymmg=");

@@ -87,6 +87,9 @@ fn a_status_follows_from_its_entries() {
         ("a=v1 b=v1", 2, Some("e/v1"), "True", 1),
         ("a=v1 b=v2", 3, None, "False", 3),
         ("a=v2 b=v2", 4, Some("e/v2"), "True", 4),
+        ("a=v2", 5, Some("e/v2"), "True", 4),
+        // A server alone is never of two minds, and yet what it writes is another version now.
+        ("a=v1", 6, Some("e/v1"), "True", 6),
     ] {
         let entries = entries_of(entries);
         let now = status(last.as_ref(), &entries, occasion(Some("b_1"), second));

@@ -45,6 +45,7 @@ struct Case {
     served: Vec<String>,
     state: Option<StorageStateStatus>,
     migrations: Vec<Attempt>,
+    since: Option<Timestamp>,
     first: bool,
     silent_for: Duration,
 }
@@ -59,6 +60,7 @@ impl Case {
             served: Vec::new(),
             state,
             migrations: Vec::new(),
+            since: None,
             first: false,
             silent_for: Duration::ZERO,
         }
@@ -67,8 +69,8 @@ impl Case {
     fn decide(&self) -> Decision {
         let agreement = match &self.storage {
             Word::Agreed(hash) => {
-                let (mark, definition) = (String::new(), None);
-                Ok(Agreement { hash: hash.clone(), basis: Basis::Direct, mark, definition })
+                let (mark, definition, since) = (String::new(), None, self.since);
+                Ok(Agreement { hash: hash.clone(), basis: Basis::Direct, mark, definition, since })
             }
             _ => Err(Disagreement::Unsteady),
         };
@@ -225,6 +227,38 @@ fn a_double_change_between_two_looks_is_told_by_the_stored_versions() {
     // A change of the schema alone.
     case.stored = strings("A");
     expect(&case.decide(), "", None, None);
+}
+
+#[test]
+fn servers_that_have_parted_between_two_looks_prove_nothing() {
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let state = |since: Option<i64>| StorageStateStatus {
+        agreed_since: since.map(|second| Time(at(second))),
+        ..state("A B", "A")
+    };
+    for (what, before, now, parted) in [
+        ("nothing happened", Some(1), Some(1), false),
+        ("they agreed anew", Some(1), Some(2), true),
+        ("it was not known before", None, Some(2), false),
+        ("it is not known now", Some(1), None, false),
+    ] {
+        let mut case = Case::new(agreed("A"), Some(state(before)));
+        (case.since, case.migrations) = (now.map(at), vec![attempt("m", "A", true, true)]);
+        let decision = case.decide();
+        let (reason, persisted) = match parted {
+            true => (Reason::StorageVersionChangedTwice, "A B Unknown"),
+            false => (Reason::Migrated, "A"),
+        };
+        assert_eq!(decision.reason, Some(reason), "{what}");
+        let after = decision.state.clone().unwrap();
+        assert_eq!(after.agreed_since.map(|time| time.0), now.or(before).map(at), "{what}");
+        let made = parted.then_some("A");
+        expect(&decision, if parted { "m" } else { "" }, made, Some((persisted, "A")));
+    }
+    // A change that was seen is told as that.
+    let mut case = Case::new(agreed("B"), Some(state(Some(1))));
+    case.since = Some(at(2));
+    assert_eq!(case.decide().reason, Some(Reason::StorageVersionChanged));
 }
 
 #[test]

@@ -1,0 +1,164 @@
+//! The decisions on migrations, taken by restow-core's own functions.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use restow_core::inventory::Crd;
+use restow_core::progress::{Counts, Phase, Progress, Proof, judge};
+use restow_core::prune;
+use restow_core::resource::GroupResource;
+use restow_core::trigger::{self, Attempt, Look, Reason};
+
+use super::rules::{CURRENT, FORMER, Memory, Persisted, Seen, definition, hash, name, now, remember};
+use super::state::{At, Definition, Mark, Pass, Run, Version};
+
+const RUN: &str = "run";
+
+/// A migration's checkpoint.
+fn progress(run: &Run) -> Progress {
+    let resource = GroupResource::parse("widgets.example.com");
+    let mark = |mark: Mark| {
+        let object = if mark.current { CURRENT } else { FORMER };
+        let definition = mark.generation.map(definition).unwrap_or_default();
+        format!("{object} {definition}").trim_end().to_owned()
+    };
+    let phase = match (run.at, run.pass) {
+        (At::Ended | At::Failed, _) => Phase::Done,
+        (_, Pass::Rewriting) => Phase::Rewriting,
+        (_, Pass::Verifying) => Phase::Verifying,
+    };
+    Progress {
+        phase,
+        mark: run.mark.map(mark),
+        shifted: run.shifted,
+        definition: run.mark.and_then(|mark| mark.generation).map(definition),
+        verified: run.verified,
+        ..Progress::new(resource, name(run.version), &hash(run.version), Timestamp::default())
+    }
+}
+
+/// Takes in the agreement as it is between two pages.
+pub(crate) fn watch(run: &mut Run, seen: &Seen) {
+    let Ok(agreement) = seen.agreement() else { return };
+    let mut progress = progress(run);
+    progress.watch(&agreement);
+    run.shifted = progress.shifted;
+    // One server's word has no mark.
+    run.mark = seen.one.is_none().then_some(Mark { current: true, generation: seen.generation });
+}
+
+/// Begins a pass that verifies.
+pub(crate) fn begin_verifying(run: &mut Run) {
+    let mut progress = progress(run);
+    progress.passes = u32::from(run.passes);
+    progress.begin_verifying();
+    *run = Run {
+        at: At::Check,
+        pass: Pass::Verifying,
+        passes: u8::try_from(progress.passes).unwrap(),
+        mark: run.mark.filter(|_| progress.mark.is_some()),
+        shifted: progress.shifted,
+        rewritten: progress.verify.rewritten > 0,
+        ..*run
+    };
+}
+
+/// What a finished pass proves.
+pub(crate) fn judged(run: &Run) -> Proof {
+    let pass = Counts { rewritten: u64::from(run.rewritten), ..Counts::default() };
+    judge(&pass, run.shifted, u32::from(run.passes))
+}
+
+/// What becomes of storedVersions, if anything.
+pub(crate) fn prune(run: &Run, now: &Definition) -> Option<Vec<Version>> {
+    let stored = Version::BOTH.into_iter().filter(|version| now.stored[*version as usize]);
+    let crd = Crd {
+        name: GroupResource::parse("widgets.example.com"),
+        resource_version: "5".to_owned(),
+        uid: "u".to_owned(),
+        generation: i64::from(now.generation),
+        storage_version: name(now.version).to_owned(),
+        versions: Vec::new(),
+        stored_versions: stored.map(|version| name(version).to_owned()).collect(),
+        changed: None,
+        webhook: false,
+    };
+    let pruned = prune::prune(&progress(run), &crd).ok()??;
+    Some(
+        Version::BOTH
+            .into_iter()
+            .filter(|version| pruned.iter().any(|kept| kept == name(*version)))
+            .collect(),
+    )
+}
+
+/// What a look of the trigger comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Decided {
+    pub(crate) delete: bool,
+    pub(crate) create: Option<Version>,
+    pub(crate) persisted: Option<Persisted>,
+    pub(crate) refined: bool,
+}
+
+/// Looks at the resource.
+pub(crate) fn look(
+    seen: Seen,
+    defined: Option<Definition>,
+    persisted: Persisted,
+    run: Option<Run>,
+) -> Decided {
+    // Of a migration nothing else is asked.
+    let run =
+        run.map(|run| Run { shifted: false, rewritten: false, passes: 0, pass: Pass::Verifying, ..run });
+    type Key = (Seen, Option<Definition>, Persisted, Option<Run>);
+    thread_local!(static KNOWN: Memory<Key, Decided> = Memory::default());
+    remember(&KNOWN, (seen, defined, persisted, run), || {
+        decide(&seen, defined.as_ref(), persisted, run.as_ref())
+    })
+}
+
+fn decide(seen: &Seen, defined: Option<&Definition>, persisted: Persisted, run: Option<&Run>) -> Decided {
+    let stored = |defined: &Definition| -> Vec<String> {
+        Version::BOTH.into_iter().filter(|version| defined.stored[*version as usize]).map(hash).collect()
+    };
+    let migrations: Vec<Attempt> = run.map(attempt).into_iter().collect();
+    let served = Version::BOTH.map(|version| name(version).to_owned());
+    let (storage, agreement) = (seen.word(), seen.agreement());
+    let decision = trigger::decide(&Look {
+        storage: &storage,
+        agreement: &agreement,
+        encryption: None,
+        stored: &defined.map(stored).unwrap_or_default(),
+        definition: defined.map(|defined| definition(defined.generation)).as_deref(),
+        served: if defined.is_some() { &served } else { &[] },
+        state: persisted.read().as_deref(),
+        migrations: &migrations,
+        first: false,
+        stale: trigger::STALE,
+        renew: trigger::STALE,
+        silent_for: Duration::ZERO,
+        now: now(),
+    });
+    let version =
+        |wanted: trigger::Wanted| Version::BOTH.into_iter().find(|version| hash(*version) == wanted.hash);
+    Decided {
+        delete: decision.delete.iter().any(|name| name == RUN),
+        create: decision.create.and_then(version),
+        persisted: decision.state.map(Persisted::new),
+        refined: decision.reason == Some(Reason::Migrated),
+    }
+}
+
+/// What a migration object tells.
+fn attempt(run: &Run) -> Attempt {
+    let progress = progress(run);
+    Attempt {
+        name: RUN.to_owned(),
+        finished: matches!(run.at, At::Ended | At::Failed),
+        verified: run.at == At::Ended && progress.verified,
+        hash: Some(progress.storage_version_hash),
+        encryption: None,
+        definition: progress.definition,
+    }
+}
