@@ -4,20 +4,27 @@
 //! what was read, and nothing that could not be read counts as gone.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::time::Duration;
 
+use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
 use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
-use kube::api::{ListParams, PostParams};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use restow_core::storage_version::{self, Collection, Entry, Membership, Occasion};
 use restow_migrate::election::Election;
 use restow_migrate::stop::Stop;
 use tokio_util::sync::CancellationToken;
 
+use crate::identity::{LABEL, NAMESPACE};
 use crate::membership;
 use crate::precondition::{as_read, delete_as_read};
 use crate::trouble::{Trouble, ask};
+
+/// However many servers leave, a look follows the one before no sooner.
+const APART: Duration = Duration::from_secs(1);
 
 /// Which StorageVersions a collector looks after.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +53,9 @@ pub struct Collector {
     pub id: String,
     /// What it looks after.
     pub scope: Scope,
-    /// How often it looks.
+    /// The kind of server whose Leases it deletes when they have run out; other kinds see to their own.
+    pub component: String,
+    /// How often it looks, besides whenever a server has given up its Lease.
     pub every: Duration,
 }
 
@@ -57,6 +66,8 @@ pub struct Collected {
     pub updated: usize,
     /// Objects that were deleted.
     pub deleted: usize,
+    /// Leases that had run out and were deleted.
+    pub leases: usize,
     /// Objects that somebody else wrote first, or that could not be written; the next look decides anew.
     pub left: usize,
 }
@@ -69,6 +80,12 @@ impl Collector {
 
     async fn collect(&self, stop: Stop) {
         while !stop.is_stopped() {
+            // Opened before the look, so that no departure falls in between.
+            let watched = WatchParams::default().labels(LABEL);
+            let leases = self.leases();
+            let Some(departures) = stop.unless(ask(leases.watch_metadata(&watched, "0"))).await else {
+                return;
+            };
             match stop.unless(self.look(&stop)).await {
                 Some(Ok(collected)) if collected != Collected::default() => {
                     tracing::info!(?collected, "looked")
@@ -76,15 +93,30 @@ impl Collector {
                 Some(Err(trouble)) => tracing::warn!("nothing is collected: {trouble}"),
                 _ => {}
             }
-            stop.unless(tokio::time::sleep(self.every)).await;
+            let departure = async {
+                departure(departures).await;
+                tokio::time::sleep(APART).await;
+            };
+            stop.unless(async {
+                tokio::select! {
+                    () = departure => {}
+                    () = tokio::time::sleep(self.every) => {}
+                }
+            })
+            .await;
         }
+    }
+
+    fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
     /// Looks once. The objects are read first and the members after, as [`storage_version::collect`] needs it.
     pub async fn look(&self, stop: &Stop) -> Result<Collected, Trouble> {
         let storage_versions = Api::<StorageVersion>::all(self.client.clone());
         let objects = ask(storage_versions.list(&ListParams::default())).await?;
-        let membership = Membership::as_seen_by(&self.id, membership::live(&self.client).await?);
+        let leases = membership::leases(&self.client).await?;
+        let membership = Membership::as_seen_by(&self.id, membership::live(&leases));
         if let Membership::Unknown(why) = &membership {
             tracing::warn!("nothing is collected: {why}");
         }
@@ -97,7 +129,42 @@ impl Collector {
             }
             carry_out(&storage_versions, object, decided, &mut collected).await;
         }
+        if matches!(membership, Membership::Known(_)) {
+            self.delete_expired(&leases, stop, &mut collected).await;
+        }
         Ok(collected)
+    }
+
+    /// Deletes Leases that have run out. Their servers count as gone with or without them, and notice it alike.
+    async fn delete_expired(&self, leases: &[Lease], stop: &Stop, collected: &mut Collected) {
+        let live = membership::live(leases);
+        let own = |lease: &&Lease| lease.labels().get(LABEL) == Some(&self.component);
+        for lease in leases.iter().filter(own).filter(|lease| !live.contains(&lease.name_any())) {
+            if stop.is_stopped() {
+                return;
+            }
+            let deleted = match delete_as_read(&lease.metadata) {
+                Ok(as_read) => ask(self.leases().delete(&lease.name_any(), &as_read)).await.map(drop),
+                Err(trouble) => Err(trouble),
+            };
+            match deleted {
+                Ok(()) => collected.leases += 1,
+                Err(trouble) => tracing::info!(lease = lease.name_any(), "left for the next look: {trouble}"),
+            }
+        }
+    }
+}
+
+/// Ends when a Lease is deleted, or the watch has run its time; never where nothing can be watched.
+async fn departure<T>(events: Result<impl Stream<Item = kube::Result<WatchEvent<T>>>, Trouble>) {
+    let Ok(events) = events else { return std::future::pending().await };
+    let mut events = pin!(events);
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(WatchEvent::Deleted(_)) => return,
+            Ok(_) => {}
+            Err(_) => return std::future::pending().await,
+        }
     }
 }
 
@@ -122,7 +189,7 @@ async fn carry_out(
     }
 }
 
-async fn update(
+pub(crate) async fn update(
     api: &Api<StorageVersion>,
     mut object: StorageVersion,
     entries: &[Entry],
@@ -135,7 +202,7 @@ async fn update(
     ask(api.replace_status(&object.name_any(), &PostParams::default(), &object)).await.map(drop)
 }
 
-async fn delete(api: &Api<StorageVersion>, object: StorageVersion) -> Result<(), Trouble> {
+pub(crate) async fn delete(api: &Api<StorageVersion>, object: StorageVersion) -> Result<(), Trouble> {
     let name = object.name_any();
     ask(api.delete(&name, &delete_as_read(&object.metadata)?)).await.map(drop)
 }

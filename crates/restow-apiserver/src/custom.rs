@@ -13,7 +13,7 @@ use restow_migrate::stop::Stop;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use crate::identity::Tenure;
-use crate::registration::{Registered, Resource, Unregistered, register};
+use crate::registration::{Registered, Resource, Unregistered, register, unregister};
 
 /// One custom resource of this server; clones are the same one.
 #[derive(Clone, Debug)]
@@ -94,5 +94,10 @@ impl Drained {
         }
         *self.enabled = Some(Enabled { versions: resource.versions, registered });
         Ok(())
+    }
+
+    /// Takes back what this server has registered, of a resource whose definition was deleted; it stays disabled.
+    pub async fn unregister(self, client: &Client, tenure: &Tenure, stop: &Stop) -> Result<(), Unregistered> {
+        unregister(client, tenure, &self.name, stop).await
     }
 }

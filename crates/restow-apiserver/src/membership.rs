@@ -11,12 +11,16 @@ use restow_core::agreement::{self, Member};
 use crate::identity::{LABEL, NAMESPACE};
 use crate::trouble::{Trouble, ask};
 
-/// The ids of those that are alive, kube-apiservers and aggregated ones alike. An error is an error, never "none".
-pub(crate) async fn live(client: &Client) -> Result<BTreeSet<String>, Trouble> {
+/// All identity Leases, of kube-apiservers and aggregated ones alike. An error is an error, never "none".
+pub(crate) async fn leases(client: &Client) -> Result<Vec<Lease>, Trouble> {
     let leases = Api::<Lease>::namespaced(client.clone(), NAMESPACE);
-    let all = ask(leases.list(&ListParams::default().labels(LABEL))).await?;
-    let members: Vec<Member> = all.items.into_iter().map(member).collect();
-    Ok(agreement::live(&members, Timestamp::now()).into_iter().map(|member| member.name.clone()).collect())
+    Ok(ask(leases.list(&ListParams::default().labels(LABEL))).await?.items)
+}
+
+/// The ids of those that are alive.
+pub(crate) fn live(leases: &[Lease]) -> BTreeSet<String> {
+    let members: Vec<Member> = leases.iter().cloned().map(member).collect();
+    agreement::live(&members, Timestamp::now()).into_iter().map(|member| member.name.clone()).collect()
 }
 
 fn member(lease: Lease) -> Member {

@@ -9,9 +9,10 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use restow_core::outcome::backoff;
 use restow_core::resource::GroupResource;
-use restow_core::storage_version::{self, Entry, Membership, Occasion, Versions};
+use restow_core::storage_version::{self, Collection, Entry, Membership, Occasion, Versions};
 use restow_migrate::stop::Stop;
 
+use crate::collector;
 use crate::identity::Tenure;
 use crate::membership;
 use crate::precondition::as_read;
@@ -89,6 +90,25 @@ pub async fn register(
     Ok(Registered { tenure: tenure.clone(), resources: resources.iter().map(each).collect() })
 }
 
+/// Takes the server's own entry of a resource away, however long that takes.
+///
+/// Only for what is drained: who could still write would be a writer that nobody counts with.
+pub(crate) async fn unregister(
+    client: &Client,
+    tenure: &Tenure,
+    resource: &GroupResource,
+    stop: &Stop,
+) -> Result<(), Unregistered> {
+    let registrar = Registrar { client, tenure, storage_versions: Api::all(client.clone()) };
+    let name = storage_version::name(resource);
+    tokio::select! {
+        biased;
+        () = stop.stopped() => Err(Unregistered::Stopped),
+        () = tenure.ended() => Err(Unregistered::TenureEnded),
+        () = registrar.until_gone(&name) => Ok(()),
+    }
+}
+
 struct Registrar<'a> {
     client: &'a Client,
     tenure: &'a Tenure,
@@ -115,6 +135,26 @@ impl Registrar<'_> {
         }
     }
 
+    /// Tries until the own entry is gone.
+    async fn until_gone(&self, name: &str) {
+        let mut failures = 0;
+        while let Err(trouble) = self.remove(name).await {
+            failures += 1;
+            tracing::info!(%name, failures, "still registered: {trouble}");
+            tokio::time::sleep(backoff(failures, None)).await;
+        }
+    }
+
+    async fn remove(&self, name: &str) -> Result<(), Trouble> {
+        let Some(object) = find(self.storage_versions.get(name)).await? else { return Ok(()) };
+        let entries = storage_version::entries(object.status.as_ref());
+        match storage_version::unregister(&entries, self.tenure.id()) {
+            Collection::Keep => Ok(()),
+            Collection::Update(entries) => collector::update(&self.storage_versions, object, &entries).await,
+            Collection::Delete => collector::delete(&self.storage_versions, object).await,
+        }
+    }
+
     /// The object; none where there can be none.
     async fn get_or_create(&self, name: &str) -> Result<Option<StorageVersion>, Trouble> {
         if let Some(object) = find(self.storage_versions.get(name)).await? {
@@ -137,8 +177,8 @@ impl Registrar<'_> {
     ) -> Result<(), Trouble> {
         as_read(&object.metadata)?;
         let own = Entry { server: self.tenure.id().to_owned(), versions: resource.versions.clone() };
-        let membership = match membership::live(self.client).await {
-            Ok(live) => Membership::Known(live),
+        let membership = match membership::leases(self.client).await {
+            Ok(leases) => Membership::Known(membership::live(&leases)),
             // It drops nobody, and hinders nobody.
             Err(trouble) => Membership::Unknown(trouble.to_string()),
         };

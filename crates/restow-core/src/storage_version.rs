@@ -161,6 +161,18 @@ pub fn collect(entries: &[Entry], membership: &Membership) -> Collection {
     }
 }
 
+/// Decides what becomes of an object whose resource this server stores no more; what others have registered stays.
+pub fn unregister(entries: &[Entry], own: &str) -> Collection {
+    let kept: Vec<Entry> = entries.iter().filter(|entry| entry.server != own).cloned().collect();
+    if kept.len() == entries.len() {
+        Collection::Keep
+    } else if kept.is_empty() {
+        Collection::Delete
+    } else {
+        Collection::Update(kept)
+    }
+}
+
 fn remaining(entries: &[Entry], membership: &Membership) -> Vec<Entry> {
     entries.iter().filter(|entry| !membership.is_gone(&entry.server)).cloned().collect()
 }

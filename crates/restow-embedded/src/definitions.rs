@@ -176,8 +176,13 @@ impl Definitions {
     async fn drop(&mut self, name: &str) {
         if let Some(known) = self.known.remove(name) {
             self.api.registry.set(name, None);
-            // Nobody writes what is not defined any more.
-            drop(known.writer.drain().await);
+            // Nobody writes what is not defined any more, and nobody is to wait for this server's word on it.
+            let drained = known.writer.drain().await;
+            if let Some(tenure) = self.api.gate.tenure()
+                && let Err(error) = drained.unregister(&self.client, &tenure, &self.stop).await
+            {
+                tracing::info!(%name, "what was registered stays until this server is gone: {error}");
+            }
         }
     }
 

@@ -121,6 +121,7 @@ fn collector(own: &Identity) -> Collector {
         client: own.client.clone(),
         id: own.id.clone(),
         scope: Scope::Groups(BTreeSet::from([GROUP.to_owned()])),
+        component: own.component.clone(),
         every: COLLECTED,
     }
 }

@@ -8,16 +8,16 @@ use k8s_openapi::api::apiserverinternal::v1alpha1::{ServerStorageVersion, Storag
 use kube::api::PostParams;
 use kube::{Api, Client};
 use restow_apiserver::collector::Collected;
-use restow_apiserver::{Collector, Scope, Trouble};
+use restow_apiserver::{Collector, Identity, Scope, Trouble};
 use restow_core::storage_version::{self, Occasion};
 use restow_lab::{Action, Cluster, ClusterSpec, assets};
 use restow_migrate::election::{Election, identity};
 use tokio_util::sync::CancellationToken;
 
 use crate::meddler::{before_first, reads_leases, through};
-use crate::support::{Server, delete_lease, never, registered, shared, wait};
+use crate::support::{Server, delete_lease, leases, never, registered, shared, wait};
 
-const NOTHING: Collected = Collected { updated: 0, deleted: 0, left: 0 };
+const NOTHING: Collected = Collected { updated: 0, deleted: 0, leases: 0, left: 0 };
 const LEFT: Collected = Collected { left: 1, ..NOTHING };
 
 /// The collector that runs in a server, for its own group.
@@ -26,6 +26,8 @@ fn collector(client: Client, server: &Server, group: &str) -> Collector {
         client,
         id: server.identity.id.clone(),
         scope: Scope::Groups(BTreeSet::from([group.to_owned()])),
+        // Nobody's, so that tests leave each other's Leases alone.
+        component: group.to_owned(),
         every: Duration::from_millis(100),
     }
 }
@@ -181,6 +183,67 @@ async fn one_collector_works_at_a_time_until_it_is_stopped() {
     for candidate in candidates {
         tokio::time::timeout(Duration::from_secs(30), candidate).await.expect("an end").unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_leaves_is_cleared_up_after_without_waiting() {
+    let Some(cluster) = shared() else { return };
+    let (client, group) = (cluster.client(0).unwrap(), "watched.example");
+    let looker = Server::start(client.clone(), group, "looker").await;
+    let mut collector = collector(client.clone(), &looker, group);
+    collector.every = Duration::from_secs(3600);
+    let stop = CancellationToken::new();
+    let election = Election {
+        client: client.clone(),
+        namespace: "default".to_owned(),
+        name: "watching-collector".to_owned(),
+        identity: identity(),
+        duration: Duration::from_secs(15),
+        renew_every: Duration::from_secs(2),
+    };
+    let before = Server::start(client.clone(), group, "before").await;
+    before.register(group, "v1").await;
+    before.leave().await;
+    let running = tokio::spawn({
+        let stop = stop.clone();
+        async move { collector.run(&election, &stop).await }
+    });
+    wait("the first look", || async { registered(&client, group).await == "-" }).await;
+    for name in ["one", "another"] {
+        let server = Server::start(client.clone(), group, name).await;
+        server.register(group, "v1").await;
+        server.leave().await;
+        wait("a look of itself", || async { registered(&client, group).await == "-" }).await;
+    }
+    stop.cancel();
+    tokio::time::timeout(Duration::from_secs(30), running).await.expect("an end").unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_of_ones_own_kind_that_have_run_out_are_deleted() {
+    let Some(cluster) = shared() else { return };
+    let (client, group) = (cluster.client(0).unwrap(), "crashed.example");
+    let looker = Server::start(client.clone(), group, "looker").await;
+    let crash = async |name: &str, component: &str, duration: Duration| {
+        let mut identity = Identity::new(client.clone(), component, &format!("apiserver-{name}.{group}"));
+        identity.duration = duration;
+        identity.establish(&never()).await.unwrap();
+        identity.id
+    };
+    let second = Duration::from_secs(1);
+    let foreign = crash("foreign", "other-kind", second).await;
+    let own = crash("own", "crashed-kind", second).await;
+    let lasting = crash("lasting", "crashed-kind", second * 3600).await;
+    let mut collector = collector(client.clone(), &looker, group);
+    collector.component = "crashed-kind".to_owned();
+    let there = async |id: &str| leases(&client).get_opt(id).await.unwrap().is_some();
+    wait("the Lease to go", || async {
+        collector.look(&never()).await.unwrap();
+        !there(&own).await
+    })
+    .await;
+    assert_eq!(collector.look(&never()).await.unwrap(), NOTHING);
+    assert!(there(&foreign).await && there(&lasting).await);
 }
 
 /// Adds an entry of a server that never was to an object of a kube-apiserver.

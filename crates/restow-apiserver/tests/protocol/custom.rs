@@ -114,3 +114,28 @@ async fn a_version_that_is_defined_no_more_when_it_is_registered_enables_nothing
         assert_eq!(resource.write().is_some(), still_defined);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resource_that_is_defined_no_more_is_registered_no_more() {
+    let Some(cluster) = shared() else { return };
+    let (client, group) = (cluster.client(0).unwrap(), "undefined.example");
+    let servers = [
+        (Server::start(client.clone(), group, "a").await, "b=v1: v1"),
+        (Server::start(client.clone(), group, "b").await, "-"),
+    ];
+    for (server, _) in &servers {
+        server.register(group, "v1").await;
+    }
+    for (server, left) in &servers {
+        let resource = CustomResource::disabled(widgets(group));
+        let (tenure, never) = (&server.tenure, never());
+        let enabled = resource.drain().await;
+        enabled.register(&client, tenure, versions(group, "v1"), async || true, &never).await.unwrap();
+        let drained = resource.drain().await;
+        drained.unregister(&client, tenure, &never).await.unwrap();
+        assert_eq!(registered(&client, group).await, *left);
+        assert!(resource.write().is_none(), "a writer that nobody counts with");
+        // And again, when there is nothing left to take back.
+        resource.drain().await.unregister(&client, tenure, &never).await.unwrap();
+    }
+}

@@ -70,6 +70,18 @@ fn what_is_garbage_and_what_is_not() {
 }
 
 #[test]
+fn a_server_takes_back_its_own_entry_and_no_other() {
+    for (what, before, expected) in [
+        ("beside another", "a=v1 me=v2", Collection::Update(entries_of("a=v1"))),
+        ("the last", "me=v2", Collection::Delete),
+        ("it has none", "a=v1", Collection::Keep),
+        ("there is none", "", Collection::Keep),
+    ] {
+        assert_eq!(unregister(&entries_of(before), "me"), expected, "{what}");
+    }
+}
+
+#[test]
 fn a_list_without_its_reader_is_not_the_list() {
     let seen = |ids: &[&str]| Membership::as_seen_by("me", ids.iter().map(|id| (*id).to_owned()).collect());
     assert_eq!(seen(&["a", "me"]), members("a me"));
