@@ -26,7 +26,9 @@ pub(crate) fn live(leases: &[Lease]) -> BTreeSet<String> {
 fn member(lease: Lease) -> Member {
     let spec = lease.spec.unwrap_or_default();
     let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    let mut labels = lease.metadata.labels.unwrap_or_default();
     Member {
+        component: labels.remove(LABEL).unwrap_or_default(),
         name: lease.metadata.name.unwrap_or_default(),
         holder: spec.holder_identity.unwrap_or_default(),
         address: None,

@@ -47,7 +47,12 @@ pub struct Member {
     pub address: Option<String>,
     /// Until when it counts as alive; endpoints have no end.
     pub expires: Option<Timestamp>,
+    /// The kind of server it is, as its Lease is labelled; endpoints are those of kube-apiservers.
+    pub component: String,
 }
+
+/// The kind of server that stores what no aggregated API server does.
+pub const KUBE_APISERVER: &str = "kube-apiserver";
 
 /// Those members that are alive at `now`.
 pub fn live(members: &[Member], now: Timestamp) -> Vec<&Member> {
@@ -109,7 +114,8 @@ pub enum Asked {
 pub struct Sighting {
     /// The kind of the resource's objects.
     pub kind: String,
-    /// The API servers, or why they could not be listed.
+    /// The API servers that may store it, or why they could not be listed: the kube-apiservers, or, for an aggregated
+    /// resource, all others.
     pub members: Result<Vec<Member>, String>,
     /// The StorageVersion object, where there is one.
     pub storage_version: Option<StorageVersion>,
@@ -231,9 +237,11 @@ fn decide_servers(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagree
         Err(why) => Err(why.clone()),
     };
     if let Some(storage_version) = &seen.storage_version {
-        // What an aggregated API server stores is not for the members to register.
-        let must = if seen.asked == Asked::Aggregated { &[] } else { live.as_deref().unwrap_or_default() };
-        return registered(seen, storage_version, must);
+        let mut must = live.unwrap_or_default();
+        if seen.asked == Asked::Aggregated {
+            must = replicas(must, storage_version);
+        }
+        return registered(seen, storage_version, &must);
     }
     let (answers, basis) = match &seen.asked {
         Asked::Members(answers) => {
@@ -260,6 +268,17 @@ fn decide_servers(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagree
     };
     let mark = mark_of(live.as_deref().unwrap_or_default());
     Ok(Agreement { hash: one_hash(answers)?, basis, mark, definition: None, since: None })
+}
+
+/// Those of the same kind as servers that have registered.
+///
+/// Whoever drops the entry of one replica that is alive, as kube-controller-manager does with those that are no
+/// kube-apiservers, must not make the others' version that of all.
+fn replicas<'a>(live: Vec<&'a Member>, storage_version: &StorageVersion) -> Vec<&'a Member> {
+    let has_registered = |member: &&&Member| storage_version.entries.iter().any(|(id, _)| *id == member.name);
+    let kinds: BTreeSet<&str> =
+        live.iter().filter(has_registered).map(|member| member.component.as_str()).collect();
+    live.iter().copied().filter(|member| kinds.contains(member.component.as_str())).collect()
 }
 
 fn registered(

@@ -151,6 +151,11 @@ impl Reach {
         format!("https://{}", self.address)
     }
 
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// The text of the admin's kubeconfig.
     pub fn kubeconfig(&self) -> String {
         self.kubeconfig_of("restow:admin", &self.admin_token)

@@ -124,25 +124,24 @@ impl Server {
                 tracing::error!("no longer taking part: {error}");
             }
         });
-        let mut tasks = Vec::new();
+        let stop = Stop::from(serving.clone());
+        let mut definitions = Definitions::new(Arc::clone(&api), loopback.clone(), stop);
+        // Before anybody can ask: what is defined must not be answered with "no such path".
+        let loaded = definitions.load().await?;
+        let mut tasks = vec![tokio::spawn(definitions.run(loaded))];
         let reach = network.as_ref().map(Network::reach).transpose().map_err(NetworkError::from)?;
         if let Some(network) = network {
             tasks.push(network.serve(access, gate.layer().layer(handlers), serving.clone())?);
         }
-        let mut server = Self { api, client: loopback, reach, serving, taking_part, tasks, participation };
+        let server = Self { api, client: loopback, reach, serving, taking_part, tasks, participation };
         server.become_ready().await?;
         Ok(server)
     }
 
-    async fn become_ready(&mut self) -> Result<(), StartError> {
+    async fn become_ready(&self) -> Result<(), StartError> {
         let ready = self.api.gate.readiness();
         tokio::time::timeout(PATIENCE, ready.ready()).await.map_err(|_| StartError::Late)?;
-        let stop = Stop::from(self.serving.clone());
-        let mut definitions = Definitions::new(Arc::clone(&self.api), self.client.clone(), stop);
-        let (made, loaded) = tokio::join!(bootstrap(&self.client), definitions.load());
-        made.map_err(StartError::Bootstrap)?;
-        self.tasks.push(tokio::spawn(definitions.run(loaded?)));
-        Ok(())
+        bootstrap(&self.client).await.map_err(StartError::Bootstrap)
     }
 
     /// Seals objects in another way from now on, and opens those that were sealed before as it says.

@@ -14,8 +14,9 @@ use restow_core::resource::GroupVersion;
 use restow_core::storage_version;
 use serde::Deserialize;
 
+use crate::discovery;
+use crate::membership::{self, Members};
 use crate::server::{RequestError, Server};
-use crate::{discovery, membership};
 
 /// How the API servers are told apart.
 #[derive(Clone, Debug, Default)]
@@ -208,7 +209,8 @@ impl Cluster {
             let asked = Asked::Single(answered(&self.server, resource).await?);
             return Ok(Sighting { kind, members: Ok(Vec::new()), storage_version: None, asked, definition });
         }
-        let members = self.members().await?;
+        let members = self.all_members().await?;
+        let members = members.map(|members| members.that_may_store(resource.origin));
         let storage_version = self.storage_version(resource).await?;
         let asked = match (&self.trust, &storage_version) {
             _ if resource.origin == Origin::Aggregated => Asked::Aggregated,
@@ -220,8 +222,13 @@ impl Cluster {
         Ok(Sighting { kind, members, storage_version, asked, definition })
     }
 
+    /// The kube-apiservers, as [`all_members`](Self::all_members) has them.
+    async fn members(&self) -> Result<Result<Vec<Member>, String>, RequestError> {
+        Ok(self.all_members().await?.map(|members| members.kube_apiservers))
+    }
+
     /// The API servers, or why they cannot be listed at all; a server in trouble is an error, to be asked again.
-    pub(crate) async fn members(&self) -> Result<Result<Vec<Member>, String>, RequestError> {
+    pub(crate) async fn all_members(&self) -> Result<Result<Members, String>, RequestError> {
         match membership::members(&self.server).await {
             Ok(members) => Ok(Ok(members)),
             Err(error) if error.is_final() => Ok(Err(error.to_string())),

@@ -1,13 +1,16 @@
 //! Which API servers there are: their identity Leases, else the endpoints of `kubernetes`.
 
 use jiff::Timestamp;
-use restow_core::agreement::{self, Member};
+use restow_core::agreement::{self, KUBE_APISERVER, Member};
+use restow_core::inventory::Origin;
 use serde::Deserialize;
 
 use crate::server::{RequestError, Server};
 
+/// The label of identity Leases; its value is the kind of server.
+const COMPONENT: &str = "apiserver.kubernetes.io/identity";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases\
-    ?labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver";
+    ?labelSelector=apiserver.kubernetes.io%2Fidentity";
 const ENDPOINTS: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
     ?labelSelector=kubernetes.io%2Fservice-name%3Dkubernetes";
 const ADDRESS: &str = "kubernetes.io/peer-advertise-address";
@@ -26,6 +29,8 @@ struct Lease {
 #[derive(Deserialize)]
 struct LeaseMeta {
     name: String,
+    #[serde(default)]
+    labels: std::collections::BTreeMap<String, String>,
     #[serde(default)]
     annotations: std::collections::BTreeMap<String, String>,
 }
@@ -57,12 +62,38 @@ struct Port {
     port: Option<u16>,
 }
 
-/// The members, expired ones included. An error is an error, never "gone".
-pub async fn members(server: &Server) -> Result<Vec<Member>, RequestError> {
-    let leases: Items<Lease> = server.get(LEASES).await?;
-    if !leases.items.is_empty() {
-        return Ok(leases.items.into_iter().map(member).collect());
+/// The servers there are, expired ones included.
+#[derive(Clone, Debug, Default)]
+pub struct Members {
+    /// The kube-apiservers.
+    pub kube_apiservers: Vec<Member>,
+    /// Aggregated API servers that have an identity Lease.
+    pub aggregated: Vec<Member>,
+}
+
+impl Members {
+    /// Those that may store a resource of such an origin.
+    pub fn that_may_store(self, origin: Origin) -> Vec<Member> {
+        match origin {
+            Origin::Aggregated => self.aggregated,
+            Origin::BuiltIn | Origin::Custom => self.kube_apiservers,
+        }
     }
+}
+
+/// The members, expired ones included. An error is an error, never "gone".
+pub async fn members(server: &Server) -> Result<Members, RequestError> {
+    let leases: Items<Lease> = server.get(LEASES).await?;
+    let is_kube_apiserver = |member: &Member| member.component == KUBE_APISERVER;
+    let (mut kube_apiservers, aggregated): (Vec<_>, Vec<_>) =
+        leases.items.into_iter().map(member).partition(is_kube_apiserver);
+    if kube_apiservers.is_empty() {
+        kube_apiservers = endpoints(server).await?;
+    }
+    Ok(Members { kube_apiservers, aggregated })
+}
+
+async fn endpoints(server: &Server) -> Result<Vec<Member>, RequestError> {
     let slices: Items<EndpointSlice> = server.get(ENDPOINTS).await?;
     let members = slices.items.into_iter().flat_map(|slice| {
         let port = slice.ports.first().and_then(|port| port.port).unwrap_or(443);
@@ -73,7 +104,13 @@ pub async fn members(server: &Server) -> Result<Vec<Member>, RequestError> {
             } else {
                 format!("{address}:{port}")
             };
-            Member { name: address.clone(), holder: address.clone(), address: Some(address), expires: None }
+            Member {
+                name: address.clone(),
+                holder: address.clone(),
+                address: Some(address),
+                expires: None,
+                component: KUBE_APISERVER.to_owned(),
+            }
         })
     });
     Ok(members.collect())
@@ -82,6 +119,7 @@ pub async fn members(server: &Server) -> Result<Vec<Member>, RequestError> {
 fn member(lease: Lease) -> Member {
     Member {
         address: lease.metadata.annotations.get(ADDRESS).cloned(),
+        component: lease.metadata.labels.get(COMPONENT).cloned().unwrap_or_default(),
         name: lease.metadata.name,
         holder: lease.spec.holder_identity,
         expires: Some(agreement::expires(lease.spec.renew_time, lease.spec.lease_duration_seconds)),

@@ -4,9 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
-use restow_core::agreement::{
-    self, Agreement, Answered, Asked, Disagreement, Member, Sighting, StorageVersion,
-};
+use restow_core::agreement::{self, Agreement, Answered, Asked, Disagreement, Sighting, StorageVersion};
 use restow_core::inventory::{Crd, Obstacle, Origin, Resource, Served};
 use restow_core::resource::{GroupResource, GroupVersion};
 use restow_core::storage_version;
@@ -14,6 +12,7 @@ use restow_core::trigger::Word;
 
 use crate::cluster::{Cluster, Discovered, Inventory, Trust, published};
 use crate::discovery;
+use crate::membership::Members;
 use crate::server::{RequestError, Server};
 
 /// How many documents are asked for at once.
@@ -27,7 +26,7 @@ pub struct Survey {
     pub resources: Vec<Resource>,
     /// Versions of groups that could not be asked.
     pub unavailable: Vec<(GroupVersion, Obstacle)>,
-    members: Result<Vec<Member>, String>,
+    members: Result<Members, String>,
     storage_versions: HashMap<String, StorageVersion>,
     defined: BTreeSet<GroupResource>,
     trust: Trust,
@@ -43,8 +42,8 @@ impl Cluster {
         let Discovered { documents, crds, inventory } = self.discover(include_events).await?;
         let Inventory { resources, unavailable } = inventory;
         let members = match self.trust() {
-            Trust::Single => Ok(Vec::new()),
-            _ => self.members().await?,
+            Trust::Single => Ok(Members::default()),
+            _ => self.all_members().await?,
         };
         let storage_versions = self.storage_versions().await?;
         let endpoints: BTreeSet<GroupVersion> = resources
@@ -55,7 +54,8 @@ impl Cluster {
             .collect();
         let mut peers = Vec::new();
         if !matches!(self.trust(), Trust::Single | Trust::Sampled(_)) {
-            for (name, peer) in self.peers(&members) {
+            let kube_apiservers = members.clone().map(|members| members.kube_apiservers);
+            for (name, peer) in self.peers(&kube_apiservers) {
                 let said = match peer {
                     Ok(peer) => Ok(read(&peer, &endpoints).await),
                     Err(why) => Err(why),
@@ -131,7 +131,7 @@ impl Survey {
         let definition = resource.crd.as_ref().map(Crd::definition);
         Sighting {
             kind: resource.kind.clone(),
-            members: self.members.clone(),
+            members: self.members.clone().map(|members| members.that_may_store(resource.origin)),
             storage_version,
             asked,
             definition,

@@ -39,6 +39,7 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    Demo(crate::demo::Demo),
     Plan(Plan),
     Migrate(Migrate),
     Status(crate::status::Status),

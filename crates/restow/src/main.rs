@@ -5,6 +5,7 @@ mod args;
 mod cancel;
 mod connect;
 mod controller;
+mod demo;
 mod failure;
 mod follow;
 mod init;
@@ -86,6 +87,7 @@ async fn run(args: Args) -> Result<u8, Failure> {
         Command::Resume(flags) => stoppable(steer::run(&args.connection, Act::Resume, &flags.steer)).await,
         Command::Retry(flags) => stoppable(steer::run(&args.connection, Act::Retry, &flags.steer)).await,
         Command::Cancel(cancel) => stoppable(cancel::run(&args.connection, &cancel)).await,
+        Command::Demo(demo) => stoppable(demo::run(&demo)).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "restow", &mut std::io::stdout());
             Ok(0)

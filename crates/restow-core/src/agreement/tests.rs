@@ -7,7 +7,13 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn member(name: &str, expires: i64) -> Member {
-    Member { name: name.to_owned(), holder: format!("{name}_1"), address: None, expires: Some(at(expires)) }
+    Member {
+        name: name.to_owned(),
+        holder: format!("{name}_1"),
+        address: None,
+        expires: Some(at(expires)),
+        component: KUBE_APISERVER.to_owned(),
+    }
 }
 
 fn answered(server: &str, hash: &str) -> Answered {
@@ -118,8 +124,12 @@ fn a_storage_version_object_decides_where_there_is_one() {
 
 #[test]
 fn an_aggregated_api_is_agreed_on_by_its_own_servers_alone() {
-    let sighting = |storage_version| {
-        let mut sighting = seen(Ok(vec![member("kube-apiserver", 200)]), Asked::Aggregated);
+    let of = |component: &str, name: &str, expires| Member {
+        component: component.to_owned(),
+        ..member(name, expires)
+    };
+    let sighting = |storage_version, members: Vec<Member>| {
+        let mut sighting = seen(Ok(members), Asked::Aggregated);
         sighting.storage_version = storage_version;
         verdict(&sighting)
     };
@@ -129,12 +139,24 @@ fn an_aggregated_api_is_agreed_on_by_its_own_servers_alone() {
         common: common.map(str::to_owned),
         since: None,
     };
-    assert_eq!(sighting(None), Disagreement::Aggregated.to_string());
-    assert_eq!(sighting(Some(registered(Some("example.com/v1"), &["v1"]))), "storageversion gIwvi5rymmg=");
+    let one = || Some(registered(Some("example.com/v1"), &["v1"]));
+    let agreed = "storageversion gIwvi5rymmg=";
+    assert_eq!(sighting(None, Vec::new()), Disagreement::Aggregated.to_string());
+    // A server of a library that makes no Leases.
+    assert_eq!(sighting(one(), Vec::new()), agreed);
     assert_eq!(
-        sighting(Some(registered(None, &["v1", "v2"]))),
+        sighting(Some(registered(None, &["v1", "v2"])), Vec::new()),
         "the API servers disagree: replica-v1 stores example.com/v1; replica-v2 stores example.com/v2"
     );
+    // Another of its kind is alive, and its entry was taken away or is still to come.
+    assert_eq!(
+        sighting(one(), vec![of("fleet", "replica-v1", 200), of("fleet", "replica-v2", 200)]),
+        "not every live API server could be asked: replica-v2: has not registered its storage version"
+    );
+    for (component, expires) in [("fleet", 50), ("other", 200)] {
+        let members = vec![of("fleet", "replica-v1", 200), of(component, "replica-v2", expires)];
+        assert_eq!(sighting(one(), members), agreed, "{component} until {expires}");
+    }
 }
 
 #[test]

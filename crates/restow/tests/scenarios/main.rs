@@ -13,6 +13,7 @@ mod agreement;
 mod apiserver;
 mod cli;
 mod controller;
+mod demo;
 mod faults;
 mod footprint;
 mod gone;
