@@ -74,7 +74,7 @@ pub(crate) struct Apiserver {
     /// The key of that certificate
     #[arg(long, value_name = "FILE", requires_all = ["etcd", "etcd_certfile"])]
     etcd_keyfile: Option<PathBuf>,
-    /// The name of this server among those on one etcd [default: from the host's name and the port]
+    /// The name of this server among those on one etcd [default: one of its own, kept in the data directory]
     #[arg(long, value_name = "ID")]
     server_id: Option<String>,
     /// Encrypt what is stored, as kube-apiserver's file of this name says; changes are taken up while it runs
