@@ -101,8 +101,15 @@ impl Definitions {
         };
         let mut tick = tokio::time::interval(EVERY);
         loop {
+            let readiness = self.api.gate.readiness();
+            let is_new = self.api.gate.tenure().is_none_or(|tenure| tenure.holder() != self.holder);
             let told = tokio::select! {
                 told = changes.next() => told,
+                // Writes of custom resources begin as soon as the server is a member.
+                () = readiness.ready(), if is_new => {
+                    self.look_after().await;
+                    continue;
+                }
                 _ = tick.tick() => {
                     self.look_after().await;
                     continue;

@@ -40,6 +40,11 @@ pub(crate) fn all(version: &str) -> String {
     format!("/apis/{GROUP}/{version}/namespaces/default/boats")
 }
 
+/// The name of a boat that no user has.
+pub(crate) fn name(number: u64) -> String {
+    format!("boat-{number:07}")
+}
+
 /// A boat.
 pub(crate) fn boat(version: &str, name: &str, number: u64) -> Value {
     json!({

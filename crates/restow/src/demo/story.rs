@@ -54,7 +54,7 @@ impl Story {
         .await?;
         stream::iter(0..objects)
             .map(|number| async move {
-                let boat = boats::boat("v1", &format!("boat-{number:07}"), number);
+                let boat = boats::boat("v1", &boats::name(number), number);
                 request(client, "POST", &boats::all("v1"), &boat).await
             })
             .buffer_unordered(32)
@@ -95,6 +95,9 @@ impl Story {
         let ready = self.stage.is_ready(1).await;
         self.stage.holds().registrations(false);
         self.stage.restarted(starting).await?;
+        // It answers once boats are registered again as well.
+        let boat = format!("{}/{}", boats::all("v1"), boats::name(0));
+        request(&self.stage.clients()[1], "PATCH", &boat, &json!({})).await?;
         let turned_away = self.users.tally().turned_away.load(Ordering::Relaxed) - before;
         if ready || turned_away == 0 {
             return Err(Failure::failed("api-2 let writes in before it was registered"));
