@@ -95,9 +95,20 @@ impl Custom {
         self.version(version)?.deprecation_warning.as_deref()
     }
 
-    /// Completes an object that was stored: without what the version does not know, with its defaults.
-    pub fn complete(&self, version: &str, object: &mut Value) {
-        self.adopt(version, object);
+    /// Completes an object that was stored with the defaults of the version it is stored in.
+    pub fn complete(&self, object: &mut Value) {
+        let stored = object["apiVersion"].as_str().unwrap_or_default();
+        let name = stored.rsplit('/').next().unwrap_or_default();
+        if let Some(version) = self.version(name) {
+            version.schema.fill(object);
+        }
+    }
+
+    /// Drops what a version does not know of an object that is shown in it.
+    pub fn cut(&self, version: &str, object: &mut Value) {
+        if let Some(version) = self.version(version).filter(|_| !self.definition.preserve_unknown) {
+            version.schema.prune(object);
+        }
     }
 
     /// Takes an object that was sent: the paths of what the version does not know, which is dropped.

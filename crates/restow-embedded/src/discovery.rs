@@ -98,11 +98,7 @@ pub fn answer(api: &Api, head: &http::request::Parts) -> Result<Response<Body>, 
     let path = head.uri.path();
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     if !matches!(head.method, Method::GET | Method::HEAD) {
-        return Err(if known(api, &segments) {
-            Failure::method_not_allowed()
-        } else {
-            Failure::unknown_path()
-        });
+        return Err(if known(api, &segments) { Failure::method_not_allowed() } else { Failure::no_page() });
     }
     if let Some(response) = health::answer(api, head) {
         return Ok(response);
@@ -122,7 +118,7 @@ pub fn answer(api: &Api, head: &http::request::Parts) -> Result<Response<Body>, 
         ["api", version] => document::resources(find(&groups, "", version)?, "", version),
         ["apis", name] => document::group(named(&groups, name)?, true),
         ["apis", name, version] => document::resources(find(&groups, name, version)?, name, version),
-        _ => return Err(Failure::unknown_path()),
+        _ => return Err(Failure::no_page()),
     };
     Ok(json_response(&document))
 }
@@ -143,13 +139,15 @@ fn known(api: &Api, segments: &[&str]) -> bool {
 
 fn named<'a>(groups: &'a [Group], name: &str) -> Result<&'a Group, Failure> {
     let mut named = groups.iter().filter(|group| group.name == name && !name.is_empty());
-    named.next().ok_or_else(Failure::unknown_path)
+    named.next().ok_or_else(Failure::no_page)
 }
 
 fn find<'a>(groups: &'a [Group], name: &str, version: &str) -> Result<&'a Contents, Failure> {
     let mut versions = groups.iter().filter(|group| group.name == name).flat_map(|group| &group.versions);
     let found = versions.find(|(own, _)| own == version);
-    found.map(|(_, contents)| contents).ok_or_else(Failure::unknown_path)
+    let of_group = groups.iter().any(|group| group.name == name);
+    let unknown = || if of_group { Failure::unknown_path() } else { Failure::no_page() };
+    found.map(|(_, contents)| contents).ok_or_else(unknown)
 }
 
 fn aggregated(groups: &[Group]) -> Response<Body> {

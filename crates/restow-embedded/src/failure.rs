@@ -60,6 +60,8 @@ pub struct Details {
 pub enum Reason {
     #[default]
     Unknown,
+    /// Nothing is served there, which is told in plain text.
+    NoPage,
     Unauthorized,
     Forbidden,
     NotFound,
@@ -84,7 +86,7 @@ impl Reason {
     /// The word of the API, empty for an unknown reason.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Unknown => "",
+            Self::Unknown | Self::NoPage => "",
             Self::Unauthorized => "Unauthorized",
             Self::Forbidden => "Forbidden",
             Self::NotFound => "NotFound",

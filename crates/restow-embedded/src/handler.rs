@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use serde_json::json;
 
 use crate::accept::{ACCEPTED, Asked, negotiate};
 use crate::api::Api;
@@ -12,7 +13,7 @@ use crate::body::Body;
 use crate::discovery;
 use crate::encoding;
 use crate::entrance::{Named, Sender};
-use crate::failure::Failure;
+use crate::failure::{Cause, Failure, GroupKind, Reason};
 use crate::list::{Wanted, list};
 use crate::managed_fields::manager;
 use crate::objects::{self, Answer, Call};
@@ -26,6 +27,7 @@ use crate::watch::watch;
 /// Who writes without saying so: this server.
 const OWN_AGENT: &str = "restow-apiserver";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// Answers a request.
 pub async fn handle(api: &Arc<Api>, request: Request<Bytes>) -> Response<Body> {
@@ -56,6 +58,14 @@ async fn on_resource(
         return review::answer(api, review, head, &body, &target);
     }
     let (verb, call) = call(api, head, body, target)?;
+    let warning = call.resource.custom().and_then(|custom| custom.warning(&call.target.version));
+    let warning = warning.map(str::to_owned);
+    let mut answer = perform(api, verb, call).await?;
+    answer.warnings.extend(warning);
+    Ok(answer)
+}
+
+async fn perform(api: &Arc<Api>, verb: Verb, call: Call) -> Result<Answer, Failure> {
     let selection = match verb {
         Verb::List | Verb::Watch | Verb::DeleteCollection => {
             Selection::of(&call.resource, &call.target.version, &call.options)?
@@ -97,7 +107,10 @@ fn call(
     target: Target,
 ) -> Result<(Verb, Call), Failure> {
     let resource = api.registry.find(&target.group, &target.version, &target.resource);
-    let resource = resource.ok_or_else(Failure::unknown_path)?;
+    let resource = resource.ok_or_else(|| match api.registry.served().has_group(&target.group) {
+        true => Failure::unknown_path(),
+        false => Failure::no_page(),
+    })?;
     let mut options = options(head.uri.query().unwrap_or_default()).map_err(invalid)?;
     let verb = verb(&head.method, &target, options.watch).ok_or_else(Failure::method_not_allowed)?;
     if verb == Verb::Watch && !target.name.is_empty() {
@@ -139,13 +152,21 @@ fn suits(resource: &crate::registry::Resource, target: &Target, verb: Verb) -> R
     let allowed = match verb {
         Verb::Create => target.name.is_empty(),
         Verb::Get | Verb::Update | Verb::Patch => true,
+        // A namespace goes by its own name only.
+        Verb::DeleteCollection if resource.is_namespaces() => false,
         Verb::Delete | Verb::DeleteCollection | Verb::List | Verb::Watch => !below,
     };
     if allowed { Ok(()) } else { Err(Failure::method_not_allowed()) }
 }
 
 fn invalid(error: InvalidOption) -> Failure {
-    Failure::bad_request(error.to_string())
+    match error {
+        InvalidOption::Unsupported { name, value, known } => {
+            let cause = Cause::not_supported(name, &json!(value), known);
+            Failure::invalid(&GroupKind::new("meta.k8s.io", "Options"), "", vec![cause])
+        }
+        InvalidOption::Form { .. } => Failure::bad_request(error.to_string()),
+    }
 }
 
 /// A header as text; empty if there is none.
@@ -171,10 +192,14 @@ fn respond(answer: Answer) -> Response<Body> {
 
 /// The answer that tells of a failure.
 pub fn refuse(failure: &Failure) -> Response<Body> {
-    let mut response = Response::new(Body::from(encoding::encode(&failure.to_status())));
+    let (body, media) = match failure.reason() {
+        Reason::NoPage => (format!("{failure}\n").into(), TEXT),
+        _ => (encoding::encode(&failure.to_status()), JSON),
+    };
+    let mut response = Response::new(Body::from(body));
     *response.status_mut() =
         StatusCode::from_u16(failure.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    response.headers_mut().insert(header::CONTENT_TYPE, media);
     if let Some(seconds) = failure.retry_after_seconds() {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }

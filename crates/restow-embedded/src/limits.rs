@@ -1,9 +1,10 @@
 //! What one request, and all of them together, may cost the server.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body;
 use serde_json::Value;
@@ -13,6 +14,8 @@ use crate::failure::Failure;
 
 /// How large the body of a request may be, as kube-apiserver has it.
 pub const BODY: usize = 3 * 1024 * 1024;
+/// How much of one that is too large is read and forgotten.
+const DISCARDED: usize = 4 * BODY;
 /// How deep what is stored may be nested: less than a parser of JSON goes down, so that it can be read again.
 pub const DEPTH: usize = 100;
 /// How long a request may take that is not a watch.
@@ -94,14 +97,26 @@ pub async fn read_body<B>(body: B) -> Result<Bytes, Failure>
 where
     B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
 {
-    // What says that it is too large is not read at all.
     if body.size_hint().lower() > BODY as u64 {
+        discard(body).await;
         return Err(too_large());
     }
     match Limited::new(body, BODY).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
         Err(error) => Err(Failure::bad_request(format!("the body cannot be read: {error}"))),
+    }
+}
+
+/// Reads what nobody wants, up to a bound: a client that is still sending when the connection closes does not hear
+/// why.
+async fn discard<B: Body>(body: B) {
+    let (mut body, mut left) = (pin!(body), DISCARDED);
+    while let Some(Ok(frame)) = body.frame().await {
+        match left.checked_sub(frame.data_ref().map_or(0, Buf::remaining)) {
+            Some(rest) => left = rest,
+            None => return,
+        }
     }
 }
 

@@ -131,7 +131,7 @@ impl Writer {
                 self.bytes.put_u8(b',');
             }
             self.begun = true;
-            wanted.view.append_item(&mut self.bytes, object);
+            wanted.view.append_item(&mut self.bytes, wanted.view.item(object));
         }
     }
 

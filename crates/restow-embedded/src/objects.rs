@@ -3,6 +3,7 @@
 mod admission;
 mod change;
 mod create;
+mod fixed;
 mod incoming;
 mod managed;
 mod remove;

@@ -35,6 +35,9 @@ pub fn answer(api: &Api, head: &http::request::Parts) -> Result<Response<Body>, 
     if path == "/openapi/v3" {
         return Ok(json_response(&index(&groups)));
     }
+    if path == "/openapi/v2" {
+        return Ok(old_version());
+    }
     let wanted = path.strip_prefix("/openapi/v3/").unwrap_or_default();
     for group in &groups {
         for (version, contents) in &group.versions {
@@ -44,6 +47,15 @@ pub fn answer(api: &Api, head: &http::request::Parts) -> Result<Response<Body>, 
         }
     }
     Err(Failure::unknown_path())
+}
+
+/// OpenAPI v2 without a schema, in protobuf: kubectl asks for it where v3 does not know a kind, and goes on.
+fn old_version() -> Response<Body> {
+    // A document whose field 1, the version of its form, is "2.0".
+    let mut response = Response::new(Body::from(Bytes::from_static(b"\x0a\x032.0")));
+    let media = HeaderValue::from_static("application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
+    response.headers_mut().insert(header::CONTENT_TYPE, media);
+    response
 }
 
 fn place(group: &str, version: &str) -> String {

@@ -76,6 +76,16 @@ pub enum InvalidOption {
         /// What was sent.
         value: String,
     },
+    /// Of its form, and nothing that is known.
+    #[error("{name}: {value:?} is not one of {known:?}")]
+    Unsupported {
+        /// The option.
+        name: &'static str,
+        /// What was sent.
+        value: String,
+        /// What can be sent.
+        known: &'static [&'static str],
+    },
 }
 
 /// Reads the query of a request.
@@ -137,16 +147,19 @@ fn matched(value: String) -> Result<Option<Match>, InvalidOption> {
         "" => Ok(None),
         "Exact" => Ok(Some(Match::Exact)),
         "NotOlderThan" => Ok(Some(Match::NotOlderThan)),
-        _ => Err(InvalidOption::Form { name: "resourceVersionMatch", value }),
+        _ => Err(InvalidOption::Unsupported {
+            name: "resourceVersionMatch",
+            value,
+            known: &["Exact", "NotOlderThan"],
+        }),
     }
 }
 
 /// `All` is the only dry run there is.
 pub fn dry_run(value: String) -> Result<bool, InvalidOption> {
     match value.as_str() {
-        "" => Ok(false),
         "All" => Ok(true),
-        _ => Err(InvalidOption::Form { name: "dryRun", value }),
+        _ => Err(InvalidOption::Unsupported { name: "dryRun", value, known: &["All"] }),
     }
 }
 
@@ -155,7 +168,10 @@ fn validation(value: String) -> Result<FieldValidation, InvalidOption> {
         "" | "Warn" => Ok(FieldValidation::Warn),
         "Ignore" => Ok(FieldValidation::Ignore),
         "Strict" => Ok(FieldValidation::Strict),
-        _ => Err(InvalidOption::Form { name: "fieldValidation", value }),
+        _ => {
+            let known = &["Ignore", "Strict", "Warn"];
+            Err(InvalidOption::Unsupported { name: "fieldValidation", value, known })
+        }
     }
 }
 

@@ -18,11 +18,16 @@ pub fn media(content_type: &str) -> &str {
 /// Reads what was sent.
 pub fn parse(content_type: &str, bytes: &[u8]) -> Result<Value, Failure> {
     match media(content_type) {
-        "" | "application/json" | "*/*" => json(bytes),
+        _ if is_json(content_type) => json(bytes),
         "application/yaml" => yaml(bytes),
         protobuf::MEDIA => protobuf::decode(bytes),
         _ => Err(Failure::unsupported_media_type(ACCEPTED)),
     }
+}
+
+/// Whether a body is JSON by its type, which is what it is without one.
+pub fn is_json(content_type: &str) -> bool {
+    matches!(media(content_type), "" | "application/json" | "*/*")
 }
 
 /// Reads JSON.

@@ -10,6 +10,7 @@ use restow_core::storage_version::{InvalidVersions, Versions};
 use crate::builtin::{ALL_BUILT_IN, BuiltIn};
 use crate::custom::Custom;
 use crate::failure::GroupKind;
+use crate::review::REVIEWS;
 
 /// One version a resource is served in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +86,11 @@ impl Resource {
     pub fn has(&self, version: &str, subresource: &str) -> bool {
         let mut served = self.versions.iter().filter(|served| served.name == version);
         served.any(|served| served.subresources.iter().any(|name| name == subresource))
+    }
+
+    /// Whether its objects are namespaces.
+    pub fn is_namespaces(&self) -> bool {
+        self.name.group.is_empty() && self.name.resource == "namespaces"
     }
 
     /// Its definition, if it is a custom resource.
@@ -165,6 +171,12 @@ impl Served {
     }
 
     /// Whether anything is served in a version.
+    pub fn has_group(&self, group: &str) -> bool {
+        self.all().any(|resource| resource.name.group == group)
+            || REVIEWS.iter().any(|review| review.group == group)
+    }
+
+    /// Whether a version of a group is served.
     pub fn has_version(&self, group: &str, version: &str) -> bool {
         self.all().any(|resource| {
             resource.name.group == group && resource.versions.iter().any(|served| served.name == version)

@@ -100,9 +100,9 @@ pub fn target(path: &str) -> Option<Target> {
 pub fn verb(method: &Method, target: &Target, watch: bool) -> Option<Verb> {
     let named = !target.name.is_empty();
     match (method.as_str(), named) {
-        ("GET" | "HEAD", _) if watch => Some(Verb::Watch),
-        ("GET" | "HEAD", true) => Some(Verb::Get),
-        ("GET" | "HEAD", false) => Some(Verb::List),
+        ("GET", _) if watch => Some(Verb::Watch),
+        ("GET", true) => Some(Verb::Get),
+        ("GET", false) => Some(Verb::List),
         ("POST", _) => Some(Verb::Create),
         ("PUT", true) => Some(Verb::Update),
         ("PATCH", true) => Some(Verb::Patch),

@@ -67,11 +67,14 @@ impl View {
 
     /// Objects as they are stored, in the version they are shown in.
     pub async fn objects(&self, api: &Api, stored: Vec<Value>) -> Result<Vec<Value>, Failure> {
+        let mut stored = stored;
+        let custom = self.resource.custom().filter(|_| self.form != Form::Metadata);
+        if let Some(custom) = custom {
+            stored.iter_mut().for_each(|object| custom.complete(object));
+        }
         let mut objects = convert(&*api.converter, &self.resource, &self.api_version, stored).await?;
-        if let Nature::Custom(custom) = &self.resource.nature
-            && self.form != Form::Metadata
-        {
-            objects.iter_mut().for_each(|object| custom.complete(&self.version, object));
+        if let Some(custom) = custom {
+            objects.iter_mut().for_each(|object| custom.cut(&self.version, object));
         }
         Ok(objects)
     }
@@ -80,6 +83,17 @@ impl View {
     pub async fn object(&self, api: &Api, stored: Value) -> Result<Value, Failure> {
         let mut objects = self.objects(api, vec![stored]).await?;
         objects.pop().ok_or_else(|| Failure::plain("an object was lost in conversion"))
+    }
+
+    /// An object as it stands in a list: what the list says of built-ins, they do not repeat.
+    pub fn item(&self, mut object: Value) -> Value {
+        if let (Nature::BuiltIn(_), Form::Whole, Some(fields)) =
+            (&self.resource.nature, self.form, object.as_object_mut())
+        {
+            fields.remove("kind");
+            fields.remove("apiVersion");
+        }
+        object
     }
 
     /// Writes an object as an item of a list.

@@ -10,6 +10,7 @@ use crate::review::Review;
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const CUSTOM_VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const NAMESPACE_VERBS: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 fn group_version(group: &str, version: &str) -> String {
@@ -64,7 +65,11 @@ pub(super) fn resources(contents: &Contents, group: &str, version: &str) -> Valu
 }
 
 fn verbs(resource: &Resource) -> &'static [&'static str] {
-    if resource.custom().is_some() { &CUSTOM_VERBS } else { &VERBS }
+    match resource.custom() {
+        Some(_) => &CUSTOM_VERBS,
+        None if resource.is_namespaces() => &NAMESPACE_VERBS,
+        None => &VERBS,
+    }
 }
 
 fn subresource_verbs(subresource: &str) -> &'static [&'static str] {

@@ -57,6 +57,11 @@ impl Failure {
             .with_details(Details::default())
     }
 
+    /// 404: nothing is served anywhere near this path.
+    pub fn no_page() -> Self {
+        Self::new(404, Reason::NoPage, "404 page not found")
+    }
+
     /// 409: the name is taken.
     pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
         Self::new(409, Reason::AlreadyExists, format!("{resource} {} already exists", quote(name)))

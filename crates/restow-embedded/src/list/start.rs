@@ -2,6 +2,7 @@
 
 use restow_core::token::{NEWEST, Token};
 
+use crate::failure::golang::quote;
 use crate::failure::{Cause, Failure, GroupKind};
 use crate::options::{Match, Options};
 
@@ -43,11 +44,7 @@ pub fn revision(text: &str) -> Result<u64, Failure> {
     if text.is_empty() {
         return Ok(0);
     }
-    let invalid = |_| {
-        let cause =
-            Cause::invalid_text("resourceVersion", text, "strconv.ParseUint: parsing: invalid syntax");
-        Failure::invalid(&GroupKind::default(), "", vec![cause])
-    };
+    let invalid = |_| Failure::bad_request(format!("invalid resource version {}", quote(text)));
     text.parse().map_err(invalid)
 }
 
@@ -122,7 +119,7 @@ mod tests {
             ("resourceVersion=0&resourceVersionMatch=Exact", Err(422)),
             ("resourceVersionMatch=Exact", Err(422)),
             ("sendInitialEvents=true", Err(422)),
-            ("resourceVersion=x", Err(422)),
+            ("resourceVersion=x", Err(400)),
             ("continue=x", Err(400)),
         ] {
             assert_eq!(begins(query), expected, "{query}");

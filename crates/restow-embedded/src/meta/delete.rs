@@ -40,6 +40,7 @@ pub enum Deletion {
 impl Options {
     /// Reads a `DeleteOptions` object.
     pub fn parse(body: &Value) -> Result<Self, Failure> {
+        check_types(body)?;
         let precondition = |key| {
             body.get("preconditions")
                 .and_then(|given| given.get(key))
@@ -80,6 +81,24 @@ impl Options {
         }
         Err(Failure::invalid(&GroupKind::new("meta.k8s.io", "DeleteOptions"), "", causes))
     }
+}
+
+/// Refuses what is no `DeleteOptions` object.
+fn check_types(body: &Value) -> Result<(), Failure> {
+    let is = |key: &str, holds: fn(&Value) -> bool| {
+        body.get(key).is_none_or(|value| value.is_null() || holds(value))
+    };
+    let kind = body.get("kind").and_then(Value::as_str).unwrap_or("DeleteOptions");
+    let fits = (body.is_object() || body.is_null())
+        && is("gracePeriodSeconds", Value::is_i64)
+        && is("propagationPolicy", Value::is_string)
+        && is("orphanDependents", Value::is_boolean)
+        && is("preconditions", Value::is_object)
+        && is("dryRun", Value::is_array);
+    if fits && kind == "DeleteOptions" {
+        return Ok(());
+    }
+    Err(Failure::bad_request(format!("{kind} cannot be handled as a DeleteOptions")))
 }
 
 /// Decides on a delete. `object` has its resourceVersion.

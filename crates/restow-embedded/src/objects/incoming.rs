@@ -9,6 +9,7 @@ use crate::meta::shape;
 use crate::options::FieldValidation;
 use crate::payload;
 use crate::registry::Nature;
+use crate::schema::strict;
 
 /// An object of its resource, and what to warn of.
 pub(super) struct Read {
@@ -23,7 +24,8 @@ pub(super) fn read(call: &Call, sent: Value) -> Result<Read, Failure> {
     let (object, unknown) = match &call.resource.nature {
         Nature::BuiltIn(built_in) => {
             let misfit = |error: serde_json::Error| unhandled(call, &error.to_string());
-            let object = (built_in.typed.read)(sent.clone()).map_err(misfit)?;
+            let mut object = (built_in.typed.read)(sent.clone()).map_err(misfit)?;
+            drop_empty(&mut object);
             let unknown = match call.options.field_validation {
                 FieldValidation::Ignore => Vec::new(),
                 FieldValidation::Warn | FieldValidation::Strict => payload::unknown(&sent, &object),
@@ -41,10 +43,31 @@ pub(super) fn read(call: &Call, sent: Value) -> Result<Read, Failure> {
     Ok(Read { object, warnings })
 }
 
+/// Drops maps and lists with nothing in them, where Kubernetes' own types leave them out.
+fn drop_empty(object: &mut Value) {
+    let is_empty = |value: &Value| match value {
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    };
+    let among = |fields: &mut Value, names: &[&str]| {
+        let Some(fields) = fields.as_object_mut() else { return };
+        fields.retain(|name, value| !(names.contains(&name.as_str()) && is_empty(value)));
+    };
+    among(object, &["data", "binaryData", "stringData"]);
+    let Some(metadata) = object.get_mut("metadata") else { return };
+    among(metadata, &["labels", "annotations", "finalizers", "ownerReferences", "managedFields"]);
+}
+
 /// What becomes of unknown fields: they are refused, warned of or passed over.
 fn judge(call: &Call, unknown: Vec<String>) -> Result<Vec<String>, Failure> {
     let mut told: Vec<String> = unknown.iter().map(|path| format!("unknown field {}", quote(path))).collect();
     told.sort();
+    // Whole objects are looked at as they were sent; of a patch only what it makes is.
+    if call.options.field_validation != FieldValidation::Ignore && payload::is_json(&call.content_type) {
+        let twice = strict::duplicates(&call.body).into_iter();
+        told.splice(..0, twice.map(|path| format!("duplicate field {}", quote(&path))));
+    }
     match call.options.field_validation {
         FieldValidation::Strict if !told.is_empty() => {
             Err(unhandled(call, &format!("strict decoding error: {}", told.join(", "))))

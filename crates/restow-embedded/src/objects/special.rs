@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::Call;
 use super::admission::IMMORTAL;
+use super::fixed;
 use crate::definition;
 use crate::definition::conditions::{set, terminating};
 use crate::definitions::FINALIZER;
@@ -26,6 +27,7 @@ pub(super) fn on_create(call: &Call, object: &mut Value) -> Result<(), Failure> 
             label_namespace(object);
         }
         "Secret" => complete_secret(object),
+        "Deployment" => object["status"] = json!({}),
         "Pod" => object["status"] = json!({ "phase": "Pending" }),
         DEFINITION => {
             definition::fill(object);
@@ -66,6 +68,7 @@ pub(super) fn validate(call: &Call, object: &Value, old: Option<&Value>) -> Vec<
         Nature::BuiltIn(built_in) => match (built_in.kind, old, call.endpoint()) {
             (DEFINITION, None, _) => definition::validate::create(object),
             (DEFINITION, Some(old), Endpoint::Main) => definition::validate::update(object, old),
+            (kind, old, Endpoint::Main) => fixed::validate(kind, object, old),
             _ => Vec::new(),
         },
     }

@@ -74,7 +74,7 @@ mod tests {
             ),
             ("sendInitialEvents=true", Err(422)),
             ("resourceVersionMatch=NotOlderThan&resourceVersion=7", Err(422)),
-            ("resourceVersion=x", Err(422)),
+            ("resourceVersion=x", Err(400)),
         ] {
             let found = begin(&options(query).unwrap_or_default()).map_err(|failure| failure.code());
             assert_eq!(found, expected, "{query}");

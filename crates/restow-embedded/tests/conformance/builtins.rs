@@ -8,7 +8,6 @@ scenarios![
     every_namespaced_kind_lives,
     every_cluster_scoped_kind_lives,
     events_are_one_in_both_groups,
-    ; real:
     a_pod_is_pending,
     a_binding_keeps_its_role,
     a_secret_keeps_its_type,

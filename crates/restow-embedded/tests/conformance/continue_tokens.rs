@@ -13,7 +13,6 @@ scenarios![
     a_token_is_bound_to_its_list,
     a_token_too_old_is_410_with_a_fresh_one,
     pages_go_on_after_an_expired_token,
-    ; real:
     a_token_says_where_and_when,
 ];
 
@@ -113,7 +112,10 @@ async fn a_token_says_where_and_when(subject: &Subject) {
     let token = BASE64_URL_SAFE_NO_PAD.decode(token(&page)).unwrap();
     let token: Value = serde_json::from_slice(&token).unwrap();
     let version: u64 = page.resource_version().parse().unwrap();
-    assert_eq!(token, json!({"v": "meta.k8s.io/v1", "rv": version, "start": "/a\u{0}"}));
+    assert_eq!((&token["v"], &token["rv"]), (&json!("meta.k8s.io/v1"), &json!(version)));
+    // From its cache, kube-apiserver gives it with a slash before it, and from etcd without.
+    let start = |token: &Value| token["start"].as_str().unwrap().trim_start_matches('/').to_owned();
+    assert_eq!(start(&token), "a\u{0}");
     // Over all namespaces, the start has the namespace too.
     let place = subject.namespace("pages-token-all").await;
     for name in ["a", "b"] {
@@ -122,7 +124,7 @@ async fn a_token_says_where_and_when(subject: &Subject) {
     let page = place.get("/api/v1/secrets?limit=1&labelSelector=pages%3Dtoken").await.ok();
     let token = BASE64_URL_SAFE_NO_PAD.decode(self::token(&page)).unwrap();
     let token: Value = serde_json::from_slice(&token).unwrap();
-    assert_eq!(token["start"], "/pages-token-all/a\u{0}");
+    assert_eq!(start(&token), "pages-token-all/a\u{0}");
     for broken in
         [json!({"v": "meta.k8s.io/v2", "rv": 5, "start": "a"}), json!({"v": "meta.k8s.io/v1", "rv": 0})]
     {

@@ -14,8 +14,8 @@ scenarios![
     cluster_scoped_custom_resources,
     custom_resources_are_watched,
     selectable_fields,
-    ; real:
     columns_of_a_custom_resource,
+    ; real:
     scale_of_a_custom_resource,
 ];
 

@@ -75,11 +75,24 @@ pub(crate) async fn define<'a>(
     let namespace = group.replace('.', "-");
     let place = subject.namespace(&namespace).await.of(&format!("{group}/v1"));
     place.post(DEFINITIONS, definition.clone()).await.ok();
+    established(&place, group).await;
     let versions = definition["spec"]["versions"].as_array().unwrap();
     for version in versions.iter().filter(|version| version["served"] == true) {
         served(&place, group, version["name"].as_str().unwrap()).await;
     }
     place
+}
+
+/// Waits until a definition says that it is established.
+async fn established(place: &Place<'_>, group: &str) {
+    let path = format!("{DEFINITIONS}/widgets.{group}");
+    wait("the definition to be established", || async {
+        let definition = place.get(&path).await.ok();
+        let conditions = definition["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let is = |condition: &Value| condition["type"] == "Established" && condition["status"] == "True";
+        conditions.iter().any(is)
+    })
+    .await;
 }
 
 /// Waits until widgets are served in a version, and are in discovery.

@@ -8,7 +8,6 @@ use crate::subject::Subject;
 scenarios![
     a_definition_becomes_established,
     definitions_that_are_refused,
-    ; real:
     names_that_are_taken_are_not_accepted,
     a_definition_that_goes_takes_its_objects_along,
 ];

@@ -11,7 +11,6 @@ scenarios![
     a_collection_is_deleted_by_selector,
     an_object_made_again_is_another_one,
     delete_options_may_be_in_the_query,
-    ; real:
     delete_options_that_are_refused,
 ];
 

@@ -4,12 +4,7 @@ use serde_json::{Value, json};
 
 use crate::subject::{Call, Subject};
 
-scenarios![
-    a_dry_run_answers_as_if_and_stores_nothing,
-    a_dry_run_fails_as_the_real_one,
-    ; real:
-    dry_run_means_all,
-];
+scenarios![a_dry_run_answers_as_if_and_stores_nothing, a_dry_run_fails_as_the_real_one, dry_run_means_all,];
 
 async fn a_dry_run_answers_as_if_and_stores_nothing(subject: &Subject) {
     let place = subject.namespace("dry-as-if").await;

@@ -8,7 +8,6 @@ scenarios![
     what_is_not_there_is_told_with_its_name_and_kind,
     a_newer_object_than_asked_for_is_good_enough,
     an_object_is_the_same_in_all_versions_of_json,
-    ; real:
     paths_that_lead_nowhere,
     head_and_options_are_not_verbs,
 ];

@@ -16,7 +16,6 @@ scenarios![
     kubectl_waits,
     kubectl_lists_resources,
     kubectl_watches,
-    ; real:
     kubectl_makes_shows_and_deletes,
     kubectl_applies,
     kubectl_patches_labels_and_annotates,
@@ -27,7 +26,10 @@ scenarios![
     kubectl_tells_of_failures,
     kubectl_asks_what_it_may,
     kubectl_creates_by_its_generators,
-    kubectl_diffs_nothing_and_scales,
+    kubectl_sets_images_and_diffs_nothing,
+    ; real:
+    kubectl_describes_a_namespace,
+    kubectl_scales,
     kubectl_deletes_by_label_and_namespace,
 ];
 
@@ -260,10 +262,18 @@ async fn kubectl_describes(subject: &Subject) {
                 "",
                 "Name: a\nNamespace: kubectl-describes\nLabels: <none>\nAnnotations: <none>\n\nData\n====\nk:\n----\nv\n\n\nBinaryData\n====\n\nEvents: <none>",
             ),
+        ])
+        .await;
+}
+
+async fn kubectl_describes_a_namespace(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-describes-ns").await else { return };
+    kubectl
+        .table(&[
             (
-                "describe ns kubectl-describes",
+                "describe ns kubectl-describes-ns",
                 "",
-                "Name: kubectl-describes\nLabels: kubernetes.io/metadata.name=kubectl-describes\nAnnotations: <none>\nStatus: Active\n\nNo resource quota.\n\nNo LimitRange resource.",
+                "Name: kubectl-describes-ns\nLabels: kubernetes.io/metadata.name=kubectl-describes-ns\nAnnotations: <none>\nStatus: Active\n\nNo resource quota.\n\nNo LimitRange resource.",
             ),
         ])
         .await;
@@ -295,7 +305,7 @@ async fn kubectl_explains(subject: &Subject) {
     let explained = kubectl.run("explain configmaps", "").await;
     assert!(explained.starts_with("KIND: ConfigMap\nVERSION: v1\n"), "{explained}");
     for field in ["apiVersion <string>", "data <map[string]string>", "metadata <ObjectMeta>"] {
-        assert!(explained.lines().any(|line| line == field), "no {field} in {explained}");
+        assert!(explained.lines().any(|line| line.starts_with(field)), "no {field} in {explained}");
     }
     define(subject, "explained.example", |_| ()).await;
     let explained = async || kubectl.run("explain widgets.spec --api-version=explained.example/v1", "").await;
@@ -418,17 +428,26 @@ async fn kubectl_creates_by_its_generators(subject: &Subject) {
         .await;
 }
 
-async fn kubectl_diffs_nothing_and_scales(subject: &Subject) {
+async fn kubectl_sets_images_and_diffs_nothing(subject: &Subject) {
     let Some(kubectl) = Kubectl::new(subject, "kubectl-scales").await else { return };
+    kubectl
+        .table(&[
+            ("create deployment d --image=i --replicas=2", "", "deployment.apps/d created"),
+            ("set image deploy/d i=j:2", "", "deployment.apps/d image updated"),
+            ("get deploy d -o jsonpath={.spec.template.spec.containers[0].image}", "", "j:2"),
+            ("apply -f -", CONFIG, "configmap/a created"),
+            ("diff -f -", CONFIG, ""),
+        ])
+        .await;
+}
+
+async fn kubectl_scales(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-scale").await else { return };
     kubectl
         .table(&[
             ("create deployment d --image=i --replicas=2", "", "deployment.apps/d created"),
             ("scale deploy d --replicas=5", "", "deployment.apps/d scaled"),
             ("get deploy d -o jsonpath={.spec.replicas}", "", "5"),
-            ("set image deploy/d i=j:2", "", "deployment.apps/d image updated"),
-            ("get deploy d -o jsonpath={.spec.template.spec.containers[0].image}", "", "j:2"),
-            ("apply -f -", CONFIG, "configmap/a created"),
-            ("diff -f -", CONFIG, ""),
         ])
         .await;
 }

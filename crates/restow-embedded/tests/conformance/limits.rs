@@ -11,7 +11,6 @@ scenarios![
     annotations_may_be_256_kib,
     numbers_are_kept_as_they_are,
     text_is_kept_as_it_is,
-    ; real:
     an_object_that_is_too_large_is_refused,
 ];
 

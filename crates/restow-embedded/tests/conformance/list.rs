@@ -11,7 +11,6 @@ scenarios![
     a_list_is_as_new_as_asked_for,
     a_list_of_the_future_is_too_large,
     a_list_at_an_exact_version_shows_what_was_then,
-    ; real:
     a_list_is_in_the_order_of_names,
     list_options_that_are_refused,
 ];

@@ -6,7 +6,6 @@ use crate::subject::{Call, Subject};
 
 scenarios![
     a_write_that_changes_nothing_keeps_them,
-    ; real:
     each_writer_owns_what_it_wrote,
     they_can_be_cleared,
     status_is_owned_apart,

@@ -10,10 +10,11 @@ scenarios![
     a_table_watch_repeats_no_columns,
     what_nobody_has_is_not_acceptable,
     what_nobody_reads_is_unsupported,
-    ; real:
     a_table_of_configmaps,
     tables_include_what_is_asked_for,
     bodies_may_be_yaml,
+    ; real:
+    answers_may_be_yaml,
 ];
 
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -153,6 +154,11 @@ async fn bodies_may_be_yaml(subject: &Subject) {
     let call = Call::new("POST", "configmaps").header("content-type", "application/yaml").body(text);
     let made = place.send(call).await;
     assert_eq!((made.code(), &made["data"]), (201, &json!({"k": "v"})));
+}
+
+async fn answers_may_be_yaml(subject: &Subject) {
+    let place = subject.namespace("accept-yaml").await;
+    place.post("configmaps", json!({"metadata": {"name": "a"}})).await.ok();
     let yaml = place.send(Call::get("configmaps/a").header("accept", "application/yaml")).await.ok();
     assert_eq!(yaml.header("content-type"), "application/yaml");
     assert!(yaml.body.as_str().unwrap().contains("name: a\n"), "{}", yaml.body);

@@ -6,7 +6,6 @@ use crate::subject::{Call, Place, Subject};
 
 scenarios![
     ports_are_merged_by_number,
-    ; real:
     lists_are_merged_by_their_key,
     directives,
     plain_lists_are_merged_as_sets_or_replaced,

@@ -4,13 +4,7 @@ use serde_json::{Value, json};
 
 use crate::subject::Subject;
 
-scenarios![
-    label_selectors,
-    field_selectors,
-    selectors_that_are_refused,
-    ; real:
-    field_selectors_of_particular_kinds,
-];
+scenarios![label_selectors, field_selectors, selectors_that_are_refused, field_selectors_of_particular_kinds,];
 
 async fn label_selectors(subject: &Subject) {
     let place = subject.namespace("select-labels").await;

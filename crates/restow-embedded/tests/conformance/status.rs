@@ -7,8 +7,8 @@ use crate::subject::{Call, Subject};
 scenarios![
     status_of_a_built_in_is_written_through_its_own_door,
     status_of_a_namespace,
-    ; real:
     status_is_dropped_on_create,
+    ; real:
     scale_of_a_deployment,
 ];
 

@@ -12,7 +12,6 @@ scenarios![
     what_an_update_cannot_change,
     a_desired_state_that_changes_is_a_new_generation,
     a_put_to_nothing_makes_no_configmap,
-    ; real:
     an_update_moves_the_resource_version_and_nothing_else,
     an_immutable_configmap_stays_as_it_is,
 ];
