@@ -8,6 +8,7 @@ mod machine;
 mod probe;
 mod report;
 mod restow;
+pub(crate) mod servers;
 mod widgets;
 
 use std::{
@@ -114,8 +115,8 @@ pub(crate) async fn run(bench: Bench) -> Result<()> {
     }
     let endpoint = Endpoint::of(&cluster).await?;
     eprintln!("making {} objects", bench.objects);
-    let widgets = Widgets::make(&cluster, &endpoint, bench.objects).await?;
-    let restow = Restow::new(&programs, &cluster, &bench.restow_args);
+    let widgets = Widgets::make(Some(cluster.etcd()), &endpoint, bench.objects).await?;
+    let restow = Restow::new(&programs, cluster.kubeconfig(0, "admin"), &bench.restow_args);
     let mut stage =
         Stage { cluster: &cluster, endpoint: &endpoint, widgets, restow, findings: Findings::default() };
 
@@ -228,7 +229,7 @@ impl Stage<'_> {
             }
         };
         let usage = meter.read()?;
-        let (objects, left) = (self.widgets.count(), self.widgets.left_behind().await?);
+        let (objects, left) = (self.widgets.count(), self.widgets.left_behind().await?.unwrap_or(0));
         let turn = Turn { objects, took, peak, left, usage };
         eprintln!(
             "round {}: {}: {:.0}/s, {left} left behind, {:.0} % of the processors went to others",

@@ -21,6 +21,8 @@ struct Cli {
 enum Chore {
     /// Measure restow beside others on a real control plane.
     Bench(bench::Bench),
+    /// Measure the embedded API server beside kube-apiserver and etcd.
+    BenchServers(bench::servers::BenchServers),
     /// A real control plane on this machine, to try things on.
     #[command(subcommand)]
     Lab(lab::Command),
@@ -34,6 +36,7 @@ enum Chore {
 async fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::Bench(bench) => bench::run(bench).await,
+        Chore::BenchServers(bench) => bench::servers::run(bench).await,
         Chore::Lab(command) => lab::run(command).await,
         Chore::Test => test::run(),
         Chore::Tour(tour) => tour::run(&tour).await,

@@ -1,6 +1,6 @@
 //! Plain connections to the API server, over HTTP/1.1 or HTTP/2, with nothing in between that costs time.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
@@ -68,12 +68,19 @@ enum Sender {
 impl Endpoint {
     /// The first API server of a cluster, as admin.
     pub(crate) async fn of(cluster: &Cluster) -> Result<Self> {
-        let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig(0, "admin"))?;
+        Self::read(&cluster.kubeconfig(0, "admin")).await
+    }
+
+    /// The API server a kubeconfig with a token leads to, by its address.
+    pub(crate) async fn read(kubeconfig: &Path) -> Result<Self> {
+        let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        let token = config.auth_info.token.as_ref().context("the lab's kubeconfig has no token")?;
+        let token = config.auth_info.token.as_ref().context("the kubeconfig has no token")?;
         let mut token = HeaderValue::try_from(format!("Bearer {}", token.expose_secret()))?;
         token.set_sensitive(true);
-        Ok(Self { address: cluster.addr(0), token, tls: config.rustls_client_config()? })
+        let address = config.cluster_url.authority().context("the kubeconfig has no address")?;
+        let address = address.as_str().parse().context("the kubeconfig has a name for an address")?;
+        Ok(Self { address, token, tls: config.rustls_client_config()? })
     }
 
     /// A connection of its own, over HTTP/2.

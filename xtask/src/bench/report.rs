@@ -262,7 +262,7 @@ fn percentile(samples: &[Duration], share: f64) -> Duration {
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
 }
 
-fn median(numbers: impl Iterator<Item = f64>) -> f64 {
+pub(crate) fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = numbers.collect();
     sorted.sort_unstable_by(f64::total_cmp);
     let middle = sorted.len() / 2;
@@ -274,7 +274,7 @@ fn median(numbers: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// An aligned Markdown table: text to the left, the rest to the right; nothing when there are no rows.
-fn table(rows: &[Vec<String>]) -> String {
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let Some((head, body)) = rows.split_first() else { return String::new() };
     if body.is_empty() {
         return String::new();
@@ -304,7 +304,7 @@ fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-fn cells<const N: usize>(words: [&str; N]) -> Vec<String> {
+pub(crate) fn cells<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
@@ -312,7 +312,7 @@ fn none() -> String {
     "-".to_owned()
 }
 
-fn mib(bytes: u64) -> String {
+pub(crate) fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 

@@ -72,10 +72,10 @@ pub(crate) struct Ran {
 }
 
 impl Restow {
-    /// The binary in this folder, on this cluster, with more arguments of its own.
-    pub(crate) fn new(dir: &Path, cluster: &Cluster, more: &str) -> Self {
+    /// The binary in this folder, on the cluster of this kubeconfig, with more arguments of its own.
+    pub(crate) fn new(dir: &Path, kubeconfig: PathBuf, more: &str) -> Self {
         let more = more.split_whitespace().map(str::to_owned).collect();
-        Self { program: dir.join("restow"), kubeconfig: cluster.kubeconfig(0, "admin"), more }
+        Self { program: dir.join("restow"), kubeconfig, more }
     }
 
     /// Starts the migration of the widgets.
@@ -217,7 +217,7 @@ fn look(pid: u32) -> watch::Receiver<u64> {
     peak
 }
 
-fn peak_memory(pid: u32) -> Option<u64> {
+pub(crate) fn peak_memory(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)

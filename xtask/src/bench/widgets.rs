@@ -1,11 +1,15 @@
 //! The objects that are migrated: custom resources of 1 KiB, whose storage version flips between v1 and v2.
 
-use std::{collections::BTreeMap, ops::Range, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use http::Method;
 use restow_core::resource::{GroupVersion, storage_version_hash};
-use restow_lab::Cluster;
+use restow_lab::Etcd;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -24,9 +28,10 @@ const STORED_BYTES: usize = 1024;
 /// A CRD's handlers may follow its discovery only seconds later (kubernetes#130235).
 const SETTLE: Duration = Duration::from_secs(7);
 
-/// The widgets of one cluster.
+/// The widgets of one server.
 pub(crate) struct Widgets<'a> {
-    cluster: &'a Cluster,
+    /// Where what is stored can be counted: a server with a store of its own alone knows it.
+    etcd: Option<Etcd>,
     endpoint: &'a Endpoint,
     storage: &'static str,
     count: usize,
@@ -40,8 +45,15 @@ struct Stored {
 
 impl<'a> Widgets<'a> {
     /// Defines the resource and makes so many objects, stored as v1.
-    pub(crate) async fn make(cluster: &'a Cluster, endpoint: &'a Endpoint, count: usize) -> Result<Self> {
-        let mut widgets = Self { cluster, endpoint, storage: "v1", count: 0 };
+    pub(crate) async fn make(etcd: Option<Etcd>, endpoint: &'a Endpoint, count: usize) -> Result<Self> {
+        let mut widgets = Self::define(etcd, endpoint).await?;
+        widgets.grow(count).await?;
+        Ok(widgets)
+    }
+
+    /// Defines the resource, to be stored as v1.
+    pub(crate) async fn define(etcd: Option<Etcd>, endpoint: &'a Endpoint) -> Result<Self> {
+        let widgets = Self { etcd, endpoint, storage: "v1", count: 0 };
         let crd = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": Self::name()},
@@ -54,19 +66,28 @@ impl<'a> Widgets<'a> {
         let mut link = endpoint.link().await?;
         link.json(Method::POST, CRDS, Some(&crd)).await?;
         link.wait(&widgets.collection(), |list| list["items"].is_array()).await?;
-        widgets.grow(count).await?;
         Ok(widgets)
     }
 
-    /// Makes more of them, up to so many.
-    pub(crate) async fn grow(&mut self, count: usize) -> Result<()> {
+    /// Makes more of them, up to so many, and says how long that took.
+    pub(crate) async fn grow(&mut self, count: usize) -> Result<Duration> {
         let (endpoint, collection) = (self.endpoint.clone(), self.collection());
         let (range, version) = (self.count..count, self.storage);
-        apart(move || async move { create(&endpoint, &collection, version, range).await }).await?;
+        let took = apart(move || async move {
+            let began = Instant::now();
+            create(&endpoint, &collection, version, range).await?;
+            Ok(began.elapsed())
+        })
+        .await?;
         self.count = count;
-        let average = self.bytes().await? / count.max(1);
-        ensure!(average.abs_diff(STORED_BYTES) < 64, "an object takes {average} bytes, not {STORED_BYTES}");
-        Ok(())
+        if let Some(bytes) = self.bytes().await? {
+            let average = bytes / count.max(1);
+            ensure!(
+                average.abs_diff(STORED_BYTES) < 64,
+                "an object takes {average} bytes, not {STORED_BYTES}"
+            );
+        }
+        Ok(took)
     }
 
     /// The full name, as restow takes it.
@@ -96,11 +117,11 @@ impl<'a> Widgets<'a> {
 
     /// Makes all objects need a migration: flips the storage version and waits until the handlers have followed.
     pub(crate) async fn flip(&mut self) -> Result<()> {
-        if self.left_behind().await? > 0 {
+        if self.left_behind().await? > Some(0) {
             // Somebody left some behind: nobody is to profit from that.
             self.rewrite(Protocol::Http2).await?;
         }
-        let left = self.left_behind().await?;
+        let left = self.left_behind().await?.unwrap_or(0);
         ensure!(left == 0, "{left} objects cannot be brought to {}", self.storage);
 
         self.storage = if self.storage == "v1" { "v2" } else { "v1" };
@@ -120,7 +141,7 @@ impl<'a> Widgets<'a> {
         }
         tokio::time::sleep(SETTLE).await;
 
-        let left = self.left_behind().await?;
+        let left = self.left_behind().await?.unwrap_or(self.count);
         ensure!(left == self.count, "only {left} of {} objects need a migration", self.count);
         Ok(())
     }
@@ -131,22 +152,24 @@ impl<'a> Widgets<'a> {
     }
 
     /// How many objects etcd holds in another version than the storage version.
-    pub(crate) async fn left_behind(&self) -> Result<usize> {
+    pub(crate) async fn left_behind(&self) -> Result<Option<usize>> {
+        let Some(etcd) = &self.etcd else { return Ok(None) };
         let mut census = BTreeMap::<String, usize>::new();
         let count = |_: &str, bytes: &[u8]| {
             let version = serde_json::from_slice::<Stored>(bytes).map(|stored| stored.api_version);
             *census.entry(version.unwrap_or_default()).or_default() += 1;
         };
-        self.cluster.etcd().for_each(PREFIX, count).await?;
+        etcd.for_each(PREFIX, count).await?;
         let all: usize = census.values().sum();
         ensure!(all == self.count, "etcd holds {all} objects, not {}", self.count);
-        Ok(all - census.get(&format!("{GROUP}/{}", self.storage)).copied().unwrap_or(0))
+        Ok(Some(all - census.get(&format!("{GROUP}/{}", self.storage)).copied().unwrap_or(0)))
     }
 
-    async fn bytes(&self) -> Result<usize> {
+    async fn bytes(&self) -> Result<Option<usize>> {
+        let Some(etcd) = &self.etcd else { return Ok(None) };
         let mut sum = 0;
-        self.cluster.etcd().for_each(PREFIX, |_, bytes| sum += bytes.len()).await?;
-        Ok(sum)
+        etcd.for_each(PREFIX, |_, bytes| sum += bytes.len()).await?;
+        Ok(Some(sum))
     }
 }
 
