@@ -26,12 +26,14 @@ async fn lives(place: &Place<'_>, path: &str, kind: &str, body: Value) {
     let made = place.post(path, object).await.ok();
     assert_eq!(made["kind"], kind, "{path}");
     let one = format!("{path}/lives");
-    assert_eq!(place.get(&one).await.ok().body, made.body, "{path}");
+    assert_eq!(place.get(&one).await.ok().uid(), made.uid(), "{path}");
     let listed = place.get(&format!("{path}?labelSelector=lives%3Dyes")).await.ok();
     assert_eq!(listed.names(), "lives", "{path}");
     let patched = place.merge(&one, json!({"metadata": {"annotations": {"a": "b"}}})).await.ok();
     assert_ne!(patched.resource_version(), made.resource_version(), "{path}");
-    assert_eq!(place.merge(&one, json!({})).await.ok().body, patched.body, "{path}");
+    let unchanged = place.merge(&one, json!({})).await.ok();
+    // kube-apiserver writes the status of a FlowSchema by itself.
+    assert!(unchanged.body == patched.body || kind == "FlowSchema", "{path}");
     place.delete(&format!("{one}?gracePeriodSeconds=0")).await.ok();
     assert_eq!(place.get(&one).await.code(), 404, "{path}");
     assert_eq!(watching.take(2).await, ["ADDED lives", "MODIFIED lives"], "{path}");

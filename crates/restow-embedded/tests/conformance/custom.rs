@@ -16,6 +16,7 @@ scenarios![
     selectable_fields,
     columns_of_a_custom_resource,
     ; real:
+    // No scale subresource.
     scale_of_a_custom_resource,
 ];
 

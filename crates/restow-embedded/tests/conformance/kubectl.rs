@@ -1,4 +1,4 @@
-//! kubectl as a process: what it prints is the same whichever server it asks.
+//! kubectl as a process, writing: what it prints is the same whichever server it asks.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -8,33 +8,26 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-use crate::definition::{define, widget};
 use crate::subject::Subject;
 
 scenarios![
     kubectl_replaces_and_edits,
     kubectl_waits,
-    kubectl_lists_resources,
-    kubectl_watches,
     kubectl_makes_shows_and_deletes,
     kubectl_applies,
     kubectl_patches_labels_and_annotates,
     kubectl_takes_many_documents,
-    kubectl_describes,
-    kubectl_explains,
-    kubectl_speaks_of_custom_resources,
-    kubectl_tells_of_failures,
-    kubectl_asks_what_it_may,
     kubectl_creates_by_its_generators,
     kubectl_sets_images_and_diffs_nothing,
     ; real:
-    kubectl_describes_a_namespace,
+    // No scale subresource.
     kubectl_scales,
+    // Nobody empties a namespace yet.
     kubectl_deletes_by_label_and_namespace,
 ];
 
 /// kubectl in a namespace of a server.
-struct Kubectl {
+pub(crate) struct Kubectl {
     program: PathBuf,
     namespace: String,
     home: tempfile::TempDir,
@@ -42,19 +35,19 @@ struct Kubectl {
 
 impl Kubectl {
     /// One in a namespace of its own; none where the lab has no kubectl.
-    async fn new(subject: &Subject, namespace: &str) -> Option<Self> {
+    pub(crate) async fn new(subject: &Subject, namespace: &str) -> Option<Self> {
         let (_, program) = assets::kubectl_or_skip("kubectl in the conformance suite")?;
         subject.namespace(namespace).await;
         Some(Self::within(subject, namespace, program))
     }
 
-    fn within(subject: &Subject, namespace: &str, program: PathBuf) -> Self {
+    pub(crate) fn within(subject: &Subject, namespace: &str, program: PathBuf) -> Self {
         let home = tempfile::tempdir().unwrap();
         std::fs::write(home.path().join("kubeconfig"), subject.kubeconfig()).unwrap();
         Self { program, namespace: namespace.to_owned(), home }
     }
 
-    fn command(&self, line: &str) -> Command {
+    pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = Command::new(&self.program);
         command
             .env_clear()
@@ -72,7 +65,7 @@ impl Kubectl {
     }
 
     /// What a command prints, with ages as `AGE`; a tilde in it stands for a space within a word.
-    async fn run(&self, line: &str, input: &str) -> String {
+    pub(crate) async fn run(&self, line: &str, input: &str) -> String {
         let mut child = self.command(line).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).await.unwrap();
         let output = child.wait_with_output().await.unwrap();
@@ -82,7 +75,7 @@ impl Kubectl {
     }
 
     /// Runs the commands of a table, in order, and tells all that is not as expected.
-    async fn table(&self, rows: &[(&str, &str, &str)]) {
+    pub(crate) async fn table(&self, rows: &[(&str, &str, &str)]) {
         let mut wrong = Vec::new();
         for (line, input, expected) in rows {
             let printed = self.run(line, input).await;
@@ -95,7 +88,7 @@ impl Kubectl {
 }
 
 /// Text with its ages told as such, and its columns one space apart.
-fn aged(text: &str) -> String {
+pub(crate) fn aged(text: &str) -> String {
     let is_age = |word: &str| {
         let digits = word.trim_end_matches(['s', 'm']);
         digits.len() < word.len()
@@ -109,7 +102,8 @@ fn aged(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: v\n";
+/// A ConfigMap.
+pub(crate) const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: v\n";
 
 async fn kubectl_makes_shows_and_deletes(subject: &Subject) {
     let Some(kubectl) = Kubectl::new(subject, "kubectl-makes").await else { return };
@@ -250,156 +244,6 @@ async fn kubectl_waits(subject: &Subject) {
         kubectl.run("delete cm a", "").await;
     });
     assert!(["configmap/a condition met", ""].contains(&waited.as_str()), "{waited}");
-}
-
-async fn kubectl_describes(subject: &Subject) {
-    let Some(kubectl) = Kubectl::new(subject, "kubectl-describes").await else { return };
-    kubectl
-        .table(&[
-            ("create -f -", CONFIG, "configmap/a created"),
-            (
-                "describe cm a",
-                "",
-                "Name: a\nNamespace: kubectl-describes\nLabels: <none>\nAnnotations: <none>\n\nData\n====\nk:\n----\nv\n\n\nBinaryData\n====\n\nEvents: <none>",
-            ),
-        ])
-        .await;
-}
-
-async fn kubectl_describes_a_namespace(subject: &Subject) {
-    let Some(kubectl) = Kubectl::new(subject, "kubectl-describes-ns").await else { return };
-    kubectl
-        .table(&[
-            (
-                "describe ns kubectl-describes-ns",
-                "",
-                "Name: kubectl-describes-ns\nLabels: kubernetes.io/metadata.name=kubectl-describes-ns\nAnnotations: <none>\nStatus: Active\n\nNo resource quota.\n\nNo LimitRange resource.",
-            ),
-        ])
-        .await;
-}
-
-async fn kubectl_lists_resources(subject: &Subject) {
-    let Some(kubectl) = Kubectl::new(subject, "kubectl-resources").await else { return };
-    let resources = kubectl.run("api-resources", "").await;
-    for line in [
-        "NAME SHORTNAMES APIVERSION NAMESPACED KIND",
-        "configmaps cm v1 true ConfigMap",
-        "namespaces ns v1 false Namespace",
-        "pods po v1 true Pod",
-        "deployments deploy apps/v1 true Deployment",
-        "customresourcedefinitions crd,crds apiextensions.k8s.io/v1 false CustomResourceDefinition",
-        "leases coordination.k8s.io/v1 true Lease",
-    ] {
-        assert!(resources.lines().any(|other| other == line), "no {line} in {resources}");
-    }
-    let versions = kubectl.run("api-versions", "").await;
-    for version in ["apps/v1", "v1", "rbac.authorization.k8s.io/v1"] {
-        assert!(versions.lines().any(|other| other == version), "no {version} in {versions}");
-    }
-    assert!(kubectl.run("version", "").await.contains("Server Version: v1.36."));
-}
-
-async fn kubectl_explains(subject: &Subject) {
-    let Some(kubectl) = Kubectl::new(subject, "kubectl-explains").await else { return };
-    let explained = kubectl.run("explain configmaps", "").await;
-    assert!(explained.starts_with("KIND: ConfigMap\nVERSION: v1\n"), "{explained}");
-    for field in ["apiVersion <string>", "data <map[string]string>", "metadata <ObjectMeta>"] {
-        assert!(explained.lines().any(|line| line.starts_with(field)), "no {field} in {explained}");
-    }
-    define(subject, "explained.example", |_| ()).await;
-    let explained = async || kubectl.run("explain widgets.spec --api-version=explained.example/v1", "").await;
-    let is_there = async || explained().await.contains("size <integer>");
-    crate::definition::wait("the schema to be published", is_there).await;
-    let explained = explained().await;
-    assert!(explained.starts_with("GROUP: explained.example\nKIND: Widget\nVERSION: v1\n"), "{explained}");
-    for field in ["colour <string>", "enum: red, green, blue", "nested <Object>", "tags <[]string>"] {
-        assert!(explained.lines().any(|line| line == field), "no {field} in {explained}");
-    }
-}
-
-async fn kubectl_speaks_of_custom_resources(subject: &Subject) {
-    let Some((_, program)) = assets::kubectl_or_skip("kubectl in the conformance suite") else { return };
-    let group = "spoken.example";
-    define(subject, group, |definition| {
-        definition["spec"]["names"]["shortNames"] = json!(["spk"]);
-        definition["spec"]["versions"][0]["additionalPrinterColumns"] =
-            json!([{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}]);
-    })
-    .await;
-    let kubectl = Kubectl::within(subject, "spoken-example", program);
-    let object = widget(group, "a", json!({"size": 5})).to_string();
-    let changed = widget(group, "a", json!({"size": 6})).to_string();
-    kubectl
-        .table(&[
-            ("apply -f -", &object, "widget.spoken.example/a created"),
-            ("get spk", "", "NAME SIZE\na 5"),
-            ("apply -f -", &changed, "widget.spoken.example/a configured"),
-            ("get widgets.spoken.example a -o jsonpath={.spec}", "", r#"{"colour":"red","size":6}"#),
-            (r#"patch spk a --type=merge -p {"spec":{"size":7}}"#, "", "widget.spoken.example/a patched"),
-            (
-                r#"patch spk a --type=merge --subresource=status -p {"status":{"phase":"done"}}"#,
-                "",
-                "widget.spoken.example/a patched",
-            ),
-            (
-                "wait --for=jsonpath={.status.phase}=done spk/a --timeout=60s",
-                "",
-                "widget.spoken.example/a condition met",
-            ),
-            (
-                "wait --for=condition=Established crd/widgets.spoken.example --timeout=60s",
-                "",
-                "customresourcedefinition.apiextensions.k8s.io/widgets.spoken.example condition met",
-            ),
-            ("get crd widgets.spoken.example -o jsonpath={.status.storedVersions}", "", r#"["v1"]"#),
-            ("delete spk --all", "", "widget.spoken.example \"a\" deleted from spoken-example namespace"),
-        ])
-        .await;
-}
-
-async fn kubectl_watches(subject: &Subject) {
-    use tokio::io::{AsyncBufReadExt as _, BufReader};
-    let Some(kubectl) = Kubectl::new(subject, "kubectl-watches").await else { return };
-    kubectl.run("create -f -", CONFIG).await;
-    let mut child = kubectl
-        .command("get cm --watch --no-headers -o custom-columns=N:.metadata.name,K:.data.k")
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut next = async || aged(&lines.next_line().await.unwrap().unwrap());
-    assert_eq!(next().await, "a v");
-    kubectl.run(r#"patch cm a --type=merge -p {"data":{"k":"w"}}"#, "").await;
-    assert_eq!(next().await, "a w");
-    kubectl.run("delete cm a", "").await;
-    assert_eq!(next().await, "a w");
-}
-
-async fn kubectl_tells_of_failures(subject: &Subject) {
-    let Some(kubectl) = Kubectl::new(subject, "kubectl-fails").await else { return };
-    let unknown = "apiVersion: none.example/v1\nkind: Thing\nmetadata:\n  name: a\n";
-    kubectl
-        .table(&[
-            ("get cm none", "", r#"Error from server (NotFound): configmaps "none" not found"#),
-            ("get nonsense", "", "error: the server doesn't have a resource type \"nonsense\""),
-            ("delete cm none", "", r#"Error from server (NotFound): configmaps "none" not found"#),
-            ("create -f -", CONFIG, "configmap/a created"),
-            ("create -f -", CONFIG, "Error from server (AlreadyExists): error when creating \"STDIN\": configmaps \"a\" already exists"),
-            ("apply -f -", unknown, "error: resource mapping not found for name: \"a\" namespace: \"\" from \"STDIN\": no matches for kind \"Thing\" in version \"none.example/v1\"\nensure CRDs are installed first"),
-            ("get cm --as alice", "", "Error from server (Forbidden): configmaps is forbidden: User \"alice\" cannot list resource \"configmaps\" in API group \"\" in the namespace \"kubectl-fails\""),
-        ])
-        .await;
-}
-
-async fn kubectl_asks_what_it_may(subject: &Subject) {
-    let Some(kubectl) = Kubectl::new(subject, "kubectl-asks").await else { return };
-    kubectl
-        .table(&[
-            ("auth can-i create configmaps", "", "yes"),
-            ("auth can-i create configmaps --as alice", "", "no"),
-            ("auth whoami -o jsonpath={.status.userInfo.username} --as alice", "", "alice"),
-        ])
-        .await;
 }
 
 async fn kubectl_creates_by_its_generators(subject: &Subject) {

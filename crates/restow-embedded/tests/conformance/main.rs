@@ -41,6 +41,7 @@ mod dry_run;
 mod finalizers;
 mod get;
 mod kubectl;
+mod kubectl_reading;
 mod leases;
 mod limits;
 mod list;

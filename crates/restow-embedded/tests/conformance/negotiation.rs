@@ -14,6 +14,7 @@ scenarios![
     tables_include_what_is_asked_for,
     bodies_may_be_yaml,
     ; real:
+    // Answers are JSON.
     answers_may_be_yaml,
 ];
 

@@ -9,6 +9,7 @@ use crate::subject::{Place, Subject};
 scenarios![
     owner_references_that_are_refused,
     ; real:
+    // There is no garbage collection yet.
     what_is_owned_goes_with_its_owner,
     in_the_foreground_what_is_owned_goes_first,
     orphans_are_let_go,

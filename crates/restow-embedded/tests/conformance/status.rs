@@ -9,6 +9,7 @@ scenarios![
     status_of_a_namespace,
     status_is_dropped_on_create,
     ; real:
+    // No scale subresource.
     scale_of_a_deployment,
 ];
 

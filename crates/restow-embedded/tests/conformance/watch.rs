@@ -19,6 +19,7 @@ scenarios![
     writes_that_change_nothing_are_not_told,
     watch_options_that_are_refused,
     ; real:
+    // Deprecated since 1.11; no client in use asks so.
     an_old_style_watch,
 ];
 
