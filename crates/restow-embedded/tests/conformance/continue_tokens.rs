@@ -11,7 +11,6 @@ scenarios![
     pages_show_one_view,
     a_page_says_how_many_remain,
     a_token_is_bound_to_its_list,
-    a_token_too_old_is_410_with_a_fresh_one,
     pages_go_on_after_an_expired_token,
     a_token_says_where_and_when,
 ];
@@ -79,19 +78,6 @@ async fn a_token_is_bound_to_its_list(subject: &Subject) {
 
 fn encoded(token: &Value) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(token.to_string())
-}
-
-async fn a_token_too_old_is_410_with_a_fresh_one(subject: &Subject) {
-    let place = subject.namespace("pages-old").await;
-    make(&place, &["a", "b", "c"]).await;
-    // Revision 1 is older than anything that is kept.
-    let old = encoded(&json!({"v": "meta.k8s.io/v1", "rv": 1, "start": "a\u{0}"}));
-    let answer = place.get(&format!("configmaps?limit=1&continue={old}")).await;
-    assert!([200, 410].contains(&answer.code()), "{}", answer.line());
-    if answer.code() == 410 {
-        assert_eq!(answer["reason"], "Expired");
-        assert_ne!(answer["metadata"]["continue"], Value::Null);
-    }
 }
 
 async fn pages_go_on_after_an_expired_token(subject: &Subject) {
