@@ -1,7 +1,7 @@
 //! In which form an answer is wanted, by the request's `Accept`.
 
 /// What answers can be written as.
-pub const ACCEPTED: &[&str] = &["application/json"];
+pub const ACCEPTED: &[&str] = &["application/json", "application/yaml"];
 
 /// What an object or a list is shown as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct Accepted {
     pub form: Form,
     /// Whether discovery may come in one document.
     pub aggregated: bool,
+    /// Whether it is written as YAML.
+    pub yaml: bool,
 }
 
 /// What is asked for.
@@ -71,10 +73,12 @@ fn clause(text: &str) -> (f32, Clause<'_>) {
 
 impl Clause<'_> {
     fn accepted(&self, asked: Asked) -> Option<Accepted> {
-        if !matches!(self.media, "application/json" | "*/*" | "application/*") {
-            return None;
-        }
-        let plain = Accepted::default();
+        let yaml = match self.media {
+            "application/json" | "*/*" | "application/*" => false,
+            "application/yaml" => true,
+            _ => return None,
+        };
+        let plain = Accepted { yaml, ..Accepted::default() };
         match (self.shown, self.group, self.version, asked) {
             ("", ..) => Some(plain),
             ("Table", "meta.k8s.io", "v1", Asked::One | Asked::List) => {

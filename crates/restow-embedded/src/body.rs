@@ -23,6 +23,14 @@ impl Body {
         Self(Kind::Whole(None))
     }
 
+    /// All bytes, if they are known.
+    pub fn whole(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Kind::Whole(bytes) => bytes.as_ref(),
+            Kind::Frames(_) => None,
+        }
+    }
+
     /// Frames, sent as they come; an error breaks the connection off.
     pub fn frames(frames: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
         Self(Kind::Frames(Box::pin(frames)))

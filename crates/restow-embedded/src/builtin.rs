@@ -183,6 +183,25 @@ pub static ALL_BUILT_IN: &[BuiltIn] = &[
         ..PLAIN
     },
     BuiltIn {
+        kind: "ResourceQuota",
+        plural: "resourcequotas",
+        short_names: &["quota"],
+        subresources: STATUS,
+        prefix: "resourcequotas",
+        returns_deleted: true,
+        typed: Typed::of::<core::v1::ResourceQuota>(),
+        ..PLAIN
+    },
+    BuiltIn {
+        kind: "LimitRange",
+        plural: "limitranges",
+        short_names: &["limits"],
+        prefix: "limitranges",
+        create_on_update: true,
+        typed: Typed::of::<core::v1::LimitRange>(),
+        ..PLAIN
+    },
+    BuiltIn {
         group: "events.k8s.io",
         kind: "Event",
         plural: "events",

@@ -161,6 +161,8 @@ impl Definitions {
         };
         let Some(object) = object else {
             self.drop(&name).await;
+            // Names that it had may be what others wait for.
+            self.holder.clear();
             return;
         };
         let others = self.known.iter().filter(|(other, _)| **other != name).map(|(_, known)| &known.object);
@@ -169,7 +171,7 @@ impl Definitions {
             Some(known) => known.writer.clone(),
             None => CustomResource::disabled(resource_name(&object)),
         };
-        self.known.insert(name.clone(), Known { object: object.clone(), writer: writer.clone() });
+        self.known.insert(name.clone(), Known { object: settled.clone(), writer: writer.clone() });
         if status::is_accepted(&settled) {
             self.serve(&name, &settled, writer).await;
         }

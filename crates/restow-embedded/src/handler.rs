@@ -27,6 +27,7 @@ use crate::watch::watch;
 /// Who writes without saying so: this server.
 const OWN_AGENT: &str = "restow-apiserver";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// Answers a request.
@@ -41,28 +42,31 @@ async fn answer(api: &Arc<Api>, request: Request<Bytes>) -> Result<Response<Body
     let (head, body) = request.into_parts();
     match target(head.uri.path()) {
         Some(target) => {
-            let answer = on_resource(api, &head, body, target).await?;
-            Ok(respond(answer))
+            let (answer, yaml) = on_resource(api, &head, body, target).await?;
+            Ok(respond(answer, yaml))
         }
         None => discovery::answer(api, &head),
     }
 }
 
+/// The answer, and whether it is to be written as YAML.
 async fn on_resource(
     api: &Arc<Api>,
     head: &http::request::Parts,
     body: Bytes,
     target: Target,
-) -> Result<Answer, Failure> {
+) -> Result<(Answer, bool), Failure> {
     if let Some(review) = review::find(&target.group, &target.version, &target.resource) {
-        return review::answer(api, review, head, &body, &target);
+        let answer = review::answer(api, review, head, &body, &target)?;
+        return Ok((answer, false));
     }
     let (verb, call) = call(api, head, body, target)?;
     let warning = call.resource.custom().and_then(|custom| custom.warning(&call.target.version));
     let warning = warning.map(str::to_owned);
+    let yaml = call.accepted.yaml;
     let mut answer = perform(api, verb, call).await?;
     answer.warnings.extend(warning);
-    Ok(answer)
+    Ok((answer, yaml))
 }
 
 async fn perform(api: &Arc<Api>, verb: Verb, call: Call) -> Result<Answer, Failure> {
@@ -174,13 +178,15 @@ pub fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-fn respond(answer: Answer) -> Response<Body> {
-    let mut response = Response::new(answer.body);
+fn respond(answer: Answer, yaml: bool) -> Response<Body> {
+    let body = if yaml { in_yaml(answer.body) } else { answer.body };
+    let mut response = Response::new(body);
     *response.status_mut() = answer.code;
     if let Some(name) = answer.made {
         response.extensions_mut().insert(Named(name));
     }
-    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    let media = if yaml { YAML } else { JSON };
+    response.headers_mut().insert(header::CONTENT_TYPE, media);
     for warning in answer.warnings {
         let text = format!("299 - {}", crate::failure::golang::quote(&warning));
         if let Ok(value) = HeaderValue::from_str(&text) {
@@ -188,6 +194,16 @@ fn respond(answer: Answer) -> Response<Body> {
         }
     }
     response
+}
+
+/// The same in YAML; what is sent piece by piece stays JSON, which is YAML too.
+fn in_yaml(body: Body) -> Body {
+    let Some(bytes) = body.whole() else { return body };
+    let read = serde_json::from_slice::<serde_json::Value>(bytes).ok();
+    match read.and_then(|value| serde_saphyr::to_string(&value).ok()) {
+        Some(text) => Body::from(Bytes::from(text)),
+        None => body,
+    }
 }
 
 /// The answer that tells of a failure.

@@ -143,6 +143,9 @@ fn make(group: &str, version: &str, contents: &Contents) -> Value {
         if let Some(schema) = schemas.get_mut(&name) {
             let kind = json!({ "group": group, "version": version, "kind": resource.kind });
             schema["x-kubernetes-group-version-kind"] = json!([kind]);
+            if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+                required.retain(|field| field != "metadata");
+            }
         }
         paths::add(&mut paths, resource, version, &name);
     }

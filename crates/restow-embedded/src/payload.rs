@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::failure::Failure;
 use crate::failure::golang::quote;
+use crate::failure::{Cause, Failure, GroupKind};
 use crate::protobuf;
 use crate::registry::Resource;
 
@@ -58,20 +58,26 @@ pub fn object(resource: &Resource, api_version: &str, sent: Value) -> Result<Val
             return Err(Failure::bad_request(format!("Object '{title}' is missing in {}", quote(&shown))));
         }
         if !given.is_empty() && given != expected {
-            return Err(other_type(&fields, &resource.kind, api_version));
+            return Err(other_type(&fields, resource, api_version));
         }
         fields.insert(field.to_owned(), json!(expected));
     }
     Ok(Value::Object(fields))
 }
 
-fn other_type(fields: &Map<String, Value>, kind: &str, api_version: &str) -> Failure {
+fn other_type(fields: &Map<String, Value>, resource: &Resource, api_version: &str) -> Failure {
+    let kind = &resource.kind;
     let text = |field| fields.get(field).and_then(Value::as_str).unwrap_or_default();
     let (given_version, given_kind) = (text("apiVersion"), text("kind"));
     if !given_version.is_empty() && given_version != api_version {
         return Failure::bad_request(format!(
             "the API version in the data ({given_version}) does not match the expected API version ({api_version})"
         ));
+    }
+    if resource.custom().is_some() {
+        let cause = Cause::invalid_text("kind", given_kind, &format!("must be {kind}"));
+        let name = fields.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default();
+        return Failure::invalid(&GroupKind::new(&resource.name.group, given_kind), name, vec![cause]);
     }
     Failure::bad_request(format!(
         "{given_kind} in version {} cannot be handled as a {kind}: it is of another kind",

@@ -2,6 +2,7 @@
 //!
 //! What is answered is JSON: all of these clients take that too.
 
+mod settle;
 mod table;
 mod wire;
 
@@ -11,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
+pub use settle::settle;
 use table::{Field, Kind, Message, message, root};
 use wire::{Fault, Wire, fields};
 

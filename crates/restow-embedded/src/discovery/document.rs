@@ -119,7 +119,8 @@ fn aggregated_group(group: &Group) -> Value {
             json!({ "version": version, "resources": resources, "freshness": "Current" })
         })
         .collect();
-    json!({ "metadata": { "name": group.name }, "versions": versions })
+    let metadata = if group.name.is_empty() { json!({}) } else { json!({ "name": group.name }) };
+    json!({ "metadata": metadata, "versions": versions })
 }
 
 fn scope(namespaced: bool) -> &'static str {

@@ -70,7 +70,7 @@ impl Pages {
 
     /// How the rest is asked for, and how much that is, if there is any.
     pub fn rest(&self) -> Option<(String, Option<u64>)> {
-        let start = self.next.as_ref()?.strip_prefix(&self.prefix)?.to_owned();
+        let start = format!("/{}", self.next.as_ref()?.strip_prefix(&self.prefix)?);
         let resource_version = i64::try_from(self.revision).unwrap_or(NEWEST);
         let remaining = self.wanted.selection.is_all().then_some(self.remaining);
         Some((Token { resource_version, start }.encode(), remaining))

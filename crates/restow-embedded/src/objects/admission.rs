@@ -11,7 +11,7 @@ use crate::stored::Extent;
 pub(super) const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// Refuses a create in a namespace that is not there or about to go.
-pub(super) async fn in_namespace(api: &Api, call: &Call) -> Result<(), Failure> {
+pub(super) async fn in_namespace(api: &Api, call: &Call, name: &str) -> Result<(), Failure> {
     let namespace = call.target.namespace.as_str();
     if !call.resource.namespaced || IMMORTAL.contains(&namespace) {
         return Ok(());
@@ -27,7 +27,6 @@ pub(super) async fn in_namespace(api: &Api, call: &Call) -> Result<(), Failure> 
         return Ok(());
     }
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-    let name = call.target.name.as_str();
     let failure = Failure::forbidden_object(&call.resource.name, name, &why);
     let details = failure.details().cloned().unwrap_or_default();
     let cause = Cause::bare(

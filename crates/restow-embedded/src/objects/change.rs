@@ -90,7 +90,7 @@ async fn absent(api: &Api, call: &Call, permit: Option<&Permit>, change: Change)
     let mut read = incoming::read(call, sent)?;
     update::check_names(&mut read.object, &rules, &call.target.namespace, &call.target.name)?;
     update::check_uid(&read.object, None, &rules, &call.key())?;
-    admission::in_namespace(api, call).await?;
+    admission::in_namespace(api, call, &call.target.name).await?;
     let mut object = create::born(call, read.object)?;
     call.permit(api, &object, None)?;
     if !call.options.dry_run {
@@ -130,8 +130,9 @@ fn changed(call: &Call, old: &Value, change: &Change) -> Result<(Value, Vec<Stri
             if patched == *old && managed::is_lasting(call, old) {
                 return Ok((patched, Vec::new()));
             }
-            let patched = payload::object(&call.resource, &call.view.api_version, patched)?;
-            let mut read = incoming::read(call, patched)?;
+            let object = payload::object(&call.resource, &call.view.api_version, patched.clone());
+            let read = object.and_then(|object| incoming::read(call, object));
+            let mut read = read.map_err(|failure| unfit(&patched, failure))?;
             update::check_names(&mut read.object, &rules, &call.target.namespace, &call.target.name)?;
             (read.object, read.warnings)
         }
@@ -139,6 +140,7 @@ fn changed(call: &Call, old: &Value, change: &Change) -> Result<(Value, Vec<Stri
     managed::record(call, &mut new, Some(old));
     update::prepare(&mut new, old, &rules, call.endpoint())?;
     special::on_update(call, &mut new, old)?;
+    special::settle(call, &mut new);
     let mut causes = validate::update(&new, old, &rules);
     causes.extend(special::validate(call, &new, Some(old)));
     if !causes.is_empty() {
@@ -146,6 +148,11 @@ fn changed(call: &Call, old: &Value, change: &Change) -> Result<(Value, Vec<Stri
     }
     update::settle(&mut new, old);
     Ok((new, warnings))
+}
+
+/// A patch that makes something else of an object is refused as a whole.
+fn unfit(patched: &Value, failure: Failure) -> Failure {
+    if failure.code() == 400 { Failure::unfit_patch(patched, failure.message()) } else { failure }
 }
 
 /// Stores an object unless it is stored just so already; else what is there when another was faster.

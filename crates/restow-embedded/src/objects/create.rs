@@ -25,7 +25,7 @@ pub async fn create(api: &Api, mut call: Call) -> Result<Answer, Failure> {
     let sent = payload::parse(&call.content_type, &call.body)?;
     let sent = payload::object(&call.resource, &call.view.api_version, sent)?;
     let read = incoming::read(&call, sent)?;
-    admission::in_namespace(api, &call).await?;
+    admission::in_namespace(api, &call, name(&read.object)).await?;
     let generated = is_generated(&read.object);
     let tries = if generated { NAMES } else { 1 };
     for last in (0..tries).rev() {
@@ -61,6 +61,7 @@ pub(super) fn born(call: &Call, mut object: Value) -> Result<Value, Failure> {
     };
     prepare(&mut object, &rules, &birth)?;
     special::on_create(call, &mut object)?;
+    special::settle(call, &mut object);
     managed::record(call, &mut object, None);
     let mut causes = validate::create(&object, &rules);
     causes.extend(special::validate(call, &object, None));

@@ -24,8 +24,7 @@ pub(super) fn read(call: &Call, sent: Value) -> Result<Read, Failure> {
     let (object, unknown) = match &call.resource.nature {
         Nature::BuiltIn(built_in) => {
             let misfit = |error: serde_json::Error| unhandled(call, &error.to_string());
-            let mut object = (built_in.typed.read)(sent.clone()).map_err(misfit)?;
-            drop_empty(&mut object);
+            let object = (built_in.typed.read)(sent.clone()).map_err(misfit)?;
             let unknown = match call.options.field_validation {
                 FieldValidation::Ignore => Vec::new(),
                 FieldValidation::Warn | FieldValidation::Strict => payload::unknown(&sent, &object),
@@ -41,22 +40,6 @@ pub(super) fn read(call: &Call, sent: Value) -> Result<Read, Failure> {
     };
     let warnings = judge(call, unknown)?;
     Ok(Read { object, warnings })
-}
-
-/// Drops maps and lists with nothing in them, where Kubernetes' own types leave them out.
-fn drop_empty(object: &mut Value) {
-    let is_empty = |value: &Value| match value {
-        Value::Object(fields) => fields.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        _ => false,
-    };
-    let among = |fields: &mut Value, names: &[&str]| {
-        let Some(fields) = fields.as_object_mut() else { return };
-        fields.retain(|name, value| !(names.contains(&name.as_str()) && is_empty(value)));
-    };
-    among(object, &["data", "binaryData", "stringData"]);
-    let Some(metadata) = object.get_mut("metadata") else { return };
-    among(metadata, &["labels", "annotations", "finalizers", "ownerReferences", "managedFields"]);
 }
 
 /// What becomes of unknown fields: they are refused, warned of or passed over.

@@ -14,6 +14,7 @@ use crate::definitions::FINALIZER;
 use crate::failure::{Cause, Failure};
 use crate::meta::delete::Deletion;
 use crate::meta::{Endpoint, finalizers, is_deleting, name};
+use crate::protobuf;
 use crate::registry::Nature;
 
 const DEFINITION: &str = "CustomResourceDefinition";
@@ -59,6 +60,13 @@ pub(super) fn on_update(call: &Call, object: &mut Value, old: &Value) -> Result<
         _ => {}
     }
     Ok(())
+}
+
+/// Leaves out what is empty, as built-ins are stored and shown.
+pub(super) fn settle(call: &Call, object: &mut Value) {
+    if let Nature::BuiltIn(built_in) = &call.resource.nature {
+        protobuf::settle(&call.view.api_version, built_in.kind, object);
+    }
 }
 
 /// What is wrong with an object beside its metadata.

@@ -16,8 +16,6 @@ scenarios![
     kubectl_tells_of_failures,
     kubectl_asks_what_it_may,
     kubectl_watches,
-    ; real:
-    // It asks for quotas and limit ranges, which are not served.
     kubectl_describes_a_namespace,
 ];
 

@@ -13,8 +13,6 @@ scenarios![
     a_table_of_configmaps,
     tables_include_what_is_asked_for,
     bodies_may_be_yaml,
-    ; real:
-    // Answers are JSON.
     answers_may_be_yaml,
 ];
 
