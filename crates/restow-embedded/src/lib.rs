@@ -11,6 +11,7 @@ pub mod authorization;
 pub mod body;
 mod bootstrap;
 pub mod builtin;
+mod controllers;
 pub mod conversion;
 pub mod custom;
 pub mod data_dir;

@@ -21,6 +21,7 @@ use tower::Layer as _;
 use crate::access::Access;
 use crate::api::Api;
 use crate::bootstrap::bootstrap;
+use crate::controllers;
 use crate::conversion::{Converter, NoWebhooks};
 use crate::definitions::Definitions;
 use crate::network::{Network, NetworkError, Reach};
@@ -129,6 +130,7 @@ impl Server {
         // Before anybody can ask: what is defined must not be answered with "no such path".
         let loaded = definitions.load().await?;
         let mut tasks = vec![tokio::spawn(definitions.run(loaded))];
+        tasks.extend(controllers::start(&api, &loopback, &Stop::from(serving.clone())));
         let reach = network.as_ref().map(Network::reach).transpose().map_err(NetworkError::from)?;
         if let Some(network) = network {
             tasks.push(network.serve(access, gate.layer().layer(handlers), serving.clone())?);

@@ -8,5 +8,6 @@ mod encryption;
 mod lists;
 mod memory;
 mod migration;
+mod namespaces;
 mod noise;
 mod watches;

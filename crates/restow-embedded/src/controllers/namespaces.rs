@@ -1,0 +1,196 @@
+//! A namespace that is being deleted goes when everything in it has gone.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use restow_store::{Entry, Range, StoreError};
+use serde_json::{Value, json};
+
+use super::place::path;
+use super::writer::{Writer, Wrote};
+use crate::api::Api;
+use crate::failure::Failure;
+use crate::meta::{is_deleting, name};
+use crate::registry::Resource;
+use crate::stored::{Extent, refused};
+
+const PREFIX: &str = "/registry/namespaces/";
+/// What holds a namespace until its content has gone.
+const FINALIZER: &str = "kubernetes";
+/// How many keys are read at once.
+const PAGE: usize = 500;
+/// How many objects are deleted at once.
+const AT_ONCE: usize = 16;
+/// How often a namespace is looked at whose content has not gone yet, and a store that has failed.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// Why a namespace is not emptied.
+#[derive(Debug, thiserror::Error)]
+enum Hindered {
+    #[error("what is stored cannot be read: {0:?}")]
+    Read(Failure),
+    #[error("an object is not deleted")]
+    Write(#[from] kube::Error),
+}
+
+impl From<StoreError> for Hindered {
+    fn from(error: StoreError) -> Self {
+        Self::Read(refused(&error))
+    }
+}
+
+/// Follows namespaces, and empties those that are being deleted; never ends.
+pub(super) async fn run(api: Arc<Api>, writer: Writer) {
+    loop {
+        if let Err(error) = follow(&api, &writer).await {
+            tracing::warn!("namespaces are read again: {error}");
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+async fn follow(api: &Api, writer: &Writer) -> Result<(), StoreError> {
+    let range = Range { prefix: PREFIX.to_owned(), start: None, limit: 0, revision: None };
+    let listed = api.store.list(range).await?;
+    let mut dying: BTreeSet<String> =
+        listed.entries.into_iter().filter_map(|entry| dying(api, entry)).collect();
+    let mut changes = api.store.watch(PREFIX, listed.revision).await?;
+    let mut tick = tokio::time::interval(EVERY);
+    loop {
+        tokio::select! {
+            told = changes.next() => {
+                let Some(told) = told.transpose()? else { return Ok(()) };
+                let entries = told.changes.into_iter().filter_map(|change| change.now);
+                dying.extend(entries.filter_map(|entry| self::dying(api, entry)));
+            }
+            _ = tick.tick(), if !dying.is_empty() => {}
+        }
+        let keys: Vec<String> = dying.iter().cloned().collect();
+        for key in keys {
+            match finish(api, writer, &key).await {
+                Ok(true) => drop(dying.remove(&key)),
+                Ok(false) => {}
+                Err(error) => tracing::info!(%key, "a namespace cannot go yet: {error}"),
+            }
+        }
+    }
+}
+
+/// The key of a namespace whose content is to go.
+fn dying(api: &Api, entry: Entry) -> Option<String> {
+    let namespaces = api.registry.built_in("", "namespaces")?;
+    let key = entry.key.clone();
+    let namespace = api.decode(&namespaces, entry, Extent::Whole).ok()?;
+    is_to_be_emptied(&namespace).then_some(key)
+}
+
+/// Whether the content of a namespace is to go.
+fn is_to_be_emptied(namespace: &Value) -> bool {
+    let finalizers = namespace["spec"]["finalizers"].as_array();
+    is_deleting(namespace) && finalizers.is_some_and(|all| all.iter().any(|one| one == FINALIZER))
+}
+
+/// The namespace as it is when its content has gone.
+fn emptied(mut namespace: Value) -> Value {
+    if let Some(finalizers) = namespace["spec"]["finalizers"].as_array_mut() {
+        finalizers.retain(|one| one != FINALIZER);
+    }
+    namespace
+}
+
+/// Empties a namespace, and lets it go when nothing is left; tells whether that is done.
+async fn finish(api: &Api, writer: &Writer, key: &str) -> Result<bool, Hindered> {
+    let Some(namespaces) = api.registry.built_in("", "namespaces") else { return Ok(true) };
+    let Some(entry) = api.entry(key).await.map_err(Hindered::Read)? else { return Ok(true) };
+    let namespace = api.decode(&namespaces, entry, Extent::Whole).map_err(Hindered::Read)?;
+    if !is_to_be_emptied(&namespace) {
+        return Ok(true);
+    }
+    let mut found = 0;
+    // What was let in before the namespace began to go may have been stored after the first look.
+    for _ in 0..2 {
+        found = empty(api, writer, name(&namespace)).await?;
+    }
+    if found > 0 {
+        return Ok(false);
+    }
+    let path = format!("/api/v1/namespaces/{}/finalize", name(&namespace));
+    let mut namespace = emptied(namespace);
+    namespace["apiVersion"] = json!("v1");
+    namespace["kind"] = json!("Namespace");
+    Ok(writer.replace(&path, &namespace).await? != Wrote::Changed)
+}
+
+/// Deletes everything in a namespace, and tells how much was there.
+async fn empty(api: &Api, writer: &Writer, namespace: &str) -> Result<usize, Hindered> {
+    let served = api.registry.served();
+    let mut seen = BTreeSet::new();
+    let mut found = 0;
+    // Events of two groups are stored in one place.
+    for resource in
+        served.all().filter(|resource| resource.namespaced && seen.insert(resource.prefix.clone()))
+    {
+        found += empty_of(api, writer, resource, namespace).await?;
+    }
+    Ok(found)
+}
+
+async fn empty_of(
+    api: &Api,
+    writer: &Writer,
+    resource: &Resource,
+    namespace: &str,
+) -> Result<usize, Hindered> {
+    let mut range = Range { prefix: resource.key(namespace, ""), start: None, limit: PAGE, revision: None };
+    let mut found = 0;
+    loop {
+        let listed = api.store.list(range.clone()).await?;
+        found += listed.entries.len();
+        range.start = listed.entries.last().map(|entry| format!("{}\0", entry.key));
+        let deletes = listed.entries.into_iter().map(|entry| delete(api, writer, resource, entry));
+        stream::iter(deletes).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        if listed.remaining == 0 {
+            return Ok(found);
+        }
+    }
+}
+
+async fn delete(api: &Api, writer: &Writer, resource: &Resource, entry: Entry) -> Result<(), Hindered> {
+    let Some(path) = path(resource, &entry.key) else { return Ok(()) };
+    let object = api.decode(resource, entry, Extent::Metadata).map_err(Hindered::Read)?;
+    if !is_deleting(&object) {
+        writer.delete(&path, &object["metadata"], "Background").await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_those_that_go_are_emptied() {
+        for (deleted, finalizers, expected) in [
+            (true, json!(["kubernetes"]), true),
+            (true, json!(["x.example/f", "kubernetes"]), true),
+            (false, json!(["kubernetes"]), false),
+            (true, json!(["x.example/f"]), false),
+            (true, json!([]), false),
+            (true, Value::Null, false),
+        ] {
+            let at = deleted.then_some("2026-01-01T00:00:00Z");
+            let namespace =
+                json!({"metadata": {"deletionTimestamp": at}, "spec": {"finalizers": finalizers}});
+            assert_eq!(is_to_be_emptied(&namespace), expected, "{namespace}");
+            assert!(!is_to_be_emptied(&emptied(namespace)));
+        }
+    }
+
+    #[test]
+    fn other_finalizers_stay() {
+        let namespace = json!({"spec": {"finalizers": ["kubernetes", "x.example/f"]}});
+        assert_eq!(emptied(namespace), json!({"spec": {"finalizers": ["x.example/f"]}}));
+    }
+}
