@@ -5,6 +5,7 @@
 //! written all the time, and the wait for it to run out.
 
 mod events;
+mod garbage;
 mod namespaces;
 mod place;
 mod writer;
@@ -22,6 +23,7 @@ pub(crate) fn start(api: &Arc<Api>, client: &kube::Client, stop: &Stop) -> Vec<J
     let writer = Writer::new(client.clone());
     vec![
         spawn(api, stop, events::run(Arc::clone(api), writer.clone())),
+        spawn(api, stop, garbage::run(Arc::clone(api), writer.clone())),
         spawn(api, stop, namespaces::run(Arc::clone(api), writer)),
     ]
 }

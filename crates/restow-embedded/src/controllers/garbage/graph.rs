@@ -1,0 +1,184 @@
+//! Who owns whom, by their keys.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{Hash as _, Hasher as _};
+use std::sync::Arc;
+
+/// That an object is owned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    /// The key of the owner.
+    pub(super) owner: Arc<str>,
+    /// A digest of the uid the owner is to have.
+    pub(super) uid: u64,
+    /// Whether an owner that goes in the foreground waits for the object.
+    pub(super) blocks: bool,
+}
+
+/// A digest of a uid: it is compared with another, and no more.
+pub(super) fn digest(uid: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Who owns whom, and who waits for what it owns.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    links: HashMap<Arc<str>, Box<[Link]>>,
+    dependents: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+    waiting: HashSet<Arc<str>>,
+    /// Everything up to this revision is in it.
+    pub(super) revision: u64,
+}
+
+impl Graph {
+    /// The key as it is kept, if an owner has it.
+    pub(super) fn owner(&self, key: &str) -> Option<Arc<str>> {
+        self.dependents.get_key_value(key).map(|(key, _)| Arc::clone(key))
+    }
+
+    /// Whether an object is owned.
+    pub(super) fn is_owned(&self, key: &str) -> bool {
+        self.links.contains_key(key)
+    }
+
+    /// Takes the owners of an object as they are now; whom to attend to because of that: the object if its owners are
+    /// new, and those that wait and may do so no more.
+    pub(super) fn own(&mut self, key: &Arc<str>, links: Vec<Link>) -> Vec<Arc<str>> {
+        let before = self.links.get(key);
+        if before.map(|links| &**links).unwrap_or_default() == links {
+            return Vec::new();
+        }
+        let mut attend = self.disown(key);
+        if !links.is_empty() {
+            for link in &links {
+                self.dependents.entry(Arc::clone(&link.owner)).or_default().insert(Arc::clone(key));
+            }
+            self.links.insert(Arc::clone(key), links.into());
+            attend.push(Arc::clone(key));
+        }
+        attend
+    }
+
+    /// Forgets the owners of an object; those that wait and may do so no more.
+    fn disown(&mut self, key: &str) -> Vec<Arc<str>> {
+        let Some(links) = self.links.remove(key) else { return Vec::new() };
+        for link in &links {
+            if let Some(dependents) = self.dependents.get_mut(&link.owner) {
+                dependents.remove(key);
+                if dependents.is_empty() {
+                    self.dependents.remove(&link.owner);
+                }
+            }
+        }
+        let owners = links.iter().map(|link| &link.owner);
+        owners.filter(|owner| self.waiting.contains(*owner)).cloned().collect()
+    }
+
+    /// Forgets an object that is gone; whom to attend to because of that.
+    pub(super) fn remove(&mut self, key: &str) -> Vec<Arc<str>> {
+        self.waiting.remove(key);
+        let mut attend = self.disown(key);
+        attend.extend(self.dependents.get(key).into_iter().flatten().cloned());
+        attend
+    }
+
+    /// Takes whether an owner waits; whom to attend to then: it, and what it owns when it has just begun to.
+    pub(super) fn wait(&mut self, key: &Arc<str>, waits: bool) -> Vec<Arc<str>> {
+        if !waits {
+            self.waiting.remove(key);
+            return Vec::new();
+        }
+        let begins = self.waiting.insert(Arc::clone(key));
+        let dependents = self.dependents.get(key).filter(|_| begins);
+        let mut attend: Vec<_> = dependents.into_iter().flatten().cloned().collect();
+        attend.push(Arc::clone(key));
+        attend
+    }
+
+    /// Whether an owner waits.
+    pub(super) fn waits(&self, key: &str) -> bool {
+        self.waiting.contains(key)
+    }
+
+    /// What an owner with a uid owns, and whether each blocks it.
+    pub(super) fn dependents<'a>(
+        &'a self,
+        owner: &'a str,
+        uid: u64,
+    ) -> impl Iterator<Item = (&'a Arc<str>, bool)> {
+        let link = move |key: &'a Arc<str>| {
+            let links = self.links.get(key)?;
+            let link = links.iter().find(|link| &*link.owner == owner && link.uid == uid)?;
+            Some((key, link.blocks))
+        };
+        self.dependents.get(owner).into_iter().flatten().filter_map(link)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Arc<str> {
+        Arc::from(name)
+    }
+
+    fn link(owner: &str, uid: u64, blocks: bool) -> Link {
+        Link { owner: key(owner), uid, blocks }
+    }
+
+    fn names(keys: &[Arc<str>]) -> Vec<&str> {
+        keys.iter().map(|key| &**key).collect()
+    }
+
+    #[test]
+    fn an_object_is_attended_to_when_its_owners_are_new() {
+        let mut graph = Graph::default();
+        assert_eq!(names(&graph.own(&key("a"), vec![link("o", 1, false)])), ["a"]);
+        assert_eq!(names(&graph.own(&key("a"), vec![link("o", 1, false)])), [""; 0]);
+        assert_eq!(names(&graph.own(&key("a"), vec![link("o", 2, false)])), ["a"]);
+        assert_eq!(names(&graph.own(&key("a"), Vec::new())), [""; 0]);
+        assert!(!graph.is_owned("a") && graph.owner("o").is_none());
+    }
+
+    #[test]
+    fn what_is_owned_is_attended_to_when_its_owner_is_gone() {
+        let mut graph = Graph::default();
+        graph.own(&key("a"), vec![link("o", 1, false)]);
+        graph.own(&key("b"), vec![link("o", 1, false), link("p", 1, false)]);
+        assert_eq!(names(&graph.remove("o")), ["a", "b"]);
+        assert_eq!(names(&graph.remove("p")), ["b"]);
+        assert_eq!(names(&graph.remove("q")), [""; 0]);
+    }
+
+    #[test]
+    fn an_owner_that_waits_is_attended_to_when_less_blocks_it() {
+        let mut graph = Graph::default();
+        graph.own(&key("a"), vec![link("o", 1, true)]);
+        graph.own(&key("b"), vec![link("o", 1, true)]);
+        assert_eq!(names(&graph.wait(&key("o"), true)), ["a", "b", "o"]);
+        assert_eq!(names(&graph.wait(&key("o"), true)), ["o"]);
+        assert_eq!(names(&graph.own(&key("a"), vec![link("o", 1, false)])), ["o", "a"]);
+        assert_eq!(names(&graph.remove("b")), ["o"]);
+        graph.wait(&key("o"), false);
+        assert_eq!(names(&graph.remove("a")), [""; 0]);
+    }
+
+    #[test]
+    fn only_what_means_this_owner_is_its_own() {
+        let mut graph = Graph::default();
+        graph.own(&key("a"), vec![link("o", 1, true)]);
+        graph.own(&key("b"), vec![link("o", 2, true)]);
+        let found: Vec<_> = graph.dependents("o", 1).map(|(key, blocks)| (&**key, blocks)).collect();
+        assert_eq!(found, [("a", true)]);
+    }
+
+    #[test]
+    fn uids_are_told_apart() {
+        assert_eq!(digest("a"), digest("a"));
+        assert_ne!(digest("a"), digest("b"));
+    }
+}
