@@ -52,3 +52,4 @@ pub mod table;
 pub mod tls;
 pub mod view;
 pub mod watch;
+pub mod webhook;

@@ -34,6 +34,7 @@ use crate::view::View;
 
 pub use change::{patch, update};
 pub use create::create;
+pub(crate) use create::uid;
 pub use remove::{delete, delete_collection};
 
 /// A request for objects of a resource.

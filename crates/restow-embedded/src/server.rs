@@ -22,12 +22,13 @@ use crate::access::Access;
 use crate::api::Api;
 use crate::bootstrap::bootstrap;
 use crate::controllers;
-use crate::conversion::{Converter, NoWebhooks};
+use crate::conversion::Converter;
 use crate::definitions::Definitions;
 use crate::network::{Network, NetworkError, Reach};
 use crate::openapi::Documents;
 use crate::registry::Registry;
 use crate::service::{Handlers, client};
+use crate::webhook::Webhooks;
 
 /// How long a start may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,7 +51,7 @@ impl Settings {
     /// A server for its own process.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let server_id = "apiserver-restow".to_owned();
-        Self { store, server_id, encryption: None, converter: Arc::new(NoWebhooks), network: None }
+        Self { store, server_id, encryption: None, converter: Arc::new(Webhooks::default()), network: None }
     }
 }
 

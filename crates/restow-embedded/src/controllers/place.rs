@@ -10,9 +10,11 @@ pub(super) fn resource_of<'a>(served: &'a Served, key: &str) -> Option<&'a Arc<R
     served.all().find(|resource| key.starts_with(&resource.prefix))
 }
 
-/// The path of the object under a key, in the preferred version.
+/// The path of the object under a key, in the version it is stored in where that is served: nothing is to be converted.
 pub(super) fn path(resource: &Resource, key: &str) -> Option<String> {
-    let version = &resource.versions.first()?.name;
+    let mut versions = resource.versions.iter().map(|version| &version.name);
+    let stored = versions.clone().find(|version| **version == resource.stored.version);
+    let version = stored.or_else(|| versions.next())?;
     let rest = key.strip_prefix(&resource.prefix)?;
     let root = match resource.name.group.as_str() {
         "" => format!("/api/{version}"),

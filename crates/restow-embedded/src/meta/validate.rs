@@ -102,7 +102,8 @@ fn pairs<'a>(object: &'a Value, key: &str) -> Vec<(&'a str, &'a str)> {
     pairs.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default())).collect()
 }
 
-fn labels(object: &Value) -> Vec<Cause> {
+/// What is wrong with the labels of an object.
+pub(crate) fn labels(object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (key, value) in pairs(object, "labels") {
         causes.extend(texts("metadata.labels", key, label_key(key)));
@@ -111,7 +112,8 @@ fn labels(object: &Value) -> Vec<Cause> {
     causes
 }
 
-fn annotations(object: &Value) -> Vec<Cause> {
+/// What is wrong with the annotations of an object.
+pub(crate) fn annotations(object: &Value) -> Vec<Cause> {
     let pairs = pairs(object, "annotations");
     let mut causes = Vec::new();
     for (key, _) in &pairs {

@@ -93,7 +93,7 @@ async fn store(
 }
 
 /// A random uid: a UUID of version 4.
-fn uid() -> String {
+pub(crate) fn uid() -> String {
     let bits = fastrand::u128(..) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{bits:032x}");
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])

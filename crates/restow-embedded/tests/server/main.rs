@@ -12,3 +12,4 @@ mod migration;
 mod namespaces;
 mod noise;
 mod watches;
+mod webhook;
