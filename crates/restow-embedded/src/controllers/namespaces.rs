@@ -72,7 +72,7 @@ async fn follow(api: &Api, writer: &Writer) -> Result<(), StoreError> {
             match finish(api, writer, &key).await {
                 Ok(true) => drop(dying.remove(&key)),
                 Ok(false) => {}
-                Err(error) => tracing::info!(%key, "a namespace cannot go yet: {error}"),
+                Err(error) => tracing::debug!(%key, "a namespace cannot go yet: {error}"),
             }
         }
     }

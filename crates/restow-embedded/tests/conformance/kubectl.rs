@@ -19,11 +19,10 @@ scenarios![
     kubectl_takes_many_documents,
     kubectl_creates_by_its_generators,
     kubectl_sets_images_and_diffs_nothing,
+    kubectl_deletes_by_label_and_namespace,
     ; real:
     // No scale subresource.
     kubectl_scales,
-    // Nobody empties a namespace yet.
-    kubectl_deletes_by_label_and_namespace,
 ];
 
 /// kubectl in a namespace of a server.

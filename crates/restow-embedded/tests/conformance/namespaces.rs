@@ -8,7 +8,6 @@ use crate::subject::Subject;
 scenarios![
     some_namespaces_are_always_there,
     namespace_names_are_labels,
-    ; real:
     // Nobody empties a namespace yet.
     a_namespace_that_goes_takes_everything_along,
     nothing_new_is_made_in_a_dying_namespace,

@@ -8,7 +8,6 @@ use crate::subject::{Place, Subject};
 
 scenarios![
     owner_references_that_are_refused,
-    ; real:
     // There is no garbage collection yet.
     what_is_owned_goes_with_its_owner,
     in_the_foreground_what_is_owned_goes_first,

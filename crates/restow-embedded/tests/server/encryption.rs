@@ -15,7 +15,7 @@ const KEYS: [(&str, &str); 2] = [
     ("key2", "MTEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="),
 ];
 
-fn transformers(order: [usize; 2]) -> Transformers {
+pub(crate) fn transformers(order: [usize; 2]) -> Transformers {
     let keys: Vec<_> = order.iter().map(|at| json!({"name": KEYS[*at].0, "secret": KEYS[*at].1})).collect();
     let file = json!({
         "apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration",

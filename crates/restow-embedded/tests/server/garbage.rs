@@ -217,3 +217,19 @@ async fn two_servers_collect_the_same() {
     second.stop().await;
     first.stop().await;
 }
+
+#[tokio::test]
+async fn what_is_sealed_is_collected_too() {
+    let encryption = Some(crate::encryption::transformers([0, 1]).into());
+    let server = Server::start(Settings { encryption, ..Settings::new(Memory::new()) }).await.unwrap();
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let owner = send(&server, "POST", secrets, &json!({"metadata": {"name": "owner"}})).await.unwrap();
+    let owned = json!({"metadata": {"name": "owned", "ownerReferences": [reference(&owner, true)]}});
+    send(&server, "POST", secrets, &owned).await.unwrap();
+    delete(&server, &format!("{secrets}/owner"), "Foreground").await;
+    for name in ["owned", "owner"] {
+        let path = format!("{secrets}/{name}");
+        until(name, || is_gone(&server, &path)).await;
+    }
+    server.stop().await;
+}

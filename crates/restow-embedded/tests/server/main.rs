@@ -5,6 +5,7 @@ mod access;
 mod basics;
 mod definitions;
 mod encryption;
+mod events;
 mod garbage;
 mod lists;
 mod memory;
