@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use jiff::Timestamp;
+use restow_apiserver::identity::NAMESPACE;
 use restow_apiserver::registration::Resource as Registration;
-use restow_apiserver::{Gate, Identity, Participation};
+use restow_apiserver::{Collector, Gate, Identity, Participation, Scope};
 use restow_core::inventory::Origin;
 use restow_core::request::Target;
 use restow_core::storage_version::InvalidVersions;
+use restow_migrate::election::{self, Election};
 use restow_migrate::stop::Stop;
 use restow_store::encryption::Transformers;
 use restow_store::{Store, StoreError};
@@ -30,6 +32,10 @@ use crate::registry::Registry;
 use crate::service::{Handlers, client};
 use crate::webhook::Webhooks;
 
+/// The kind of server it is: it registers every built-in resource, as a kube-apiserver does.
+const COMPONENT: &str = "kube-apiserver";
+/// How often what absent servers have left is looked for, besides whenever one leaves.
+const COLLECTED: Duration = Duration::from_secs(60);
 /// How long a start may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -114,12 +120,10 @@ impl Server {
         let handlers = Handlers::new(&api);
         let loopback = client(gate.loopback_layer().layer(handlers.clone()));
         let taking_part = CancellationToken::new();
-        let participation = Participation {
-            // Its Lease is made before the gate opens; who it is is part of that.
-            identity: Identity::new(client(handlers.clone()), "kube-apiserver", &settings.server_id),
-            client: loopback.clone(),
-            gate: gate.clone(),
-        };
+        // Its Lease is made before the gate opens; who it is is part of that.
+        let identity = Identity::new(client(handlers.clone()), COMPONENT, &settings.server_id);
+        let (collector, election) = collecting(&identity, &loopback);
+        let participation = Participation { identity, client: loopback.clone(), gate: gate.clone() };
         let stop = Stop::from(taking_part.clone());
         let participation = tokio::spawn(async move {
             if let Err(error) = participation.run(&stop).await {
@@ -131,6 +135,8 @@ impl Server {
         // Before anybody can ask: what is defined must not be answered with "no such path".
         let loaded = definitions.load().await?;
         let mut tasks = vec![tokio::spawn(definitions.run(loaded))];
+        let stop = serving.clone();
+        tasks.push(tokio::spawn(async move { collector.run(&election, &stop).await }));
         tasks.extend(controllers::start(&api, &loopback, &Stop::from(serving.clone())));
         let reach = network.as_ref().map(Network::reach).transpose().map_err(NetworkError::from)?;
         if let Some(network) = network {
@@ -172,6 +178,26 @@ impl Server {
         self.taking_part.cancel();
         let _ = self.participation.await;
     }
+}
+
+/// Clears up after servers on the same store that have gone.
+fn collecting(identity: &Identity, loopback: &kube::Client) -> (Collector, Election) {
+    let collector = Collector {
+        client: loopback.clone(),
+        id: identity.id.clone(),
+        scope: Scope::All,
+        component: identity.component.clone(),
+        every: COLLECTED,
+    };
+    let election = Election {
+        client: loopback.clone(),
+        namespace: NAMESPACE.to_owned(),
+        name: "storage-version-collector".to_owned(),
+        identity: election::identity(),
+        duration: Duration::from_secs(15),
+        renew_every: Duration::from_secs(5),
+    };
+    (collector, election)
 }
 
 fn gate(registry: &Arc<Registry>) -> Result<Gate, InvalidVersions> {

@@ -180,6 +180,7 @@ fn members(ages: Ages) -> Vec<Member> {
         holder: name.to_owned(),
         address: None,
         expires: Some(lasts(age)),
+        component: agreement::KUBE_APISERVER.to_owned(),
     };
     NAMES.into_iter().zip(ages).filter_map(|(name, age)| Some(member((name, age?)))).collect()
 }
