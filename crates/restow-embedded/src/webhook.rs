@@ -81,7 +81,10 @@ impl Webhooks {
             .body(Body::from(review.to_string().into_bytes()))
             .map_err(|error| failed(&shown, &error))?;
         let exchange = async {
-            let response = client.send(request).await.map_err(|error| failed(&shown, &error))?;
+            let response = client.send(request).await.map_err(|error| match error {
+                kube::Error::Service(error) => failed(&shown, &*error),
+                other => failed(&shown, &other),
+            })?;
             let status = response.status();
             let bytes = response.into_body().collect_bytes().await.map_err(|error| failed(&shown, &error))?;
             Ok((status, bytes))

@@ -25,8 +25,10 @@ use graph::Graph;
 const AT_ONCE: usize = 16;
 /// How many are taken up at once.
 const BATCH: usize = 256;
-/// How long to wait before what failed is tried again.
+/// How long to wait before what failed is tried again, at first.
 const PAUSE: Duration = Duration::from_secs(1);
+/// And at most, while something goes on to fail.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// What both halves share: one follows changes, the other acts on them.
 struct Collector {
@@ -89,13 +91,15 @@ impl Collector {
     /// Attends to what is in the queue; never ends.
     async fn work(&self) {
         let mut failed = Vec::new();
-        let mut again_at = Instant::now();
+        let (mut pause, mut again_at) = (PAUSE, Instant::now());
         loop {
             let batch = self.state().batch();
             if batch.is_empty() {
                 if failed.is_empty() {
+                    pause = PAUSE;
                     self.more.notified().await;
                 } else if tokio::time::timeout_at(again_at, self.more.notified()).await.is_err() {
+                    pause = LONGEST_PAUSE.min(pause * 2);
                     self.enqueue(failed.drain(..));
                 }
                 continue;
@@ -104,8 +108,10 @@ impl Collector {
             let mut attended = stream::iter(each).buffer_unordered(AT_ONCE);
             while let Some((done, key)) = attended.next().await {
                 if done == Attended::Later {
+                    if failed.is_empty() {
+                        again_at = Instant::now() + pause;
+                    }
                     failed.push(key);
-                    again_at = Instant::now() + PAUSE;
                 }
             }
         }

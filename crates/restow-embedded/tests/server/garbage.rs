@@ -233,3 +233,13 @@ async fn what_is_sealed_is_collected_too() {
     }
     server.stop().await;
 }
+
+#[tokio::test]
+async fn owners_of_a_kind_that_is_defined_later_are_looked_for() {
+    let server = crate::basics::server().await;
+    let owner = json!({"apiVersion": "example.com/v1", "kind": "Widget", "name": "nobody", "uid": "u"});
+    make(&server, "owned", &[owner]).await;
+    defined(&server, "v1").await;
+    gone(&server, "owned").await;
+    server.stop().await;
+}

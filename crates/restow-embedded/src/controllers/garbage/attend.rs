@@ -18,6 +18,9 @@ use crate::meta::text;
 use crate::registry::Served;
 use crate::stored::Extent;
 
+/// How often an object is read anew at once because it has changed meanwhile.
+const TRIES: usize = 3;
+
 /// Whether an object has been attended to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attended {
@@ -46,13 +49,17 @@ struct Found {
 impl Collector {
     /// Attends to the object under a key.
     pub(super) async fn attend(&self, key: &Arc<str>) -> Attended {
-        match self.try_attend(key).await {
-            Ok(()) => Attended::Done,
-            Err(error) => {
-                tracing::debug!(%key, "an owned object is taken up again: {error}");
-                Attended::Later
+        for _ in 0..TRIES {
+            match self.try_attend(key).await {
+                Ok(()) => return Attended::Done,
+                Err(Hindered::Changed) => {}
+                Err(error) => {
+                    tracing::debug!(%key, "an owned object is taken up again later: {error}");
+                    return Attended::Later;
+                }
             }
         }
+        Attended::Later
     }
 
     async fn try_attend(&self, key: &Arc<str>) -> Result<(), Hindered> {

@@ -21,7 +21,7 @@ const PREFIX: &str = "/registry/";
 const EVENTS: &str = "/registry/events/";
 /// How many entries are read at once.
 const PAGE: usize = 500;
-/// How often owners of unknown kinds are looked for.
+/// How often owners of unknown kinds are looked for, if other kinds are served by then.
 const EVERY: Duration = Duration::from_secs(5);
 /// What every sealed value begins with.
 const SEALED: &[u8] = b"k8s:enc:";
@@ -68,6 +68,7 @@ impl Collector {
 
     async fn follow_on(&self) -> Result<(), StoreError> {
         let mut unknown = BTreeSet::new();
+        let mut served = self.api.registry.served();
         let revision = self.scan(&mut unknown).await?;
         let mut changes = self.api.store.watch(PREFIX, revision).await?;
         let mut tick = tokio::time::interval(EVERY);
@@ -82,6 +83,10 @@ impl Collector {
                     self.more.notify_one();
                 }
                 _ = tick.tick() => {
+                    let before = std::mem::replace(&mut served, self.api.registry.served());
+                    if Arc::ptr_eq(&before, &served) {
+                        continue;
+                    }
                     for key in std::mem::take(&mut unknown) {
                         let entry = self.api.store.get(&key).await?.entry;
                         self.take(&mut unknown, &key, entry);
