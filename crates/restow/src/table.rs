@@ -79,8 +79,8 @@ fn line(cells: &[String], widths: &[usize]) -> String {
     line.trim_end().to_owned() + "\n"
 }
 
-/// Adds a line beneath a row, in several where it is too long.
-fn wrap(text: &str, width: Option<usize>, into: &mut String) {
+/// Adds a line set in a little, in several where it is too long.
+pub(crate) fn wrap(text: &str, width: Option<usize>, into: &mut String) {
     let room = width.map_or(usize::MAX, |width| width.saturating_sub(GAP).max(1));
     let mut used = 0;
     for word in text.split_whitespace() {

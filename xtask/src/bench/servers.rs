@@ -160,7 +160,7 @@ async fn migrate_many(programs: &Path, objects: usize) -> Result<String> {
     let peak = peak_memory(embedded.pid()?).unwrap_or_default();
     let rate = |took: Duration| format!("{:.0}/s", objects as f64 / took.as_secs_f64());
     Ok(table(&[
-        cells(["objects", "made", "rewritten", "whole run, verified", "server's peak memory", "restow's"]),
+        cells(["objects", "made", "rewritten and verified", "whole run", "server's peak memory", "restow's"]),
         vec![
             objects.to_string(),
             rate(made),

@@ -14,14 +14,15 @@ use crate::demo::stage::{Stage, request};
 use crate::demo::users::Users;
 use crate::failure::Failure;
 use crate::output::{count, time};
+use crate::table::{width, wrap};
 use crate::{program, signals};
 
 /// How long something may take that should take a moment.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long the restarted server's registration is held up.
-const SLOW: Duration = Duration::from_millis(1500);
+/// How many writes the restarted server turns away before its storage is fast again.
+const ENOUGH: u64 = 30;
 /// How many objects a second the migration that is to be killed writes at most, so that there is a middle.
 const VISIBLE: &str = "1500";
 
@@ -91,7 +92,10 @@ impl Story {
         let before = self.users.tally().turned_away.load(Ordering::Relaxed);
         self.stage.holds().registrations(true);
         let starting = self.stage.restart_second().await?;
-        tokio::time::sleep(SLOW).await;
+        until("writes to be turned away", async || {
+            Ok(self.users.tally().turned_away.load(Ordering::Relaxed) >= before + ENOUGH)
+        })
+        .await?;
         let ready = self.stage.is_ready(1).await;
         self.stage.holds().registrations(false);
         self.stage.restarted(starting).await?;
@@ -99,14 +103,12 @@ impl Story {
         let boat = format!("{}/{}", boats::all("v1"), boats::name(0));
         request(&self.stage.clients()[1], "PATCH", &boat, &json!({})).await?;
         let turned_away = self.users.tally().turned_away.load(Ordering::Relaxed) - before;
-        if ready || turned_away == 0 {
+        if ready {
             return Err(Failure::failed("api-2 let writes in before it was registered"));
         }
-        say(
-            "A server must not write before it has said how it stores things. Until then it is not ready, and",
-        );
         say(&format!(
-            "{} writes were turned away (503, Retry-After) and went to api-1. Now it is ready.",
+            "A server must not write before it has said how it stores things. Until then it is not ready, and \
+             {} writes were turned away (503, Retry-After) and went to api-1. Now it is ready.",
             count(turned_away)
         ));
         Ok(())
@@ -157,8 +159,8 @@ impl Story {
         .await;
         child.kill().await.map_err(Failure::failed)?;
         killed?;
-        say("");
-        say("kill -9, as a node that dies would do. Stored now:");
+        anstream::println!();
+        say("kill -9, as a node that dies would do. It had come so far:");
         self.show_stored().await
     }
 
@@ -197,11 +199,9 @@ impl Story {
         lesson();
         if keep {
             let kubeconfig = self.stage.kubeconfig();
-            say(&format!(
-                "The servers go on until ctrl-C. In another terminal:\n\n  export KUBECONFIG={}",
-                kubeconfig.display()
-            ));
-            say(&format!("  kubectl get boats\n  {} plan", program()));
+            anstream::println!("\n\x1b[1mThe servers go on until ctrl-C. In another terminal:\x1b[0m");
+            anstream::println!("  export KUBECONFIG={}", kubeconfig.display());
+            anstream::println!("  kubectl get boats\n  {} plan", program());
             signals::stop_on_signals(None).map_err(Failure::failed)?.cancelled().await;
         }
         self.stage.clear().await;
@@ -236,7 +236,7 @@ impl Story {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        anstream::println!("   \x1b[1m$ {} {}\x1b[0m", program(), args.join(" "));
+        anstream::println!("  \x1b[1m$ {} {}\x1b[0m", program(), args.join(" "));
         let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "restow".into()));
         command
             .args(args)
@@ -253,27 +253,28 @@ fn headline(step: u32, title: &str) {
 }
 
 fn say(text: &str) {
-    anstream::println!("   {text}");
+    let mut lines = String::new();
+    wrap(text, width(), &mut lines);
+    anstream::print!("{lines}");
 }
 
 /// What there is to learn from it, and what to do next.
 fn lesson() {
     anstream::println!("\n\x1b[1mWhat happened\x1b[0m");
     say(
-        "The API servers said how they store things before they stored any. restow waited until all said the same,",
-    );
-    say(
-        "sent each object a patch that changes nothing, kept its place, and looked at everything once more at the end.",
+        "The API servers said how they store things before they stored any. restow waited until all said the same, \
+         sent each object a patch that changes nothing, kept its place, and looked at everything once more at the end.",
     );
     anstream::println!("\n\x1b[1mOn a cluster of your own\x1b[0m");
     let program = program();
-    say(&format!(
-        "{program} plan                                          what is stored, and what needs to be rewritten"
-    ));
-    say(&format!("{program} migrate RESOURCE --prune-stored-versions      the same as here"));
-    say(&format!(
-        "{program} install --apply --wait                        have it done whenever it is needed"
-    ));
+    for (args, what) in [
+        ("plan", "what is stored, and what needs to be rewritten"),
+        ("migrate RESOURCE --prune-stored-versions", "the same as here"),
+        ("install --apply --wait", "have it done whenever it is needed"),
+    ] {
+        anstream::println!("  \x1b[1m{program} {args}\x1b[0m");
+        say(what);
+    }
 }
 
 /// Waits for something that should take a moment.
