@@ -137,7 +137,7 @@ impl Story {
 
     /// The other server hears of it.
     async fn agree(&mut self) -> Result<(), Failure> {
-        self.next("api-2 hears of it: it lets writes under way end, registers v2, and lets writes in again");
+        self.next("api-2 hears of it: writes end, v2 is registered, writes go on");
         self.stage.holds().definitions(false);
         until("both to write v2", async || Ok(self.writes("v2").await? == 2)).await?;
         self.show_registered().await?;
@@ -272,8 +272,7 @@ fn lesson() {
         ("migrate RESOURCE --prune-stored-versions", "the same as here"),
         ("install --apply --wait", "have it done whenever it is needed"),
     ] {
-        anstream::println!("  \x1b[1m{program} {args}\x1b[0m");
-        say(what);
+        anstream::println!("  \x1b[1m{program} {args}\x1b[0m\n      {what}");
     }
 }
 
