@@ -1,13 +1,14 @@
 //! The handlers as services: one for each entrance, and clients that stand on them.
 
 use std::convert::Infallible;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use tower::Service;
 
 use crate::api::Api;
@@ -37,13 +38,24 @@ impl Service<Request<Bytes>> for Handlers {
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         let api = self.0.upgrade();
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         let answer = async move {
             match api {
-                Some(api) => handle(&api, request).await,
+                Some(api) if reads => handle(&api, request).await,
+                Some(api) => to_its_end(async move { handle(&api, request).await }).await,
                 None => refuse(&Failure::service_unavailable("the server has stopped")),
             }
         };
         answer.map(Ok).boxed()
+    }
+}
+
+/// Goes on though nobody waits for the answer any more: a write must hold its right to until it is stored.
+async fn to_its_end(work: impl Future<Output = Response<Body>> + Send + 'static) -> Response<Body> {
+    match tokio::spawn(work).await {
+        Ok(response) => response,
+        Err(ended) if ended.is_panic() => resume_unwind(ended.into_panic()),
+        Err(_) => refuse(&Failure::service_unavailable("the server has stopped")),
     }
 }
 

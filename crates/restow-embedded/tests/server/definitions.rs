@@ -209,3 +209,29 @@ async fn a_definition_that_makes_no_sense_is_refused() {
     assert_eq!(code(send(&server, "POST", DEFINITIONS, &sent).await), 422);
     server.stop().await;
 }
+
+/// A client that goes away does not end the right to write before the object is stored.
+#[tokio::test]
+async fn a_write_that_nobody_waits_for_holds_a_change_of_version_up() {
+    let store = Memory::new();
+    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    defined(&server, "v1").await;
+    store.hold(Some("/registry/example.com/widgets/"));
+    let late = widget("late");
+    tokio::select! {
+        answered = send(&server, "POST", WIDGETS, &late) => panic!("{answered:?}"),
+        () = store.holds() => {}
+    }
+    let versions = json!({"spec": {"versions": definition("v2")["spec"]["versions"]}});
+    send(&server, "PATCH", &format!("{DEFINITIONS}/widgets.example.com"), &versions).await.unwrap();
+    let registered = async || {
+        let objects = Api::<StorageVersion>::all(server.client());
+        let status = objects.get("example.com.widgets").await.unwrap().status;
+        status.and_then(|status| status.common_encoding_version)
+    };
+    assert_eq!(registered().await.as_deref(), Some("example.com/v1"));
+    store.hold(None);
+    until("v2 to be registered", || async { registered().await.as_deref() == Some("example.com/v2") }).await;
+    assert_eq!(stored(&store, "late").await["apiVersion"], "example.com/v1");
+    server.stop().await;
+}

@@ -12,6 +12,14 @@ use tokio::sync::watch;
 pub(crate) struct Memory {
     state: Arc<Mutex<State>>,
     newest: watch::Sender<u64>,
+    hold: watch::Sender<Hold>,
+}
+
+/// Writes that are held up: those of keys that begin so, and how many wait.
+#[derive(Default)]
+struct Hold {
+    prefix: Option<&'static str>,
+    waiting: usize,
 }
 
 #[derive(Default)]
@@ -46,11 +54,33 @@ impl State {
 
 impl Memory {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { state: Arc::default(), newest: watch::Sender::new(0) })
+        Arc::new(Self {
+            state: Arc::default(),
+            newest: watch::Sender::new(0),
+            hold: watch::Sender::default(),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds writes of keys up that begin so; none lets all pass.
+    pub(crate) fn hold(&self, prefix: Option<&'static str>) {
+        self.hold.send_modify(|hold| hold.prefix = prefix);
+    }
+
+    /// Returns when a write is held up.
+    pub(crate) async fn holds(&self) {
+        self.hold.subscribe().wait_for(|hold| hold.waiting > 0).await.unwrap();
+    }
+
+    async fn pass(&self, key: &str) {
+        let held = |hold: &Hold| hold.prefix.is_some_and(|prefix| key.starts_with(prefix));
+        if held(&self.hold.borrow()) {
+            self.hold.send_modify(|hold| hold.waiting += 1);
+            self.hold.subscribe().wait_for(|hold| !held(hold)).await.unwrap();
+        }
     }
 
     /// Puts bytes under a key as they are.
@@ -88,6 +118,7 @@ impl Store for Memory {
     }
 
     async fn write(&self, write: Write) -> Result<Written, StoreError> {
+        self.pass(&write.key).await;
         let mut state = self.state();
         let before = state.at(state.revision).get(write.key.as_str()).map(|entry| (*entry).clone());
         if before.as_ref().map_or(0, |entry| entry.mod_revision) != write.expected {
