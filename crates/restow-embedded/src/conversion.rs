@@ -18,20 +18,6 @@ pub trait Converter: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Vec<Value>, Failure>>;
 }
 
-/// A server that calls no webhooks.
-pub struct NoWebhooks;
-
-impl Converter for NoWebhooks {
-    fn convert<'a>(
-        &'a self,
-        _definition: &'a Custom,
-        _objects: Vec<Value>,
-        _desired: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
-        Box::pin(async { Err(Failure::plain("conversion webhooks are not called here")) })
-    }
-}
-
 /// Brings objects to a version; what is in it already stays as it is.
 pub async fn convert(
     converter: &dyn Converter,

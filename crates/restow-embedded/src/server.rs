@@ -17,7 +17,7 @@ use restow_migrate::stop::Stop;
 use restow_store::encryption::Transformers;
 use restow_store::{Store, StoreError};
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::Layer as _;
 
 use crate::access::Access;
@@ -90,12 +90,15 @@ pub struct Server {
     taking_part: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
     participation: JoinHandle<()>,
+    _ends: [DropGuard; 2],
 }
 
 impl Server {
     /// Starts a server, and waits until it is ready.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
-        let serving = CancellationToken::new();
+        let (serving, taking_part) = (CancellationToken::new(), CancellationToken::new());
+        // Whatever ends this server, or its start, ends what it has begun.
+        let ends = [serving.clone().drop_guard(), taking_part.clone().drop_guard()];
         let (store, mut network) = (settings.store, settings.network);
         let encryption = Arc::new(ArcSwapOption::new(settings.encryption));
         let access = match &mut network {
@@ -119,7 +122,6 @@ impl Server {
         });
         let handlers = Handlers::new(&api);
         let loopback = client(gate.loopback_layer().layer(handlers.clone()));
-        let taking_part = CancellationToken::new();
         // Its Lease is made before the gate opens; who it is is part of that.
         let identity = Identity::new(client(handlers.clone()), COMPONENT, &settings.server_id);
         let (collector, election) = collecting(&identity, &loopback);
@@ -142,7 +144,8 @@ impl Server {
         if let Some(network) = network {
             tasks.push(network.serve(access, gate.layer().layer(handlers), serving.clone())?);
         }
-        let server = Self { api, client: loopback, reach, serving, taking_part, tasks, participation };
+        let server =
+            Self { api, client: loopback, reach, serving, taking_part, tasks, participation, _ends: ends };
         server.become_ready().await?;
         Ok(server)
     }
@@ -169,7 +172,7 @@ impl Server {
         self.reach.as_ref()
     }
 
-    /// Stops: no new requests, watches end, those under way are answered, and others are told.
+    /// Stops, as dropping it does, and waits for the end: no new requests, watches end, those under way are answered, and others are told.
     pub async fn stop(self) {
         self.serving.cancel();
         for task in self.tasks {

@@ -1,12 +1,16 @@
 //! One object after the other: made, read, changed, deleted.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt as _};
 use restow_embedded::server::{Server, Settings};
+use restow_store::file::{self, FileStore};
 use serde_json::{Value, json};
 
+use crate::definitions::until;
 use crate::memory::Memory;
 
 /// A server for a test.
@@ -201,4 +205,15 @@ async fn strategic_patches_merge_lists_by_their_keys() {
     let container = &patched.spec.template.spec.unwrap().containers[0];
     assert_eq!((container.image.as_deref(), container.ports.as_ref().map(Vec::len)), (Some("two"), Some(1)));
     server.stop().await;
+}
+
+/// A server that nobody stops ends when it is dropped, and leaves its store to the next one.
+#[tokio::test]
+async fn a_server_ends_when_it_is_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || FileStore::open(dir.path(), file::Settings::default());
+    let server = Server::start(Settings::new(Arc::new(open().unwrap()))).await.unwrap();
+    assert!(open().is_err(), "its store is its own");
+    drop(server);
+    until("its store to be closed", || async { open().is_ok() }).await;
 }
