@@ -137,8 +137,12 @@ impl Server {
         // Before anybody can ask: what is defined must not be answered with "no such path".
         let loaded = definitions.load().await?;
         let mut tasks = vec![tokio::spawn(definitions.run(loaded))];
-        let stop = serving.clone();
-        tasks.push(tokio::spawn(async move { collector.run(&election, &stop).await }));
+        let (stop, ready) = (serving.clone(), gate.readiness());
+        tasks.push(tokio::spawn(async move {
+            if stop.run_until_cancelled(ready.ready()).await.is_some() {
+                collector.run(&election, &stop).await;
+            }
+        }));
         tasks.extend(controllers::start(&api, &loopback, &Stop::from(serving.clone())));
         let reach = network.as_ref().map(Network::reach).transpose().map_err(NetworkError::from)?;
         if let Some(network) = network {
