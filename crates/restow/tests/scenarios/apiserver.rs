@@ -1,18 +1,20 @@
 //! `restow apiserver` as a process: what a person and a script find, and how it refuses.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use restow_lab::{Cluster, ClusterSpec, Encryption};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 
-use crate::support::{Ran, Restow, Widgets, send, try_send};
+use crate::support::{Ran, Restow, Widgets, cluster, create_all, lab, name, send, try_send, wait};
 
 /// How long a start or an end may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -63,6 +65,12 @@ impl Running {
             panic!("it did not start: {told}");
         }
         Self { child, stderr, welcome, kubeconfig }
+    }
+
+    /// The address it serves on.
+    fn url(&self) -> &str {
+        let url = self.welcome.split_whitespace().find(|word| word.starts_with("https://"));
+        url.expect("an address").trim_end_matches(';')
     }
 
     async fn client(&self) -> Client {
@@ -144,10 +152,8 @@ async fn users_have_what_rbac_gives_them() {
     });
     let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
     send(&admin, "POST", bindings, Some(&binding)).await;
-    crate::support::wait("the binding to be in force", || async {
-        try_send(&alice, "GET", secrets, None).await.is_ok()
-    })
-    .await;
+    wait("the binding to be in force", || async { try_send(&alice, "GET", secrets, None).await.is_ok() })
+        .await;
     server.terminate().await;
 }
 
@@ -192,6 +198,76 @@ async fn kubectl_and_restow_work_with_it() {
     server.terminate().await;
 }
 
+/// Two servers share an etcd: each sees what the other does, storage versions and keys are migrated on both.
+#[tokio::test]
+async fn a_pair_on_one_etcd() {
+    const MANY: usize = 30;
+    let assets = lab!();
+    let etcd = cluster(&assets, ClusterSpec::new().store_only()).await;
+    let (dir, url) = (dir(), etcd.etcd().url().to_owned());
+    let keys = dir.path().join("keys.yaml").display().to_string();
+    let credentials = dir.path().join("credentials").display().to_string();
+    let rotate = |keys_in_order: &[&str]| {
+        let new = Encryption::aescbc(keys_in_order);
+        std::fs::write(&keys, new.yaml()).unwrap();
+        new
+    };
+    rotate(&["key1"]);
+    let mut servers = Vec::new();
+    for id in ["one", "two"] {
+        let more = ["--etcd", &url, "--credentials-dir", &credentials, "--server-id", id];
+        let more = [&more[..], &["--encryption-provider-config", &keys]].concat();
+        let dir = dir.path().join(id);
+        std::fs::create_dir(&dir).unwrap();
+        servers.push(Running::start(&dir, &more).await);
+    }
+    let (first, second) = (servers[0].client().await, servers[1].client().await);
+
+    let widgets = Widgets { plural: "pairs" };
+    widgets.define(&first).await;
+    widgets.create(&first, MANY).await;
+    widgets.store_as(&second, "v2").await;
+    let restow = Restow::with_kubeconfig(servers[1].kubeconfig.clone());
+    let report = restow.migrate(&widgets.name(), &["--prune-stored-versions"]).await.expect(0).resource();
+    assert_eq!((&report["rewritten"], &report["agreement"]), (&json!(MANY), &json!("storageversion")));
+    assert_eq!(etcd_stored(&widgets, &etcd).await, [(format!("{}/v2", widgets.group()), MANY)]);
+    assert_eq!(widgets.stored_versions(&first).await, json!(["v2"]));
+
+    let secret = |index| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name(index)}});
+    create_all(&second, "/api/v1/namespaces/default/secrets", 0..MANY, secret).await;
+    assert_eq!(sealed_with(&etcd).await, ["key1"]);
+    let new = rotate(&["key2", "key1"]);
+    for server in [&first, &second] {
+        wait("the new key to be taken up", || async {
+            let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+            server.request_text(request).await.unwrap().contains(&new.hash())
+        })
+        .await;
+    }
+    let both = ["--api-server", servers[0].url(), "--api-server", servers[1].url()];
+    let report = restow.migrate("secrets", &both).await.expect(0).resource();
+    assert_eq!((&report["rewritten"], &report["verified"]), (&json!(MANY), &json!(true)), "{report}");
+    assert_eq!(sealed_with(&etcd).await, ["key2"]);
+    for server in servers {
+        assert_eq!(server.terminate().await.0, Some(0));
+    }
+}
+
+async fn etcd_stored(widgets: &Widgets, etcd: &Cluster) -> Vec<(String, usize)> {
+    widgets.stored_as(etcd).await.into_iter().collect()
+}
+
+/// The keys that Secrets are stored under.
+async fn sealed_with(etcd: &Cluster) -> Vec<String> {
+    let mut keys = BTreeSet::new();
+    let each = |_: &str, bytes: &[u8]| {
+        let head = String::from_utf8_lossy(&bytes[..40.min(bytes.len())]).into_owned();
+        keys.insert(head.split(':').nth(4).unwrap_or_default().to_owned());
+    };
+    etcd.etcd().for_each("/registry/secrets/", each).await.unwrap();
+    keys.into_iter().collect()
+}
+
 #[tokio::test]
 async fn what_cannot_be_is_told() {
     let dir = dir();
@@ -200,8 +276,7 @@ async fn what_cannot_be_is_told() {
     let other = dir.path().join("other").display().to_string();
     let file = dir.path().join("file").display().to_string();
     std::fs::write(&file, "one,two\n").unwrap();
-    let address = server.welcome.split_whitespace().find_map(|word| word.strip_prefix("https://")).unwrap();
-    let address = address.trim_end_matches(';');
+    let address = server.url().strip_prefix("https://").unwrap();
     let cases: &[(&[&str], i32, &str)] = &[
         (&["--data-dir", &data, "--listen", "127.0.0.1:0"], 1, "another server is using"),
         (&["--data-dir", &other, "--listen", address], 1, "cannot listen on"),
