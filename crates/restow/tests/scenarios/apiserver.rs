@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 
+use crate::controller::{Controller, define, is, migrations};
 use crate::support::{Ran, Restow, Widgets, cluster, create_all, lab, name, send, try_send, wait};
 
 /// How long a start or an end may take on a busy machine.
@@ -195,6 +196,35 @@ async fn kubectl_and_restow_work_with_it() {
         (Some(2), Some(true)),
         "{report}"
     );
+    server.terminate().await;
+}
+
+/// The controllers run on it as on any other cluster.
+#[tokio::test]
+async fn the_controllers_work_with_it() {
+    let dir = dir();
+    let server = Running::start(dir.path(), &[]).await;
+    let client = server.client().await;
+    define(&client).await;
+    let widgets = Widgets { plural: "minded" };
+    widgets.define(&client).await;
+    widgets.create(&client, 20).await;
+    let restow = Restow::with_kubeconfig(server.kubeconfig.clone());
+    let name = widgets.name();
+    let _controller = Controller::start(&restow, &["--resources", &name, "--pace", "fast"]).await;
+    let verified = async |rewritten: usize| {
+        wait("a verified migration", || async {
+            let all = migrations(&client, &name).await;
+            let progress = &all.first().unwrap_or(&Value::Null)["status"]["progress"];
+            all.len() == 1 && is(&all[0], "Succeeded") && progress["rewritten"] == json!(rewritten)
+        })
+        .await;
+    };
+    verified(0).await;
+    widgets.store_as(&client, "v2").await;
+    verified(20).await;
+    wait("storedVersions to be pruned", || async { widgets.stored_versions(&client).await == json!(["v2"]) })
+        .await;
     server.terminate().await;
 }
 
