@@ -24,8 +24,10 @@ use crate::selection::Selection;
 use crate::view::View;
 use crate::watch::watch;
 
-/// Who writes without saying so: this server.
+/// This server itself, where it writes.
 const OWN_AGENT: &str = "restow-apiserver";
+/// Who writes without saying who it is.
+const UNKNOWN_AGENT: &str = "unknown";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -126,7 +128,8 @@ fn call(
     let accepted = negotiate(accept, asked).ok_or_else(|| Failure::not_acceptable(ACCEPTED))?;
     let view = View::new(&resource, &target.version, accepted, options.include_object);
     let agent = match text(&head.headers, header::USER_AGENT) {
-        "" => OWN_AGENT,
+        "" if head.extensions.get::<Sender>().is_none() => OWN_AGENT,
+        "" => UNKNOWN_AGENT,
         agent => agent,
     };
     let manager = manager(&options.field_manager, agent);

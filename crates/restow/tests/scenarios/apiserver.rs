@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 
 use crate::controller::{Controller, define, is, migrations};
-use crate::support::{Ran, Restow, Widgets, cluster, create_all, lab, name, send, try_send, wait};
+use crate::support::{Ran, Restow, Widgets, cluster, create_all, lab, name, send, shared, try_send, wait};
 
 /// How long a start or an end may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -281,6 +281,44 @@ async fn a_pair_on_one_etcd() {
     for server in servers {
         assert_eq!(server.terminate().await.0, Some(0));
     }
+}
+
+/// What is stored of a custom resource is byte for byte what kube-apiserver stores, under the same key.
+#[tokio::test]
+async fn stored_bytes_are_those_of_a_real_server() {
+    let Some(real) = shared() else { return };
+    let assets = lab!();
+    let etcd = cluster(&assets, ClusterSpec::new().store_only()).await;
+    let (dir, url) = (dir(), etcd.etcd().url().to_owned());
+    let server = Running::start(dir.path(), &["--etcd", &url]).await;
+    let widgets = Widgets { plural: "bytes" };
+    let object = json!({
+        "apiVersion": format!("{}/v1", widgets.group()), "kind": "Widget",
+        "metadata": {
+            "name": "all", "labels": {"b": "1", "a": "2"}, "annotations": {"x": "<&> \u{2028} ü"},
+            "finalizers": ["example.com/kept"],
+        },
+        "spec": {
+            "float": 1.5, "whole": 100.0, "small": 1e-7, "huge": 1e21, "negative": -0.25, "long": 12_345_678_901_i64,
+            "list": [1, "two", {"z": 1, "a": null}], "text": "tab\t \"quote\" back\\ <b>&amp; \u{1}", "empty": {}, "none": [],
+        },
+    });
+    let mut stored = Vec::new();
+    for (client, etcd) in [(real.client(0).unwrap(), real), (server.client().await, &etcd)] {
+        widgets.define(&client).await;
+        let made = send(&client, "POST", &widgets.path("v1", ""), Some(&object)).await;
+        let mut found = Vec::new();
+        let each = |key: &str, bytes: &[u8]| {
+            found.push((key.to_owned(), String::from_utf8(bytes.to_vec()).unwrap()))
+        };
+        etcd.etcd().for_each(&widgets.prefix(), each).await.unwrap();
+        let (key, text) = found.pop().expect("one object");
+        assert!(found.is_empty());
+        let (uid, at) = (&made["metadata"]["uid"], &made["metadata"]["creationTimestamp"]);
+        stored.push((key, text.replace(uid.as_str().unwrap(), "UID").replace(at.as_str().unwrap(), "TIME")));
+    }
+    assert_eq!(stored[0], stored[1]);
+    server.terminate().await;
 }
 
 async fn etcd_stored(widgets: &Widgets, etcd: &Cluster) -> Vec<(String, usize)> {
