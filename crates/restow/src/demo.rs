@@ -1,4 +1,4 @@
-//! `restow demo`: the whole story on servers of its own, in about a minute and without a cluster.
+//! `restow demo`: the whole story on servers of its own, in under a minute and without a cluster.
 
 mod boats;
 mod held;
@@ -20,7 +20,7 @@ use crate::failure::Failure;
 restarts, the servers disagree, agree, and a migration is killed and goes on. At the end every stored object is looked at.
 
 Examples:
-  restow demo               about a minute
+  restow demo               under a minute
   restow demo --keep        leave the servers running, to try kubectl and restow on them"
 )]
 pub(crate) struct Demo {
