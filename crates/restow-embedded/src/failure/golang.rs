@@ -15,6 +15,18 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
+/// What a JSON value is, as Go's decoder says when it expected another.
+pub fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
 fn escape(quoted: &mut String, letter: char) {
     let known = match letter {
         '"' => "\\\"",

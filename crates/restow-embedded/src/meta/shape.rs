@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, golang};
 
 /// The types of the fields of metadata.
 #[derive(Clone, Copy)]
@@ -78,7 +78,7 @@ pub fn coerce(object: &mut Value, kind: &str, version: &str, within: &str) -> Re
     *metadata = coerced(metadata, within, &mut unknown).map_err(|misfit| {
         Failure::bad_request(format!(
             "{kind} in version {} cannot be handled as a {kind}: {}",
-            crate::failure::golang::quote(version),
+            golang::quote(version),
             misfit.message
         ))
     })?;
@@ -102,7 +102,7 @@ pub fn coerced(metadata: &Value, within: &str, unknown: &mut Vec<String>) -> Res
         _ => Err(Misfit {
             message: format!(
                 "json: cannot unmarshal {} into Go value of type v1.ObjectMeta",
-                go_kind(metadata)
+                golang::kind(metadata)
             ),
         }),
     }
@@ -143,7 +143,7 @@ fn one(
     let misfit = |value: &Value, go_type: &str| {
         let message = format!(
             "json: cannot unmarshal {} into Go struct field {go}.{place} of type {go_type}",
-            go_kind(value)
+            golang::kind(value)
         );
         Misfit { message }
     };
@@ -200,7 +200,7 @@ fn records(
         if !value.is_object() && !value.is_null() {
             let message = format!(
                 "json: cannot unmarshal {} into Go struct field ObjectMeta.{place} of type v1.{go}",
-                go_kind(value)
+                golang::kind(value)
             );
             return Err(Misfit { message });
         }
@@ -243,20 +243,9 @@ fn moment(text: &str) -> Result<Option<Value>, Misfit> {
 }
 
 fn bad_time(text: &str) -> Misfit {
-    let quoted = crate::failure::golang::quote(text);
+    let quoted = golang::quote(text);
     let format = "2006-01-02T15:04:05Z07:00";
     Misfit { message: format!("parsing time {quoted} as \"{format}\": cannot parse {quoted} as \"2006\"") }
-}
-
-fn go_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 fn go_type(kind: Type) -> &'static str {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, golang};
 
 /// The object with the patch merged into it; a patch that is no object is refused.
 pub fn apply(object: &Value, patch: &Value) -> Result<Value, Failure> {
@@ -10,7 +10,7 @@ pub fn apply(object: &Value, patch: &Value) -> Result<Value, Failure> {
         Value::Object(_) => Ok(merge(object.clone(), patch)),
         _ => Err(Failure::bad_request(format!(
             "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            go_kind(patch)
+            golang::kind(patch)
         ))),
     }
 }
@@ -31,17 +31,6 @@ pub fn merge(target: Value, patch: &Value) -> Value {
         }
     }
     Value::Object(fields)
-}
-
-fn go_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 #[cfg(test)]

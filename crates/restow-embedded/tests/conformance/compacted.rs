@@ -5,7 +5,7 @@ use std::sync::Arc;
 use restow_lab::{Cluster, ClusterSpec, Part, assets};
 use restow_store::Store as _;
 use restow_store::file::FileStore;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::definition::{define, wait};
 use crate::subject::{Call, Place, Subject};
@@ -58,20 +58,12 @@ async fn embedded() {
     forgotten(&subject, Past::Embedded(store)).await;
 }
 
-async fn make(place: &Place<'_>, names: &[&str]) -> String {
-    let mut version = String::new();
-    for name in names {
-        version = place.post("configmaps", json!({"metadata": {"name": name}})).await.ok().resource_version();
-    }
-    version
-}
-
 async fn forgotten(subject: &Subject, past: Past<'_>) {
     let place = subject.namespace("forgotten").await;
-    let then = make(&place, &["a", "b", "d"]).await;
+    let then = place.make(&["a", "b", "d"]).await;
     let page = place.get("configmaps?limit=1").await.ok();
     let token = page["metadata"]["continue"].as_str().unwrap().to_owned();
-    make(&place, &["c"]).await;
+    place.make(&["c"]).await;
     place.delete("configmaps/b").await.ok();
     let widgets = define(subject, "forgotten.example", |_| ()).await;
     past.forget(&widgets).await;

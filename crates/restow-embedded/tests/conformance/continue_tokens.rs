@@ -5,7 +5,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use crate::answer::Answer;
-use crate::subject::{Place, Subject};
+use crate::subject::Subject;
 
 scenarios![
     pages_show_one_view,
@@ -15,24 +15,18 @@ scenarios![
     a_token_says_where_and_when,
 ];
 
-async fn make(place: &Place<'_>, names: &[&str]) {
-    for name in names {
-        place.post("configmaps", json!({"metadata": {"name": name}})).await.ok();
-    }
-}
-
 fn token(page: &Answer) -> String {
     page["metadata"]["continue"].as_str().unwrap_or_default().to_owned()
 }
 
 async fn pages_show_one_view(subject: &Subject) {
     let place = subject.namespace("pages-view").await;
-    make(&place, &["a", "b", "c", "d", "e"]).await;
+    place.make(&["a", "b", "c", "d", "e"]).await;
     let first = place.get("configmaps?limit=2").await.ok();
     assert_eq!(first.names(), "a b");
     place.delete("configmaps/d").await.ok();
     place.merge("configmaps/c", json!({"data": {"k": "new"}})).await.ok();
-    make(&place, &["bb", "f"]).await;
+    place.make(&["bb", "f"]).await;
     let second = place.get(&format!("configmaps?limit=2&continue={}", token(&first))).await.ok();
     assert_eq!(second.names(), "c d");
     assert_eq!(second["items"][0]["data"], Value::Null);
@@ -48,7 +42,7 @@ async fn pages_show_one_view(subject: &Subject) {
 
 async fn a_page_says_how_many_remain(subject: &Subject) {
     let place = subject.namespace("pages-remain").await;
-    make(&place, &["a", "b", "c", "d", "e"]).await;
+    place.make(&["a", "b", "c", "d", "e"]).await;
     let first = place.get("configmaps?limit=2").await.ok();
     assert_eq!(first["metadata"]["remainingItemCount"], 3);
     let second = place.get(&format!("configmaps?limit=2&continue={}", token(&first))).await.ok();
@@ -67,7 +61,7 @@ async fn a_page_says_how_many_remain(subject: &Subject) {
 
 async fn a_token_is_bound_to_its_list(subject: &Subject) {
     let place = subject.namespace("pages-bound").await;
-    make(&place, &["a", "b"]).await;
+    place.make(&["a", "b"]).await;
     let page = place.get("configmaps?limit=1").await.ok();
     let token = token(&page);
     let answer = place.get(&format!("configmaps?limit=1&continue={token}&resourceVersion=1")).await;
@@ -82,7 +76,7 @@ fn encoded(token: &Value) -> String {
 
 async fn pages_go_on_after_an_expired_token(subject: &Subject) {
     let place = subject.namespace("pages-on").await;
-    make(&place, &["a", "b", "c"]).await;
+    place.make(&["a", "b", "c"]).await;
     // A token without a version goes on in what is there now.
     let fresh = encoded(&json!({"v": "meta.k8s.io/v1", "rv": -1, "start": "a\u{0}"}));
     let page = place.get(&format!("configmaps?limit=1&continue={fresh}")).await.ok();
@@ -93,7 +87,7 @@ async fn pages_go_on_after_an_expired_token(subject: &Subject) {
 
 async fn a_token_says_where_and_when(subject: &Subject) {
     let place = subject.namespace("pages-token").await;
-    make(&place, &["a", "b"]).await;
+    place.make(&["a", "b"]).await;
     let page = place.get("configmaps?limit=1").await.ok();
     let token = BASE64_URL_SAFE_NO_PAD.decode(token(&page)).unwrap();
     let token: Value = serde_json::from_slice(&token).unwrap();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::answer::revision;
-use crate::subject::{Place, Subject};
+use crate::subject::Subject;
 
 scenarios![
     a_list_over_all_namespaces,
@@ -15,15 +15,9 @@ scenarios![
     list_options_that_are_refused,
 ];
 
-async fn make(place: &Place<'_>, names: &[&str]) {
-    for name in names {
-        place.post("configmaps", json!({"metadata": {"name": name}})).await.ok();
-    }
-}
-
 async fn a_list_is_in_the_order_of_names(subject: &Subject) {
     let place = subject.namespace("list-order").await;
-    make(&place, &["b", "a", "a.b", "a-b", "ab", "c1", "c10", "c2"]).await;
+    place.make(&["b", "a", "a.b", "a-b", "ab", "c1", "c10", "c2"]).await;
     let list = place.get("configmaps").await.ok();
     assert_eq!(list.names(), "a a-b a.b ab b c1 c10 c2");
     assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("ConfigMapList"), &json!("v1")));
@@ -69,7 +63,7 @@ async fn an_empty_list_has_items(subject: &Subject) {
 
 async fn a_list_is_as_new_as_asked_for(subject: &Subject) {
     let place = subject.namespace("list-new").await;
-    make(&place, &["a", "b"]).await;
+    place.make(&["a", "b"]).await;
     let version = place.post("configmaps", json!({"metadata": {"name": "c"}})).await.ok().resource_version();
     for query in [
         String::new(),
@@ -119,10 +113,10 @@ async fn a_list_of_the_future_is_too_large(subject: &Subject) {
 
 async fn a_list_at_an_exact_version_shows_what_was_then(subject: &Subject) {
     let place = subject.namespace("list-exact").await;
-    make(&place, &["a", "b"]).await;
+    place.make(&["a", "b"]).await;
     let then = place.get("configmaps").await.ok();
     place.delete("configmaps/a").await.ok();
-    make(&place, &["c"]).await;
+    place.make(&["c"]).await;
     let query = format!("configmaps?resourceVersion={}&resourceVersionMatch=Exact", then.resource_version());
     let list = place.get(&query).await.ok();
     assert_eq!((list.names(), list.resource_version()), ("a b".to_owned(), then.resource_version()));

@@ -186,6 +186,16 @@ impl Place<'_> {
         Answer::new(asked, head, &body.collect().await.unwrap().to_bytes())
     }
 
+    /// Makes ConfigMaps of these names, and tells the version of the last one.
+    pub(crate) async fn make(&self, names: &[&str]) -> String {
+        let mut version = String::new();
+        for name in names {
+            version =
+                self.post("configmaps", json!({"metadata": {"name": name}})).await.ok().resource_version();
+        }
+        version
+    }
+
     /// Watches; the answer must be a stream.
     pub(crate) async fn watch(&self, path: &str) -> Watching {
         self.watch_with(Call::get(path)).await

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::answer::revision;
-use crate::subject::{Call, Place, Subject};
+use crate::subject::{Call, Subject};
 
 scenarios![
     initial_events_end_with_a_bookmark,
@@ -17,14 +17,6 @@ scenarios![
 const INITIAL: &str =
     "watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
 
-async fn make(place: &Place<'_>, names: &[&str]) -> String {
-    let mut version = String::new();
-    for name in names {
-        version = place.post("configmaps", json!({"metadata": {"name": name}})).await.ok().resource_version();
-    }
-    version
-}
-
 fn is_end(event: &Value) -> bool {
     event["type"] == "BOOKMARK"
         && event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
@@ -32,7 +24,7 @@ fn is_end(event: &Value) -> bool {
 
 async fn initial_events_end_with_a_bookmark(subject: &Subject) {
     let place = subject.namespace("initial-end").await;
-    let newest = make(&place, &["b", "a", "c"]).await;
+    let newest = place.make(&["b", "a", "c"]).await;
     let mut watching = place.watch(&format!("configmaps?{INITIAL}")).await;
     let mut begun = watching.take(3).await;
     begun.sort();
@@ -46,11 +38,11 @@ async fn initial_events_end_with_a_bookmark(subject: &Subject) {
 
 async fn changes_follow_the_initial_events(subject: &Subject) {
     let place = subject.namespace("initial-changes").await;
-    make(&place, &["a"]).await;
+    place.make(&["a"]).await;
     let mut watching = place.watch(&format!("configmaps?{INITIAL}&resourceVersion=")).await;
     assert_eq!(watching.next().await, "ADDED a");
     assert!(is_end(&watching.event().await.unwrap()));
-    make(&place, &["b"]).await;
+    place.make(&["b"]).await;
     place.delete("configmaps/a").await.ok();
     let mut changes = Vec::new();
     while changes.len() < 2 {
@@ -63,7 +55,7 @@ async fn changes_follow_the_initial_events(subject: &Subject) {
 
 async fn initial_events_at_least_as_new_as_asked_for(subject: &Subject) {
     let place = subject.namespace("initial-new").await;
-    let newest = make(&place, &["a", "b"]).await;
+    let newest = place.make(&["a", "b"]).await;
     let mut watching = place.watch(&format!("configmaps?{INITIAL}&resourceVersion={newest}")).await;
     assert_eq!(watching.take(2).await, ["ADDED a", "ADDED b"]);
     assert!(is_end(&watching.event().await.unwrap()));
@@ -85,12 +77,12 @@ async fn initial_events_of_metadata_alone(subject: &Subject) {
 
 async fn no_initial_events_when_declined(subject: &Subject) {
     let place = subject.namespace("initial-declined").await;
-    let newest = make(&place, &["a"]).await;
+    let newest = place.make(&["a"]).await;
     let query = format!(
         "configmaps?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion={newest}"
     );
     let mut watching = place.watch(&query).await;
-    make(&place, &["b"]).await;
+    place.make(&["b"]).await;
     assert_eq!(watching.next().await, "ADDED b");
 }
 

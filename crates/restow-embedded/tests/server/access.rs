@@ -1,7 +1,5 @@
 //! The server from outside its process: TLS, tokens, RBAC, limits and audit lines.
 
-use std::time::Duration;
-
 use http::Request;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ListParams, PostParams};
@@ -14,6 +12,7 @@ use restow_embedded::server::{Server, Settings};
 use serde_json::{Value, json};
 
 use crate::basics::{code, config_map};
+use crate::definitions::{send_by as send, until};
 use crate::memory::Memory;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -41,21 +40,6 @@ fn holder(server: &Server, token: &str) -> Client {
     let mut config = config(server);
     config.auth_info.token = Some(token.to_owned().into());
     Client::try_from(config).unwrap()
-}
-
-async fn send(client: &Client, method: &str, path: &str, body: &Value) -> kube::Result<Value> {
-    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-    let request = Request::builder().method(method).uri(path).header("content-type", kind);
-    client.request(request.body(body.to_string().into_bytes()).unwrap()).await
-}
-
-async fn until<F: Future<Output = bool>>(what: &str, mut done: impl FnMut() -> F) {
-    let wait = async {
-        while !done().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), wait).await.expect(what);
 }
 
 fn binding(kind: &str, name: &str, user: &str, role: &str) -> Value {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
-use kube::Api;
+use kube::{Api, Client};
 use restow_embedded::server::{Server, Settings};
 use restow_store::Store as _;
 use serde_json::{Value, json};
@@ -35,19 +35,19 @@ pub(crate) fn definition(stored: &str) -> Value {
 
 /// Sends a request with a body, and what is answered as JSON.
 pub(crate) async fn send(server: &Server, method: &str, path: &str, body: &Value) -> kube::Result<Value> {
+    send_by(&server.client(), method, path, body).await
+}
+
+/// Sends it by a client of one's own.
+pub(crate) async fn send_by(client: &Client, method: &str, path: &str, body: &Value) -> kube::Result<Value> {
     let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
     let request = http::Request::builder().method(method).uri(path).header("content-type", kind);
-    server.client().request(request.body(body.to_string().into_bytes()).unwrap()).await
+    client.request(request.body(body.to_string().into_bytes()).unwrap()).await
 }
 
 /// Waits until something is so.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, so: impl Fn() -> F) {
-    let waited = async {
-        while !so().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    assert!(tokio::time::timeout(Duration::from_secs(20), waited).await.is_ok(), "{what}");
+    restow_lab::suite::wait(Duration::from_secs(20), what, so).await;
 }
 
 async fn is_established(server: &Server) -> bool {

@@ -1,13 +1,13 @@
 //! `restow apiserver` as a process: what a person and a script find, and how it refuses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use restow_lab::{Cluster, ClusterSpec, Encryption};
+use restow_lab::{ClusterSpec, Encryption};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -15,6 +15,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 
 use crate::controller::{Controller, define, is, migrations};
+use crate::keys;
 use crate::support::{Ran, Restow, Widgets, cluster, create_all, lab, name, send, shared, try_send, wait};
 
 /// How long a start or an end may take on a busy machine.
@@ -235,18 +236,18 @@ async fn a_pair_on_one_etcd() {
     let assets = lab!();
     let etcd = cluster(&assets, ClusterSpec::new().store_only()).await;
     let (dir, url) = (dir(), etcd.etcd().url().to_owned());
-    let keys = dir.path().join("keys.yaml").display().to_string();
+    let config = dir.path().join("keys.yaml").display().to_string();
     let credentials = dir.path().join("credentials").display().to_string();
     let rotate = |keys_in_order: &[&str]| {
         let new = Encryption::aescbc(keys_in_order);
-        std::fs::write(&keys, new.yaml()).unwrap();
+        std::fs::write(&config, new.yaml()).unwrap();
         new
     };
     rotate(&["key1"]);
     let mut servers = Vec::new();
     for id in ["one", "two"] {
         let more = ["--etcd", &url, "--credentials-dir", &credentials, "--server-id", id];
-        let more = [&more[..], &["--encryption-provider-config", &keys]].concat();
+        let more = [&more[..], &["--encryption-provider-config", &config]].concat();
         let dir = dir.path().join(id);
         std::fs::create_dir(&dir).unwrap();
         servers.push(Running::start(&dir, &more).await);
@@ -260,12 +261,12 @@ async fn a_pair_on_one_etcd() {
     let restow = Restow::with_kubeconfig(servers[1].kubeconfig.clone());
     let report = restow.migrate(&widgets.name(), &["--prune-stored-versions"]).await.expect(0).resource();
     assert_eq!((&report["rewritten"], &report["agreement"]), (&json!(MANY), &json!("storageversion")));
-    assert_eq!(etcd_stored(&widgets, &etcd).await, [(format!("{}/v2", widgets.group()), MANY)]);
+    assert_eq!(widgets.stored_as(&etcd).await, BTreeMap::from([(format!("{}/v2", widgets.group()), MANY)]));
     assert_eq!(widgets.stored_versions(&first).await, json!(["v2"]));
 
     let secret = |index| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name(index)}});
     create_all(&second, "/api/v1/namespaces/default/secrets", 0..MANY, secret).await;
-    assert_eq!(sealed_with(&etcd).await, ["key1"]);
+    assert_eq!(keys::keys(&etcd).await, BTreeSet::from(["key1".to_owned()]));
     let new = rotate(&["key2", "key1"]);
     for server in [&first, &second] {
         wait("the new key to be taken up", || async {
@@ -277,7 +278,7 @@ async fn a_pair_on_one_etcd() {
     let both = ["--api-server", servers[0].url(), "--api-server", servers[1].url()];
     let report = restow.migrate("secrets", &both).await.expect(0).resource();
     assert_eq!((&report["rewritten"], &report["verified"]), (&json!(MANY), &json!(true)), "{report}");
-    assert_eq!(sealed_with(&etcd).await, ["key2"]);
+    assert_eq!(keys::keys(&etcd).await, BTreeSet::from(["key2".to_owned()]));
     for server in servers {
         assert_eq!(server.terminate().await.0, Some(0));
     }
@@ -319,21 +320,6 @@ async fn stored_bytes_are_those_of_a_real_server() {
     }
     assert_eq!(stored[0], stored[1]);
     server.terminate().await;
-}
-
-async fn etcd_stored(widgets: &Widgets, etcd: &Cluster) -> Vec<(String, usize)> {
-    widgets.stored_as(etcd).await.into_iter().collect()
-}
-
-/// The keys that Secrets are stored under.
-async fn sealed_with(etcd: &Cluster) -> Vec<String> {
-    let mut keys = BTreeSet::new();
-    let each = |_: &str, bytes: &[u8]| {
-        let head = String::from_utf8_lossy(&bytes[..40.min(bytes.len())]).into_owned();
-        keys.insert(head.split(':').nth(4).unwrap_or_default().to_owned());
-    };
-    etcd.etcd().for_each("/registry/secrets/", each).await.unwrap();
-    keys.into_iter().collect()
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ async fn secrets_follow_when_all_servers_have_the_key() {
 }
 
 /// The keys all Secrets are stored under.
-async fn keys(cluster: &Cluster) -> BTreeSet<String> {
+pub(crate) async fn keys(cluster: &Cluster) -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
     let each = |_: &str, bytes: &[u8]| {
         let head = String::from_utf8_lossy(&bytes[..40.min(bytes.len())]).into_owned();
