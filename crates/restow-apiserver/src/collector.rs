@@ -8,7 +8,6 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
-use jiff::Timestamp;
 use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
@@ -197,7 +196,7 @@ pub(crate) async fn update(
     as_read(&object.metadata)?;
     let read = object.status.take();
     let occasion =
-        Occasion { generation: object.metadata.generation, registrant: None, now: Timestamp::now() };
+        Occasion { generation: object.metadata.generation, registrant: None, now: restow_clock::now() };
     object.status = Some(storage_version::status(read.as_ref(), entries, occasion));
     ask(api.replace_status(&object.name_any(), &PostParams::default(), &object)).await.map(drop)
 }

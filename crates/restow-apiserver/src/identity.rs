@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ObjectMeta, PostParams};
@@ -227,7 +226,7 @@ impl Identity {
         lease.spec = Some(LeaseSpec {
             holder_identity: Some(tenure.holder().to_owned()),
             lease_duration_seconds: Some(i32::try_from(self.duration.as_secs().max(1)).unwrap_or(i32::MAX)),
-            renew_time: Some(MicroTime(Timestamp::now())),
+            renew_time: Some(MicroTime(restow_clock::now())),
             ..lease.spec.unwrap_or_default()
         });
         lease

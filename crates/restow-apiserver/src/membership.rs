@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -20,7 +19,7 @@ pub(crate) async fn leases(client: &Client) -> Result<Vec<Lease>, Trouble> {
 /// The ids of those that are alive.
 pub(crate) fn live(leases: &[Lease]) -> BTreeSet<String> {
     let members: Vec<Member> = leases.iter().cloned().map(member).collect();
-    agreement::live(&members, Timestamp::now()).into_iter().map(|member| member.name.clone()).collect()
+    agreement::live(&members, restow_clock::now()).into_iter().map(|member| member.name.clone()).collect()
 }
 
 fn member(lease: Lease) -> Member {

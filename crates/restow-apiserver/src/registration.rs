@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use futures::future::try_join_all;
-use jiff::Timestamp;
 use k8s_openapi::api::apiserverinternal::v1alpha1::{StorageVersion, StorageVersionSpec};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
@@ -187,7 +186,7 @@ impl Registrar<'_> {
         let occasion = Occasion {
             generation: object.metadata.generation,
             registrant: Some(self.tenure.holder()),
-            now: Timestamp::now(),
+            now: restow_clock::now(),
         };
         object.status = Some(storage_version::status(read.as_ref(), &entries, occasion));
         ask(self.storage_versions.replace_status(name, &PostParams::default(), &object)).await.map(drop)

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams, ObjectMeta, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
@@ -136,7 +135,7 @@ impl Adopter<'_> {
         }
         for (object, asked) in objects.iter().zip(&all) {
             let ours = self.migrations.get(&ObjectRef::new(&name_for(&asked.name)));
-            let done = match step(asked, ours.as_deref(), Timestamp::now()) {
+            let done = match step(asked, ours.as_deref(), restow_clock::now()) {
                 _ if self.stop.is_stopped() => return true,
                 Step::Leave => Ok(()),
                 Step::Make => self.make(object).await,

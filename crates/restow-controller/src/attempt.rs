@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Api, Resource as _};
 use restow_api::{ConditionType, StorageVersionMigration, StorageVersionMigrationStatus};
@@ -113,7 +112,7 @@ impl Attempt<'_> {
 
     /// Writes how it ended.
     async fn conclude(&self, record: &Record, object: &StorageVersionMigration, verdict: Verdict) -> After {
-        let now = Timestamp::now();
+        let now = restow_clock::now();
         let written = record.update(|status| {
             condition::set(status, verdict.stage, verdict.reason, &verdict.message, now);
             if verdict.forget {
@@ -277,7 +276,7 @@ impl Attempt<'_> {
                 progress.continue_token =
                     object.spec.continue_token.clone().filter(|token| !token.is_empty());
             }
-            let now = Timestamp::now();
+            let now = restow_clock::now();
             let (reason, message) = match self.shared.settings.backend {
                 Backend::Restow => ("Rewriting", "every object is sent a write that changes nothing"),
                 Backend::InTree => ("Delegated", "the built-in controller is to rewrite every object"),
@@ -307,7 +306,7 @@ impl Attempt<'_> {
         mut progress: Progress,
         left: Vec<restow_core::progress::Quarantined>,
     ) -> Result<Result<Progress, Failure>, Lost> {
-        let now = Timestamp::now();
+        let now = restow_clock::now();
         let message = format!("{} objects are tried once more", left.len());
         record.update(|status| condition::set(status, Stage::Running, "Retrying", &message, now)).await?;
         record.retry_begun().await;
@@ -317,7 +316,7 @@ impl Attempt<'_> {
         };
         record
             .update(|status| {
-                put(status, &progress, (now, 0), Timestamp::now());
+                put(status, &progress, (now, 0), restow_clock::now());
                 status.quarantined.clear();
                 condition::name_left(status, &still);
             })
@@ -330,7 +329,7 @@ impl Attempt<'_> {
         if self.lead.is_stopped() {
             return Err(Lost::Stopped);
         }
-        let now = Timestamp::now();
+        let now = restow_clock::now();
         let message = "spec.suspend is true; it goes on from here when that is taken back";
         record.update(|status| condition::set(status, Stage::Suspended, "Suspended", message, now)).await?;
         Err(Lost::Stopped)
@@ -342,7 +341,7 @@ async fn tell_waits(watcher: &Watcher<'_>, record: &Record) -> Lost {
     loop {
         tokio::time::sleep(TELL_EVERY).await;
         let Some(why) = watcher.waits_for() else { continue };
-        let now = Timestamp::now();
+        let now = restow_clock::now();
         let told =
             record.update(|status| condition::set(status, Stage::Running, "WaitingForServer", &why, now));
         if let Err(lost) = told.await {

@@ -1,12 +1,12 @@
 //! The first pass of a migration, handed to the built-in controller of Kubernetes.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Resource as _, ResourceExt as _};
 use restow_api::{DELEGATED_RUN, InTreeMigrationSpec, StorageVersionMigration};
+use restow_clock::Instant;
 use restow_core::condition::{self, Stage};
 use restow_core::delegation::{Claim, Look, Step, claim, step};
 use restow_core::progress::Progress;
@@ -93,7 +93,7 @@ impl Attempt<'_> {
     ) -> Result<(), Undelegated> {
         let (owner, run) = (record.object().await, progress.started.to_string());
         // Kept before anything is made, so that a crash goes on with the same run.
-        let now = Timestamp::now();
+        let now = restow_clock::now();
         record.update(|status| put(status, progress, (now, 0), now)).await?;
         let delegate = Delegate { in_tree, owner, run, record };
         let ended = delegate.see_through(migration, progress).await;
@@ -202,7 +202,7 @@ impl Delegate<'_> {
     }
 
     async fn tell(&self, why: &str) -> Result<(), Lost> {
-        let (now, name) = (Timestamp::now(), self.owner.name_any());
+        let (now, name) = (restow_clock::now(), self.owner.name_any());
         let message = format!("{why} ({GROUP} {name})");
         self.record.update(|status| condition::set(status, Stage::Running, "Delegated", &message, now)).await
     }

@@ -1,11 +1,12 @@
 //! Kubernetes Events about objects, few enough to be read.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 pub use kube::runtime::events::EventType;
 use kube::runtime::events::{Event, Recorder, Reporter};
+use restow_clock::Instant;
 use restow_core::flood::Flood;
 
 /// How long an Event may take to be sent; nothing waits for one for long.

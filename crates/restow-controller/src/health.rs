@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use restow_clock::Instant;
 
 /// What the loops say of themselves.
 #[derive(Debug)]

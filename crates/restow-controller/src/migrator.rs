@@ -99,7 +99,7 @@ impl Desk<'_> {
             not_before: None,
             running: true,
         }));
-        schedule::turns(&entries, self.shared.settings.at_once, Timestamp::now())
+        schedule::turns(&entries, self.shared.settings.at_once, restow_clock::now())
     }
 
     fn entry(&self, object: &StorageVersionMigration) -> Entry {
@@ -130,14 +130,14 @@ impl Desk<'_> {
                 (wait * (1 << (*times - 1).min(5))).min(LONGEST)
             }
         };
-        if let Ok(time) = Timestamp::now().checked_add(wait) {
+        if let Ok(time) = restow_clock::now().checked_add(wait) {
             self.not_before.insert(name.to_owned(), time);
         }
     }
 
     /// How long nothing can become due by itself.
     fn patience(&self) -> Duration {
-        let now = Timestamp::now();
+        let now = restow_clock::now();
         let next = self.not_before.values().filter(|time| **time > now).min();
         let wait = next.and_then(|time| Duration::try_from(time.duration_since(now)).ok());
         wait.unwrap_or(IDLE).clamp(Duration::from_millis(50), IDLE)
@@ -163,7 +163,7 @@ impl Desk<'_> {
         let told = async {
             let api = Api::all(self.shared.client().clone());
             let record = Record::read(&api, name, self.stop).await.ok().flatten()?;
-            let now = Timestamp::now();
+            let now = restow_clock::now();
             record.update(|status| condition::set(status, stage, reason, message, now)).await.ok()
         };
         // A server that is down must not hold up everything else.

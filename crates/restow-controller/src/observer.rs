@@ -1,8 +1,9 @@
 //! What a running migration says of itself between pages.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use restow_clock::Instant;
 use restow_core::outcome::Outcome;
 use restow_core::progress::Progress;
 use restow_migrate::migration::Observer;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::reflector::Store;
 use kube::{Resource as _, ResourceExt as _};
@@ -78,7 +78,7 @@ async fn prune(shared: &Shared, object: &StorageVersionMigration) -> bool {
         Err(PruneError::Refused(why)) => {
             tracing::info!(resource = %progress.resource, %why, "storedVersions are left");
             // Of one that ended long ago it is no news that things have changed since.
-            if Timestamp::now().duration_since(progress.updated) < NEWS {
+            if restow_clock::now().duration_since(progress.updated) < NEWS {
                 let message = format!("storedVersions of {} are left as they are: {why}", progress.resource);
                 shared.events.tell(&reference, EventType::Warning, "NotPruned", &message).await;
             }

@@ -209,13 +209,13 @@ pub(crate) struct ObjectJournal<'a> {
 
 impl<'a> ObjectJournal<'a> {
     pub(crate) fn new(record: &'a Record, progress: &Progress) -> Self {
-        Self { record, pass: (progress.passes, Timestamp::now(), progress.pass().done()) }
+        Self { record, pass: (progress.passes, restow_clock::now(), progress.pass().done()) }
     }
 }
 
 impl Journal for ObjectJournal<'_> {
     async fn save(&mut self, progress: &Progress, left: &[Quarantined]) -> std::io::Result<()> {
-        let now = Timestamp::now();
+        let now = restow_clock::now();
         if self.pass.0 != progress.passes {
             self.pass = (progress.passes, progress.updated, 0);
         }

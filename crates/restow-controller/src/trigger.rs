@@ -1,9 +1,8 @@
 //! The trigger: looks at all storage versions and carries out what `restow_core::trigger` decides.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Api, Resource as _, ResourceExt as _};
@@ -11,6 +10,7 @@ use restow_api::{
     ConditionType, GroupVersionResource, StorageState, StorageStateSpec, StorageStateStatus,
     StorageVersionMigration, StorageVersionMigrationSpec, UNKNOWN,
 };
+use restow_clock::Instant;
 use restow_core::inventory::{Crd, Resource};
 use restow_core::resource::{GroupResource, GroupVersion, storage_version_hash};
 use restow_core::trigger::{Attempt, Decision, Look, Wanted, Word, decide, look_every, stale_after};
@@ -182,7 +182,7 @@ impl Trigger<'_> {
             stale: stale_after(poll),
             renew: look_every(poll),
             silent_for,
-            now: Timestamp::now(),
+            now: restow_clock::now(),
         });
         (decision, word)
     }

@@ -8,10 +8,10 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use restow_apiserver::Gate;
 use restow_apiserver::custom::Write;
+use restow_clock::Instant;
 use restow_store::encryption::Transformers;
 use restow_store::{Entry, Store};
 use serde_json::Value;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;

@@ -121,15 +121,15 @@ mod tests {
     #[test]
     fn credentials_stay_the_same() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Credentials::open(dir.path(), Timestamp::now()).unwrap();
-        let again = Credentials::open(dir.path(), Timestamp::now()).unwrap();
+        let first = Credentials::open(dir.path(), restow_clock::now()).unwrap();
+        let again = Credentials::open(dir.path(), restow_clock::now()).unwrap();
         assert_eq!(first.admin_token, again.admin_token);
         assert_eq!(first.admin_token.len(), 2 * TOKEN_BYTES);
         for name in ["admin.token", "ca.key"] {
             let mode = fs::metadata(dir.path().join(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{name}");
         }
-        let other = Credentials::ephemeral(Timestamp::now()).unwrap();
+        let other = Credentials::ephemeral(restow_clock::now()).unwrap();
         assert_ne!(first.admin_token, other.admin_token);
     }
 }

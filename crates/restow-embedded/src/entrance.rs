@@ -171,7 +171,7 @@ impl Entrance {
         S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible>,
         B: HttpBody<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
-        let received = Timestamp::now();
+        let received = restow_clock::now();
         let (head, body) = request.into_parts();
         let about = About::of(&head.method, &head.uri);
         let id = id(&head);
@@ -207,7 +207,7 @@ impl Entrance {
         self.0.audit.record(&Event {
             id,
             received,
-            answered: Timestamp::now(),
+            answered: restow_clock::now(),
             uri: &note.uri,
             verb: about.attributes().verb,
             user: admitted.map_or(&nobody, |admitted| &admitted.user),

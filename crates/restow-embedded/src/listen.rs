@@ -12,7 +12,6 @@ use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use jiff::Timestamp;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -67,12 +66,12 @@ where
     let acceptor = serving.acceptor()?;
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
     let mut connections = JoinSet::new();
-    let mut renewal = tokio::time::interval_at(tokio::time::Instant::now() + RENEW_EVERY, RENEW_EVERY);
+    let mut renewal = tokio::time::interval_at(restow_clock::Instant::now() + RENEW_EVERY, RENEW_EVERY);
     loop {
         let room = connections.len() < AT_ONCE;
         tokio::select! {
             () = stop.cancelled() => break,
-            _ = renewal.tick() => if let Err(error) = serving.renew(Timestamp::now()) {
+            _ = renewal.tick() => if let Err(error) = serving.renew(restow_clock::now()) {
                 tracing::warn!(%error, "the serving certificate is as it was");
             },
             Some(_) = connections.join_next() => {}

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::{Request, Response};
-use jiff::Timestamp;
 use restow_store::encryption::Transformers;
 use restow_store::{Store, StoreError};
 use tokio::net::TcpListener;
@@ -75,7 +74,7 @@ impl Network {
     /// Any free port on loopback, with credentials that are gone when the process is.
     pub async fn ephemeral() -> Result<Self, NetworkError> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        Ok(Self::new(listener, Credentials::ephemeral(Timestamp::now())?))
+        Ok(Self::new(listener, Credentials::ephemeral(restow_clock::now())?))
     }
 
     /// What a client needs to reach it.
@@ -117,7 +116,7 @@ impl Network {
     {
         let own = self.listener.local_addr()?.ip();
         let names = self.names.into_iter().chain((!own.is_unspecified()).then(|| own.to_string()));
-        let serving = Arc::new(Serving::new(self.credentials.authority, names, Timestamp::now())?);
+        let serving = Arc::new(Serving::new(self.credentials.authority, names, restow_clock::now())?);
         let audit = self.audit.clone();
         let service = Entrance::new(access, self.at_once, self.audit).layer(inner);
         Ok(tokio::spawn(async move {

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use jiff::Timestamp;
 use restow_apiserver::identity::NAMESPACE;
 use restow_apiserver::registration::Resource as Registration;
 use restow_apiserver::{Collector, Gate, Identity, Participation, Scope};
@@ -115,7 +114,7 @@ impl Server {
             gate: gate.clone(),
             converter: settings.converter,
             encryption,
-            encrypted_since: AtomicI64::new(Timestamp::now().as_second()),
+            encrypted_since: AtomicI64::new(restow_clock::now().as_second()),
             server_id: settings.server_id.clone(),
             documents: Documents::default(),
             stopped: serving.clone(),
@@ -163,7 +162,7 @@ impl Server {
     /// Seals objects in another way from now on, and opens those that were sealed before as it says.
     pub fn set_encryption(&self, transformers: Arc<Transformers>) {
         self.api.encryption.store(Some(transformers));
-        self.api.encrypted_since.store(Timestamp::now().as_second(), Ordering::Relaxed);
+        self.api.encrypted_since.store(restow_clock::now().as_second(), Ordering::Relaxed);
     }
 
     /// A client for everything, inside this process.

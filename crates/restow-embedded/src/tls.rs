@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     fn now() -> Timestamp {
-        Timestamp::now()
+        restow_clock::now()
     }
 
     /// A handshake in memory: the protocol that was agreed on, or why not.

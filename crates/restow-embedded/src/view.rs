@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::accept::{Accepted, Form};
@@ -134,7 +133,7 @@ impl View {
     }
 
     fn row(&self, object: &Value) -> Value {
-        let row = |columns: &Arc<Columns>| columns.table_row("v1", object, self.include, Timestamp::now());
+        let row = |columns: &Arc<Columns>| columns.table_row("v1", object, self.include, restow_clock::now());
         self.columns.as_ref().map(row).unwrap_or_default()
     }
 }

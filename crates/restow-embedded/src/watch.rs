@@ -10,9 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
+use restow_clock::Instant;
 use restow_store::{Changes, StoreError};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 use crate::api::Api;
 use crate::body::Body;

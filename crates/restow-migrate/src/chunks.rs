@@ -1,7 +1,8 @@
 //! A list in chunks, which steps over objects that cannot be read.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use restow_clock::Instant;
 use restow_core::isolate::{Bad, Hunt, Shown};
 use restow_core::outcome::{OUTAGE, backoff};
 use restow_core::page::{Refusal, Step, step};

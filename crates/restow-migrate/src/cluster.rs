@@ -199,7 +199,7 @@ impl Cluster {
     /// Whether the API servers agree on how a resource is stored.
     pub async fn agreement(&self, resource: &Resource) -> Result<Agreement, AgreementError> {
         let seen = self.look(resource).await?;
-        agreement::decide(&seen, Timestamp::now()).map_err(AgreementError::Disagreement)
+        agreement::decide(&seen, restow_clock::now()).map_err(AgreementError::Disagreement)
     }
 
     async fn look(&self, resource: &Resource) -> Result<Sighting, RequestError> {
@@ -210,7 +210,7 @@ impl Cluster {
             return Ok(Sighting { kind, members: Ok(Vec::new()), storage_version: None, asked, definition });
         }
         let members = self.all_members().await?;
-        let members = members.map(|members| members.that_may_store(resource.origin));
+        let members = members.map(|members| members.that_may_store(resource.origin).to_vec());
         let storage_version = self.storage_version(resource).await?;
         let asked = match (&self.trust, &storage_version) {
             _ if resource.origin == Origin::Aggregated => Asked::Aggregated,
@@ -283,7 +283,7 @@ impl Cluster {
             };
             return urls.iter().map(named).collect();
         }
-        let live = agreement::live(members.as_deref().unwrap_or_default(), Timestamp::now());
+        let live = agreement::live(members.as_deref().unwrap_or_default(), restow_clock::now());
         if live.len() <= 1 {
             return Vec::new();
         }
@@ -304,7 +304,7 @@ impl Cluster {
     ) -> Result<Vec<Answered>, RequestError> {
         let peers = self.peers(members);
         if peers.is_empty() {
-            let live = agreement::live(members.as_deref().unwrap_or_default(), Timestamp::now());
+            let live = agreement::live(members.as_deref().unwrap_or_default(), restow_clock::now());
             let Some(only) = live.first() else { return Ok(Vec::new()) };
             let mut answer = answered(&self.server, resource).await?;
             answer.server.clone_from(&only.name);
@@ -329,16 +329,16 @@ impl Cluster {
         members: &Result<Vec<Member>, String>,
     ) -> Result<Asked, RequestError> {
         let holders = |members: &[Member]| -> Vec<String> {
-            agreement::live(members, Timestamp::now()).iter().map(|member| member.holder.clone()).collect()
+            agreement::live(members, restow_clock::now()).iter().map(|member| member.holder.clone()).collect()
         };
         let before = members.clone().unwrap_or_default();
         let first = self.sampled.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut answers = Vec::new();
-        let ends = tokio::time::Instant::now() + if first.is_none() { period } else { Duration::ZERO };
+        let ends = restow_clock::Instant::now() + if first.is_none() { period } else { Duration::ZERO };
         loop {
             let fresh = Server::connect(self.config.clone()).map_err(|error| unconnected(&error))?;
             answers.push(answered(&fresh, resource).await?);
-            if tokio::time::Instant::now() >= ends {
+            if restow_clock::Instant::now() >= ends {
                 break;
             }
             tokio::time::sleep(SAMPLE_EVERY).await;
@@ -358,14 +358,14 @@ impl Cluster {
         period: Duration,
         members: &Result<Vec<Member>, String>,
     ) -> Result<Encryption, RequestError> {
-        let live = agreement::live(members.as_deref().unwrap_or_default(), Timestamp::now()).len().max(1);
-        let ends = tokio::time::Instant::now() + period;
+        let live = agreement::live(members.as_deref().unwrap_or_default(), restow_clock::now()).len().max(1);
+        let ends = restow_clock::Instant::now() + period;
         let mut met: HashMap<String, Config> = HashMap::new();
         loop {
             let fresh = Server::connect(self.config.clone()).map_err(|error| unconnected(&error))?;
             let config = metrics(&fresh).await?;
             met.insert(config.id.clone(), config);
-            if met.len() >= live || tokio::time::Instant::now() >= ends {
+            if met.len() >= live || restow_clock::Instant::now() >= ends {
                 break;
             }
             tokio::time::sleep(SAMPLE_EVERY).await;

@@ -3,12 +3,9 @@
 //! Every write of the Lease is conditioned on the resourceVersion that was read; what it decides by is in
 //! `restow_core::election`.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
@@ -56,8 +53,7 @@ pub fn identity() -> String {
 
 /// A number made by chance, as 16 hexadecimal digits.
 pub fn nonce() -> String {
-    // The keys of the hasher are random, which spares a crate.
-    format!("{:016x}", RandomState::new().build_hasher().finish())
+    format!("{:016x}", restow_clock::random())
 }
 
 impl Election {
@@ -266,7 +262,7 @@ impl Candidate<'_> {
 
     /// The Lease under one's own name; whatever else is in it stays.
     fn spec(&self, before: LeaseSpec, transitions: i32) -> LeaseSpec {
-        let now = MicroTime(Timestamp::now());
+        let now = MicroTime(restow_clock::now());
         let mine = before.holder_identity.as_deref() == Some(&self.election.identity);
         LeaseSpec {
             acquire_time: before.acquire_time.filter(|_| mine).or_else(|| Some(now.clone())),
@@ -325,7 +321,7 @@ impl Candidate<'_> {
         let free = LeaseSpec {
             holder_identity: Some(String::new()),
             lease_duration_seconds: Some(1),
-            renew_time: Some(MicroTime(Timestamp::now())),
+            renew_time: Some(MicroTime(restow_clock::now())),
             ..lease.spec.unwrap_or_default()
         };
         self.replace(&Lease { spec: Some(free), ..lease }).await?;

@@ -1,8 +1,9 @@
 //! Whether the server is well, as other writes show, while it fails at some.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use restow_clock::Instant;
 use restow_core::outcome::{Helper, Outcome, Patience, patience, shows_well};
 
 use crate::pages::Item;

@@ -73,10 +73,10 @@ pub struct Members {
 
 impl Members {
     /// Those that may store a resource of such an origin.
-    pub fn that_may_store(self, origin: Origin) -> Vec<Member> {
+    pub fn that_may_store(&self, origin: Origin) -> &[Member] {
         match origin {
-            Origin::Aggregated => self.aggregated,
-            Origin::BuiltIn | Origin::Custom => self.kube_apiservers,
+            Origin::Aggregated => &self.aggregated,
+            Origin::BuiltIn | Origin::Custom => &self.kube_apiservers,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The migration of one resource, from agreement to proof.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use jiff::Timestamp;
+use restow_clock::Instant;
 use restow_core::agreement::{self, Agreement, Disagreement};
 use restow_core::inventory::Resource;
 use restow_core::outcome::Outcome;
@@ -135,7 +135,7 @@ impl<O: Observer> Migration<'_, O> {
         }
         let version = self.resource.storage_version_name();
         let name = self.resource.name.clone();
-        let mut progress = Progress::new(name, version, &agreement.hash, Timestamp::now());
+        let mut progress = Progress::new(name, version, &agreement.hash, restow_clock::now());
         if self.settings.encrypted {
             progress.encryption = self.sealed().await?.map(|(hash, _)| hash);
         }
@@ -199,7 +199,7 @@ impl<O: Observer> Migration<'_, O> {
             let last_key = page.items.last().map(pages::Item::key);
             progress.page_done(&tally.counts, page.next.take(), last_key);
             progress.seconds += began.elapsed().as_secs_f64();
-            progress.updated = Timestamp::now();
+            progress.updated = restow_clock::now();
             journal.save(progress, &tally.quarantined).await?;
             self.observer.page(progress);
             // Before the next write, and once more after the last.
@@ -377,7 +377,7 @@ impl<O: Observer> Migration<'_, O> {
     async fn settle(&self) -> Result<(), Failure> {
         let Some(crd) = &self.resource.crd else { return Ok(()) };
         let (now, date) = discovery::crd(self.cluster.server(), &crd.name).await?;
-        let wait = agreement::settle(now.changed, date.unwrap_or_else(Timestamp::now));
+        let wait = agreement::settle(now.changed, date.unwrap_or_else(restow_clock::now));
         if wait.is_zero() {
             return Ok(());
         }

@@ -1,9 +1,8 @@
 //! Writes each object of a page until it is decided.
 
-use std::time::Instant;
-
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use restow_clock::Instant;
 use restow_core::outcome::{Helper, Outcome, Patience, backoff, give_up};
 use restow_core::pace::Signal;
 use restow_core::progress::{Counts, Quarantined};

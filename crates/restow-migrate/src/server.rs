@@ -1,7 +1,7 @@
 //! One API server behind one address, and plain requests to it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, DATE, RETRY_AFTER};
@@ -9,6 +9,7 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use kube::client::{Body, ClientBuilder};
+use restow_clock::Instant;
 use restow_core::outcome::Answer;
 use serde::de::DeserializeOwned;
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use restow_clock::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The time for which somebody may act, as a leader may while it holds its Lease.

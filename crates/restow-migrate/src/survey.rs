@@ -54,7 +54,8 @@ impl Cluster {
             .collect();
         let mut peers = Vec::new();
         if !matches!(self.trust(), Trust::Single | Trust::Sampled(_)) {
-            let kube_apiservers = members.clone().map(|members| members.kube_apiservers);
+            let kube_apiservers =
+                members.as_ref().map(|members| members.kube_apiservers.clone()).map_err(String::clone);
             for (name, peer) in self.peers(&kube_apiservers) {
                 let said = match peer {
                     Ok(peer) => Ok(read(&peer, &endpoints).await),
@@ -72,7 +73,7 @@ impl Cluster {
             trust: self.trust().clone(),
             documents: documents.into_iter().map(|document| (document.version, document.resources)).collect(),
             peers,
-            now: Timestamp::now(),
+            now: restow_clock::now(),
         })
     }
 }
@@ -131,7 +132,11 @@ impl Survey {
         let definition = resource.crd.as_ref().map(Crd::definition);
         Sighting {
             kind: resource.kind.clone(),
-            members: self.members.clone().map(|members| members.that_may_store(resource.origin)),
+            members: self
+                .members
+                .as_ref()
+                .map(|members| members.that_may_store(resource.origin).to_vec())
+                .map_err(String::clone),
             storage_version,
             asked,
             definition,

@@ -1,8 +1,9 @@
 //! Lets requests through at the pace `restow_core::pace` decides; shared by all that write.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use restow_clock::Instant;
 use restow_core::pace::{Bounds, Pace, Permit, Signal};
 use tokio::sync::Notify;
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use jiff::Timestamp;
 use restow_embedded::audit::Audit;
 use restow_embedded::authentication::Tokens;
 use restow_embedded::data_dir::{self, Credentials, DataDir, DataDirError};
@@ -22,7 +21,7 @@ use restow_store::file::{self, FileStore};
 use tokio::net::TcpListener;
 
 use crate::controller::LogFormat;
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 use crate::output;
 use crate::signals::{STOPPED, stop_on_signals};
 use crate::state::default_dir;
@@ -173,7 +172,7 @@ async fn network(flags: &Apiserver, dir: &DataDir) -> Result<Network, Failure> {
         tracing::warn!(address = %flags.listen, "listening where other machines can reach it");
     }
     let credentials = flags.credentials_dir.as_deref().unwrap_or(dir.path());
-    let credentials = Credentials::open(credentials, Timestamp::now())
+    let credentials = Credentials::open(credentials, restow_clock::now())
         .map_err(|error| Failure::failed(format!("{}: {}", credentials.display(), chain(&error))))?;
     let at_once = AtOnce {
         mutating: flags.max_mutating_requests_inflight as usize,
@@ -254,17 +253,6 @@ fn unusable(error: DataDirError) -> Failure {
         DataDirError::Io { .. } => "--data-dir names another directory",
     };
     Failure::failed(chain(&error)).hint(hint)
-}
-
-/// An error and what it comes from.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

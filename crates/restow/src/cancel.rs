@@ -41,10 +41,10 @@ pub(crate) async fn run(connection: &Connection, flags: &Cancel) -> Result<u8, F
     let states: Vec<StorageState> = objects::list(server).await.unwrap_or_default();
     for migration in &found {
         delete(server, migration, Keep::unless(flags.steer.dry_run)).await?;
-        let standing = Standing::of(migration, Timestamp::now());
+        let standing = Standing::of(migration, restow_clock::now());
         flags.steer.say(&standing.name, &cancelled(&standing));
         let state = states.iter().find(|state| state.name_any() == standing.resource);
-        if let Some(note) = left_to_do(&standing, state, Timestamp::now()) {
+        if let Some(note) = left_to_do(&standing, state, restow_clock::now()) {
             eprintln!("{note}");
         }
     }

@@ -43,3 +43,14 @@ impl Failure {
         ExitCode::from(self.code)
     }
 }
+
+/// An error and what it comes from.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt as _;
-use jiff::Timestamp;
 use kube::runtime::watcher::{self, Event};
 use restow_api::{StorageState, StorageVersionMigration};
+use restow_clock::Instant;
 use restow_migrate::server::Server;
 use serde_json::json;
 
@@ -104,7 +104,7 @@ impl Follower<'_> {
             match self.migrations.get(&name) {
                 Some(migration) if !is_meant(&self.flags.names, migration) => {}
                 Some(migration) => {
-                    let standing = Standing::of(migration, Timestamp::now());
+                    let standing = Standing::of(migration, restow_clock::now());
                     self.say(typed, standing.line(), &json!({"migration": standing}));
                 }
                 None => self.say_gone(typed, &name),
@@ -118,7 +118,7 @@ impl Follower<'_> {
             match self.states.get(&name) {
                 Some(state) if !is_state_meant(&self.flags.names, state) => {}
                 Some(state) => {
-                    let storage = Storage::of(state, Timestamp::now());
+                    let storage = Storage::of(state, restow_clock::now());
                     self.say(typed, storage.line(), &json!({"storageState": storage}));
                 }
                 None => self.say_gone(typed, &format!("storage state {name}")),
@@ -160,7 +160,7 @@ impl Follower<'_> {
         let (height, width) = (usize::from(height), usize::from(width));
         let flags = self.flags;
         let snapshot =
-            Snapshot::new(&flags.names, self.migrations.all(), self.states.all(), Timestamp::now());
+            Snapshot::new(&flags.names, self.migrations.all(), self.states.all(), restow_clock::now());
         let mut text = snapshot.text(flags.output, Some(width));
         if snapshot.is_empty() {
             text.push_str("there is nothing yet\n");

@@ -276,7 +276,7 @@ fn is_secrets(resource: &Resource) -> bool {
 /// The progress of a migration that nothing is agreed on yet; `begin` replaces it before the first write.
 fn unbegun(resource: &Resource) -> Progress {
     let hash = resource.hash.as_deref().unwrap_or_default();
-    Progress::new(resource.name.clone(), resource.storage_version_name(), hash, jiff::Timestamp::now())
+    Progress::new(resource.name.clone(), resource.storage_version_name(), hash, restow_clock::now())
 }
 
 /// Runs a migration whose writes are dry runs, and keeps nothing.

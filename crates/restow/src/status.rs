@@ -55,7 +55,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Status) -> Result<u8, F
     if flags.watch {
         return follow(server, flags).await;
     }
-    let snapshot = Snapshot::new(&flags.names, migrations.iter(), states.iter(), Timestamp::now());
+    let snapshot = Snapshot::new(&flags.names, migrations.iter(), states.iter(), restow_clock::now());
     output::print(&snapshot.text(flags.output, width()));
     if snapshot.is_empty() {
         eprintln!("there are no migrations; {} init makes them", crate::program());

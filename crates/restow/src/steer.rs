@@ -168,7 +168,7 @@ pub(crate) async fn run(connection: &Connection, act: Act, steer: &Steer) -> Res
     let found = find(server, &steer.names).await?;
     // Nothing is written unless all of it makes sense.
     for migration in &found {
-        if let Step::Refuse(why) = decide(act, migration, Timestamp::now()) {
+        if let Step::Refuse(why) = decide(act, migration, restow_clock::now()) {
             return Err(refusal(migration, &why));
         }
     }
@@ -210,7 +210,7 @@ async fn change(
 ) -> Result<StorageVersionMigration, Failure> {
     let name = migration.name_any();
     for _ in 0..TRIES {
-        match decide(act, &migration, Timestamp::now()) {
+        match decide(act, &migration, restow_clock::now()) {
             Step::Write(body, what) => {
                 if let Some(changed) = patch(server, &migration, body, Keep::unless(steer.dry_run)).await? {
                     steer.say(&name, &what);
@@ -243,7 +243,7 @@ async fn until_done(
             return Some((End::Failed, format!("{name}: deleted meanwhile")));
         };
         let end = done(act, before, now, &mut begun)?;
-        Some((end, Standing::of(now, Timestamp::now()).line()))
+        Some((end, Standing::of(now, restow_clock::now()).line()))
     };
     let (end, line) = watch::until(server, &name, ask).await?;
     if steer.output.is_none() {

@@ -2,9 +2,10 @@
 
 use std::io::IsTerminal as _;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use restow_clock::Instant;
 use restow_core::estimate::time_left;
 use restow_core::outcome::Outcome;
 use restow_core::progress::{Phase, Progress};

@@ -8,6 +8,7 @@
 //! The way of a request: [`server`] takes the connection through the [`door`], [`handler`] asks [`user`] who sends it
 //! (the [`front_proxy`] says so) and whether they may, passes the gate, and has [`ships`] read and write by the
 //! [`rules`]. [`ship`] converts between versions, [`form`] and [`watching`] show objects, [`failure`] what went wrong.
+#![allow(clippy::disallowed_methods)] // an example needs no simulated clock
 
 pub mod answer;
 pub mod certificate;

@@ -1,5 +1,5 @@
 //! The controllers' parts, on a real control plane and over real connections.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
 
 mod contender;
 mod election;

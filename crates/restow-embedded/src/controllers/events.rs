@@ -41,7 +41,7 @@ async fn sweep(api: &Api, writer: &Writer, events: &Resource) -> Result<(), Stor
         for entry in listed.entries {
             let path = path(events, &entry.key);
             let Ok(event) = api.decode(events, entry, Extent::Whole) else { continue };
-            if let Some(path) = path.filter(|_| is_expired(&event, Timestamp::now()))
+            if let Some(path) = path.filter(|_| is_expired(&event, restow_clock::now()))
                 && let Err(error) = writer.delete(&path, &event["metadata"], "Background").await
             {
                 tracing::warn!("the event {} has expired but is not deleted: {error}", name(&event));

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
+use restow_clock::Instant;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use super::writer::Writer;
 use crate::api::Api;

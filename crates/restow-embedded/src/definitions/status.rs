@@ -1,6 +1,5 @@
 //! What the status of a definition says: whether its names are its own, and whether it is served.
 
-use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
 
@@ -17,7 +16,7 @@ pub(super) fn settled<'a>(definition: &Value, others: impl Iterator<Item = &'a V
     let others: Vec<Value> = others.filter(|other| other["spec"]["group"] == *group).cloned().collect();
     let (names, conditions) = accept_names(definition, &others);
     settled["status"]["acceptedNames"] = names;
-    let now = Timestamp::now();
+    let now = restow_clock::now();
     for condition in &conditions {
         set(&mut settled, condition, now);
     }

@@ -11,9 +11,9 @@ async fn server(
     came: CancellationToken,
     held: CancellationToken,
 ) -> (SocketAddr, Vec<u8>, CancellationToken, tokio::task::JoinHandle<()>) {
-    let authority = Authority::ephemeral(Timestamp::now()).unwrap();
+    let authority = Authority::ephemeral(restow_clock::now()).unwrap();
     let ca = authority.der();
-    let serving = Arc::new(Serving::new(authority, [], Timestamp::now()).unwrap());
+    let serving = Arc::new(Serving::new(authority, [], restow_clock::now()).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();

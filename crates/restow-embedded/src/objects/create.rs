@@ -1,7 +1,6 @@
 //! Creates.
 
 use http::StatusCode;
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{Answer, Call, Outcome, admission, incoming, managed, special, to_store, write};
@@ -56,7 +55,7 @@ pub(super) fn born(call: &Call, mut object: Value) -> Result<Value, Failure> {
     let birth = Birth {
         namespace: &call.target.namespace,
         uid: &uid,
-        now: Timestamp::now(),
+        now: restow_clock::now(),
         random: fastrand::u64(..),
     };
     prepare(&mut object, &rules, &birth)?;

@@ -1,6 +1,5 @@
 //! Who set which field of an object, recorded with every write of it.
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::Call;
@@ -17,7 +16,7 @@ pub(super) fn record(call: &Call, object: &mut Value, live: Option<&Value>) {
         manager: &call.manager,
         subresource: &call.target.subresource,
         api_version: &call.view.api_version,
-        now: Timestamp::now(),
+        now: restow_clock::now(),
         ignored: ignored(call),
         is_known: &is_known,
     };

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use futures::{StreamExt as _, stream};
 use http::StatusCode;
-use jiff::Timestamp;
 use restow_store::Entry;
 use serde_json::{Value, json};
 
@@ -90,7 +89,7 @@ async fn remove(api: &Api, call: &Call, options: &Options, found: Entry) -> Resu
         special::on_delete(call, &before.object)?;
         let mut object = before.object.clone();
         special::hold(call, &mut object);
-        let decided = decide(&object, &call.rules(), options, Timestamp::now())?;
+        let decided = decide(&object, &call.rules(), options, restow_clock::now())?;
         let decided = special::deletion(call, &before.object, decided);
         let (value, mut after) = match decided {
             Deletion::Pending => return Ok(Some(Deleted { object: before.object, gone: false })),

@@ -2,7 +2,6 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::Call;
@@ -101,7 +100,7 @@ pub(super) fn hold(call: &Call, object: &mut Value) {
         all.push(FINALIZER.to_owned());
     }
     object["metadata"]["finalizers"] = json!(all);
-    set(object, &terminating(), Timestamp::now());
+    set(object, &terminating(), restow_clock::now());
 }
 
 /// What becomes of an object that would go or be marked: some wait for their contents to go first.
@@ -112,7 +111,7 @@ pub(super) fn deletion(call: &Call, object: &Value, decided: Deletion) -> Deleti
                 return Deletion::Pending;
             }
             let mut marked = object.clone();
-            marked["metadata"]["deletionTimestamp"] = json!(crate::meta::time(Timestamp::now()));
+            marked["metadata"]["deletionTimestamp"] = json!(crate::meta::time(restow_clock::now()));
             marked["status"]["phase"] = json!("Terminating");
             Deletion::Mark(marked)
         }

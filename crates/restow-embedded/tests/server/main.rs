@@ -1,5 +1,5 @@
 //! The server from inside its process: its handlers, its lists and watches, and its life.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, clippy::disallowed_methods)]
 
 mod access;
 mod basics;

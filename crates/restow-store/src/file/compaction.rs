@@ -1,4 +1,5 @@
 //! Forgetting: up to which revision, and how superseded writes leave the file a few at a time.
+#![allow(clippy::disallowed_methods)] // its thread waits in real time
 
 use std::{
     collections::VecDeque,

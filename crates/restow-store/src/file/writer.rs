@@ -1,4 +1,5 @@
 //! The one thread that writes: it takes all that wait into one transaction, and answers when that is on disk.
+#![allow(clippy::disallowed_methods)] // its thread waits in real time
 
 use std::{
     sync::{

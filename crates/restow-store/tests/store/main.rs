@@ -1,5 +1,5 @@
 //! What every store keeps to, on each of them.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
 
 mod crash;
 mod damage;

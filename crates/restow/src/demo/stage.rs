@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::Client;
+use restow_clock::Instant;
 use restow_core::resource::GroupVersion;
 use restow_embedded::data_dir::Credentials;
 use restow_embedded::network::Network;
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::demo::boats;
 use crate::demo::held::{Held, Holds};
-use crate::failure::Failure;
+use crate::failure::{Failure, chain};
 
 /// How many objects are looked at in one read.
 const PAGE: usize = 1000;
@@ -54,7 +54,8 @@ impl Stage {
             None => Some(tempfile::Builder::new().prefix("restow-demo-").tempdir().map_err(Failure::failed)?),
         };
         let dir = dir.or(temporary.as_ref().map(TempDir::path)).unwrap_or(Path::new(".")).to_owned();
-        let store = FileStore::open(&dir, file::Settings::default()).map_err(Failure::failed)?;
+        let store = FileStore::open(&dir, file::Settings::default())
+            .map_err(|error| Failure::failed(chain(&error)))?;
         let mut stage = Self {
             dir,
             temporary,
@@ -77,7 +78,11 @@ impl Stage {
     async fn start(&mut self, id: &'static str) -> Result<(), Failure> {
         let began = Instant::now();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let server = self.begin(id, address)?.await.map_err(Failure::failed)?.map_err(failed)?;
+        let server = self
+            .begin(id, address)?
+            .await
+            .map_err(Failure::failed)?
+            .map_err(|error| Failure::failed(chain(&error)))?;
         let reach = server.reach().ok_or_else(|| Failure::failed("the server cannot be reached"))?;
         // Users are to hear of it when they are turned away.
         let mut config = reach.config().map_err(Failure::failed)?;
@@ -98,7 +103,8 @@ impl Stage {
         id: &'static str,
         address: SocketAddr,
     ) -> Result<JoinHandle<Result<Server, StartError>>, Failure> {
-        let credentials = Credentials::open(&self.dir, Timestamp::now()).map_err(Failure::failed)?;
+        let credentials = Credentials::open(&self.dir, restow_clock::now())
+            .map_err(|error| Failure::failed(chain(&error)))?;
         // Only the second one is ever held up.
         let store: Arc<dyn Store> = if id == IDS[1] {
             Arc::new(Held { inner: Arc::clone(&self.store), holds: self.holds.clone() })
@@ -129,7 +135,8 @@ impl Stage {
         &mut self,
         starting: JoinHandle<Result<Server, StartError>>,
     ) -> Result<(), Failure> {
-        self.servers.push(starting.await.map_err(Failure::failed)?.map_err(failed)?);
+        self.servers
+            .push(starting.await.map_err(Failure::failed)?.map_err(|error| Failure::failed(chain(&error)))?);
         Ok(())
     }
 
@@ -214,16 +221,6 @@ impl Stage {
         }
         drop((self.store, self.temporary));
     }
-}
-
-fn failed(error: StartError) -> Failure {
-    let mut message = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(cause) = source {
-        message.push_str(&format!(": {cause}"));
-        source = cause.source();
-    }
-    Failure::failed(message)
 }
 
 /// Sends a request that must succeed.

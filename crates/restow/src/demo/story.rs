@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use restow_clock::Instant;
 use serde_json::{Value, json};
 use tokio::process::Command;
 

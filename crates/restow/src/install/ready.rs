@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use restow_clock::Instant;
 use restow_migrate::server::Server;
 use serde_json::Value;
-use tokio::time::Instant;
 
 use super::manifest::Manifest;
 use crate::failure::Failure;

@@ -1,5 +1,5 @@
 //! What restow must do, shown on a real kube-apiserver and etcd: one module for each topic.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, clippy::disallowed_methods)]
 
 mod fleet;
 mod snapshot;
