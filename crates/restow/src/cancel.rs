@@ -11,6 +11,7 @@ use crate::args::Connection;
 use crate::connect::connect;
 use crate::failure::Failure;
 use crate::objects::{self, Keep, delete, find};
+use crate::output::say;
 use crate::signals::in_time;
 use crate::standing::Standing;
 use crate::steer::{Steer, out_of_time};
@@ -45,7 +46,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Cancel) -> Result<u8, F
         flags.steer.say(&standing.name, &cancelled(&standing));
         let state = states.iter().find(|state| state.name_any() == standing.resource);
         if let Some(note) = left_to_do(&standing, state, restow_clock::now()) {
-            eprintln!("{note}");
+            say!("{note}");
         }
     }
     if !flags.steer.wait {

@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use crate::output::say;
+
 /// A failure told to a person.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -36,9 +38,9 @@ impl Failure {
 
     /// Says it on stderr.
     pub(crate) fn tell(self) -> ExitCode {
-        anstream::eprintln!("\x1b[1;31merror:\x1b[0m {}", self.message);
+        say!("\x1b[1;31merror:\x1b[0m {}", self.message);
         if let Some(hint) = self.hint {
-            anstream::eprintln!("\x1b[1;36mhint:\x1b[0m {hint}");
+            say!("\x1b[1;36mhint:\x1b[0m {hint}");
         }
         ExitCode::from(self.code)
     }

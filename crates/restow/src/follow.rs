@@ -15,6 +15,7 @@ use crate::args::Output;
 use crate::failure::Failure;
 use crate::objects::typed_name;
 use crate::output;
+use crate::output::say;
 use crate::signals::in_time;
 use crate::standing::Standing;
 use crate::status::{Snapshot, Status, is_meant, is_state_meant};
@@ -85,7 +86,7 @@ impl Follower<'_> {
             Err(error) => {
                 check::<K>(self.server, &error).await?;
                 if self.trouble().is_none() && self.screen.is_none() {
-                    eprintln!("the watch broke; trying again: {error}");
+                    say!("the watch broke; trying again: {error}");
                 }
                 self.broke = Some((Instant::now(), error.to_string()));
                 Ok(None)

@@ -15,6 +15,7 @@ use crate::connect::{connect, unanswered};
 use crate::failure::Failure;
 use crate::objects::{self, Keep, create, typed_name};
 use crate::output;
+use crate::output::say;
 use crate::owner::{self, Owner};
 use crate::select;
 use crate::table::{Row, listing, width};
@@ -229,7 +230,7 @@ fn show(made: &Made, flags: &Init) {
     let created = if flags.dry_run { "would be created" } else { "created" };
     let (made, skipped, failed) = (made.created.len(), made.skipped.len(), made.failed.len());
     let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
-    eprintln!("{made} {created}, {skipped} skipped{failed}");
+    say!("{made} {created}, {skipped} skipped{failed}");
 }
 
 fn rows(made: &Made, dry_run: bool) -> Vec<Row> {

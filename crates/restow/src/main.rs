@@ -1,4 +1,5 @@
 //! `restow`: storage version migration for Kubernetes, from a terminal. Also `kubectl restow`, told by its name.
+#![warn(clippy::print_stderr, clippy::print_stdout)] // they panic when the reader of a pipe is gone
 
 mod apiserver;
 mod args;

@@ -14,14 +14,17 @@ use crate::args::{Connection, List, Migrate, ReportOutput, Verify};
 use crate::connect::{connect, unanswered};
 use crate::failure::Failure;
 use crate::output;
+use crate::output::say;
 use crate::report::{Left, Report, ResourceReport, Unavailable, summary};
 use crate::select;
 use crate::signals::stop_on_signals;
-use crate::state::{Nowhere, ResourceState, StateDir};
+use crate::state::{Nowhere, ResourceState, Saved, StateDir};
 use crate::view::View;
 
 /// What all resources of a run share.
 struct Run<'a> {
+    /// Tells this run from others in the state files.
+    id: String,
     cluster: &'a Cluster,
     flags: &'a Migrate,
     settings: Settings,
@@ -29,17 +32,35 @@ struct Run<'a> {
     stop: Stop,
 }
 
+/// The state of one resource, before the first write.
+enum Opened {
+    /// To be migrated, from here on.
+    Unfinished(ResourceState, Progress),
+    /// Done by the run that is resumed.
+    Finished(ResourceReport),
+}
+
 pub(crate) async fn run(connection: &Connection, flags: &Migrate) -> Result<u8, Failure> {
+    let ended = migrate(connection, flags).await;
+    if let Err(failure) = &ended {
+        // A script that asked for a document gets one, however early the run failed.
+        write(&Report { error: Some(failure.to_string()), ..Report::default() }, flags.output);
+    }
+    ended
+}
+
+async fn migrate(connection: &Connection, flags: &Migrate) -> Result<u8, Failure> {
     let cluster = connect(connection).await?;
     let inventory = match cluster.inventory(flags.include_events).await {
         Ok(inventory) => inventory,
         Err(error) => return Err(unanswered(&cluster, error).await),
     };
     let dir = StateDir::open(flags.state_dir.as_deref(), &cluster.identity().await).map_err(broken_state)?;
-    let chosen = choose(flags, &inventory, &dir)?;
+    let Chosen { resources: chosen, lost } = choose(flags, &inventory, &dir)?;
     select::migratable(&chosen)?;
     select::permitted(&cluster, &chosen, flags.prune_stored_versions).await?;
     let run = Run {
+        id: format!("{:016x}", restow_clock::random()),
         cluster: &cluster,
         flags,
         settings: settings(flags),
@@ -47,7 +68,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Migrate) -> Result<u8, 
         stop: stop_on_signals(flags.timeout).map_err(Failure::failed)?.into(),
     };
     let unavailable = if flags.all { unavailable(&inventory) } else { Vec::new() };
-    let mut report = Report { succeeded: false, resources: Vec::new(), unavailable };
+    let mut report = Report { unavailable, resources: lost, ..Report::default() };
     if flags.dry_run {
         for resource in chosen {
             report.resources.push(run.rehearse(resource).await);
@@ -56,32 +77,60 @@ pub(crate) async fn run(connection: &Connection, flags: &Migrate) -> Result<u8, 
         // All states are locked and kept before the first write.
         let mut states = Vec::new();
         for resource in &chosen {
-            states.push(run.open(&dir, resource)?);
+            states.push(dir.resource(&resource.name, cluster.server().name()).map_err(broken_state)?);
         }
-        for (resource, (state, progress)) in chosen.into_iter().zip(states) {
-            report.resources.push(run.migrate(resource, state, progress).await);
-            if run.stop.is_stopped() {
-                break;
-            }
+        let earlier = run.earlier(&mut states)?;
+        let resumed = resumed_run(flags, &earlier);
+        let mut opened = Vec::new();
+        for ((resource, state), earlier) in chosen.into_iter().zip(states).zip(earlier) {
+            opened.push((resource, run.open(resource, state, earlier, resumed.as_deref())?));
+        }
+        for (resource, opened) in opened {
+            report.resources.push(match opened {
+                Opened::Finished(report) => report,
+                Opened::Unfinished(state, progress) if run.stop.is_stopped() => {
+                    ResourceReport::stopped(&state, progress)
+                }
+                Opened::Unfinished(state, progress) => run.migrate(resource, state, progress).await,
+            });
         }
     }
     Ok(finish(report, flags))
 }
 
+/// The run that `--resume` goes on with: the newest one that has an unfinished resource among the chosen.
+fn resumed_run(flags: &Migrate, earlier: &[Option<Saved>]) -> Option<String> {
+    let unfinished = |saved: &&Saved| saved.progress.phase != Phase::Done;
+    let newest = earlier.iter().flatten().filter(unfinished).max_by_key(|saved| saved.progress.updated);
+    newest.filter(|_| flags.resume).map(|saved| saved.run.clone())
+}
+
 fn finish(mut report: Report, flags: &Migrate) -> u8 {
     // Everything was asked for, and these may have stored anything.
     for left in &report.unavailable {
-        eprintln!("warning: {} was left out: {}", left.group_version, left.message);
+        say!("warning: {} was left out: {}", left.group_version, left.message);
     }
     let left_out = report.unavailable.iter().map(|_| End::Failed);
     let code = exit_code(report.resources.iter().map(|resource| resource.end).chain(left_out));
     report.succeeded = code == 0;
-    match flags.output {
-        ReportOutput::Table => report.resources.iter().for_each(|resource| output::print(&summary(resource))),
-        ReportOutput::Json => output::print(&output::json(&report)),
-        ReportOutput::Yaml => output::print(&output::yaml(&report)),
-    }
+    write(&report, flags.output);
     code
+}
+
+fn write(report: &Report, output: ReportOutput) {
+    match output {
+        ReportOutput::Table => report.resources.iter().for_each(|resource| output::print(&summary(resource))),
+        ReportOutput::Json => output::print(&output::json(report)),
+        ReportOutput::Yaml => output::print(&output::yaml(report)),
+    }
+}
+
+/// What a run is about.
+#[derive(Default)]
+struct Chosen<'a> {
+    resources: Vec<&'a Resource>,
+    /// Unfinished ones that cannot be resumed, because they are not served any more.
+    lost: Vec<ResourceReport>,
 }
 
 fn settings(flags: &Migrate) -> Settings {
@@ -96,23 +145,42 @@ fn settings(flags: &Migrate) -> Settings {
     }
 }
 
-fn choose<'a>(
-    flags: &Migrate,
-    inventory: &'a Inventory,
-    dir: &StateDir,
-) -> Result<Vec<&'a Resource>, Failure> {
+fn choose<'a>(flags: &Migrate, inventory: &'a Inventory, dir: &StateDir) -> Result<Chosen<'a>, Failure> {
+    let mut chosen = Chosen::default();
     if flags.resume && flags.resources.is_empty() {
-        let unfinished: Vec<String> =
-            dir.unfinished().map_err(broken_state)?.iter().map(GroupResource::to_string).collect();
-        if unfinished.is_empty() {
-            return Err(Failure::usage("there is no unfinished run to resume on this cluster"));
-        }
-        return select::named(inventory, &unfinished);
+        chosen = unfinished(inventory, dir)?;
     }
     if flags.all {
-        return Ok(inventory.resources.iter().filter(|resource| resource.obstacle.is_none()).collect());
+        let can_be_migrated = |resource: &&Resource| resource.obstacle.is_none();
+        chosen.resources = inventory.resources.iter().filter(can_be_migrated).collect();
+    } else if !flags.resources.is_empty() {
+        chosen.resources = select::named(inventory, &flags.resources)?;
     }
-    select::named(inventory, &flags.resources)
+    Ok(chosen)
+}
+
+/// Every resource whose run has not ended. One that is no longer served does not stop the others.
+fn unfinished<'a>(inventory: &'a Inventory, dir: &StateDir) -> Result<Chosen<'a>, Failure> {
+    let mut chosen = Chosen::default();
+    for (path, progress) in dir.unfinished().map_err(broken_state)? {
+        let found = inventory.resources.iter().find(|resource| resource.name == progress.resource);
+        match found {
+            Some(resource) if resource.obstacle.is_none() => chosen.resources.push(resource),
+            found => {
+                let why = found.and_then(|resource| resource.obstacle.as_ref()).map(Obstacle::explain);
+                let why = why.unwrap_or_else(|| "no API server that answered serves it".to_owned());
+                let error = format!(
+                    "its unfinished run cannot be resumed: {why}; if the resource was deleted, delete {} too",
+                    path.display()
+                );
+                chosen.lost.push(ResourceReport::lost(progress, error));
+            }
+        }
+    }
+    if chosen.resources.is_empty() && chosen.lost.is_empty() {
+        return Err(Failure::usage("there is no unfinished run to resume on this cluster"));
+    }
+    Ok(chosen)
 }
 
 fn unavailable(inventory: &Inventory) -> Vec<Unavailable> {
@@ -144,52 +212,61 @@ impl Run<'_> {
         View::new(resource.name.to_string(), &self.throttle, false)
     }
 
-    /// Takes the state of a resource up: where its last run stopped, or from the beginning.
-    fn open(&self, dir: &StateDir, resource: &Resource) -> Result<(ResourceState, Progress), Failure> {
-        let mut state = dir.resource(&resource.name, self.cluster.server().name()).map_err(broken_state)?;
-        let earlier = match state.load() {
-            Ok(earlier) => earlier,
-            Err(error) if self.flags.resume || self.flags.retry_quarantined => {
-                return Err(broken_state(error));
-            }
-            Err(_) => None,
+    /// What earlier runs have left of each resource.
+    fn earlier(&self, states: &mut [ResourceState]) -> Result<Vec<Option<Saved>>, Failure> {
+        let load = |state: &mut ResourceState| match state.load() {
+            Err(error) if self.flags.resume || self.flags.retry_quarantined => Err(broken_state(error)),
+            loaded => Ok(loaded.unwrap_or_default()),
         };
+        states.iter_mut().map(load).collect()
+    }
+
+    /// Takes up the state of a resource: where its last run stopped, or from the beginning. What the resumed run has
+    /// finished already is not done again.
+    fn open(
+        &self,
+        resource: &Resource,
+        mut state: ResourceState,
+        earlier: Option<Saved>,
+        resumed: Option<&str>,
+    ) -> Result<Opened, Failure> {
+        let name = &resource.name;
         if self.flags.retry_quarantined {
             let none = || {
-                Failure::usage(format!("no earlier run left objects of {}", resource.name)).hint(format!(
-                    "{} migrate {} migrates all of them",
-                    crate::program(),
-                    resource.name
-                ))
+                Failure::usage(format!("no earlier run left objects of {name}"))
+                    .hint(format!("{} migrate {name} migrates all of them", crate::program()))
             };
-            return earlier.filter(|p| p.phase == Phase::Done).map(|p| (state, p)).ok_or_else(none);
+            let earlier = earlier.filter(|saved| saved.progress.phase == Phase::Done).ok_or_else(none)?;
+            return Ok(Opened::Unfinished(state, earlier.progress));
         }
         let hash = resource.hash.clone().unwrap_or_default();
         match earlier {
-            Some(earlier) if earlier.phase != Phase::Done && self.flags.resume => {
-                if earlier.storage_version_hash == hash {
-                    return Ok((state, earlier));
-                }
-                eprintln!("{}: the storage version has changed since; starting anew", resource.name);
+            Some(earlier) if self.flags.resume && earlier.progress.storage_version_hash != hash => {
+                say!("{name}: the storage version has changed since; starting anew");
             }
-            Some(earlier) if earlier.phase != Phase::Done && earlier.counts.listed > 0 => {
-                eprintln!(
-                    "{}: an unfinished run is replaced; --resume would have gone on with it",
-                    resource.name
-                );
+            Some(earlier) if self.flags.resume && earlier.progress.phase != Phase::Done => {
+                state.run = earlier.run;
+                return Ok(Opened::Unfinished(state, earlier.progress));
             }
-            _ if self.flags.resume => {
-                eprintln!("{}: there is no unfinished run to resume; starting anew", resource.name);
+            // A proof of the same run still counts; one of another run may be out of date.
+            Some(earlier) if resumed == Some(&earlier.run) => {
+                say!("{name}: already finished in the run that is resumed");
+                return Ok(Opened::Finished(ResourceReport::finished(&state, earlier.progress)));
             }
+            Some(earlier) if earlier.progress.phase != Phase::Done && earlier.progress.counts.listed > 0 => {
+                say!("{name}: an unfinished run is replaced; --resume would have gone on with it");
+            }
+            _ if self.flags.resume => say!("{name}: there is no unfinished run to resume; starting anew"),
             _ => {}
         }
+        state.run = resumed.unwrap_or(&self.id).to_owned();
         state.reset(&[]).map_err(broken_state)?;
         let progress = unbegun(resource);
         // Kept at once, so that --resume knows the whole run even if it ends before this resource's turn.
         state
             .write(&progress, &[])
             .map_err(|error| Failure::failed(format!("keeping the progress: {error}")))?;
-        Ok((state, progress))
+        Ok(Opened::Unfinished(state, progress))
     }
 
     async fn migrate(
@@ -218,10 +295,7 @@ impl Run<'_> {
         let mut report = ResourceReport {
             end: end(&result, &progress),
             error: result.err().map(|failure| explain(&failure)),
-            left: Left::File(state.left_path().to_owned()),
-            pruned: None,
-            dry_run: false,
-            progress,
+            ..ResourceReport::finished(&state, progress)
         };
         if self.flags.prune_stored_versions && report.end == End::Succeeded {
             self.prune(resource, &mut report).await;
@@ -302,12 +376,16 @@ pub(crate) async fn rehearse(migration: &Migration<'_, View<'_>>) -> ResourceRep
 fn end(result: &Result<(), migration::Failure>, progress: &Progress) -> End {
     use migration::Failure as F;
     match result {
-        Ok(()) if progress.counts.quarantined + progress.verify.quarantined > 0 => End::Left,
-        Ok(()) => End::Succeeded,
+        Ok(()) => finished(progress),
         Err(F::Disagreement(_) | F::Moved(_)) => End::Unsafe,
         Err(F::Unfinished(Unfinished::Stopped)) => End::Stopped,
         Err(_) => End::Failed,
     }
+}
+
+/// How a run that came to its end ended.
+pub(crate) fn finished(progress: &Progress) -> End {
+    if progress.counts.quarantined + progress.verify.quarantined > 0 { End::Left } else { End::Succeeded }
 }
 
 fn explain(failure: &migration::Failure) -> String {

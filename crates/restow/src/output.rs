@@ -16,6 +16,7 @@ pub(crate) fn log(verbose: u8) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .init();
 }
@@ -32,14 +33,35 @@ pub(crate) fn log_all(verbose: u8, json: bool) {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none());
     if json { log.json().init() } else { log.init() }
 }
 
-/// Writes one document to stdout; a reader that has gone away is no failure.
+/// Writes one document to stdout. A reader that has gone away is not a failure.
 pub(crate) fn print(text: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// Writes one line to stderr, in colour on a terminal. Unlike `eprintln!`, it does not panic when the reader is gone.
+macro_rules! say {
+    ($($line:tt)*) => {
+        $crate::output::write_line(anstream::stderr(), format_args!($($line)*))
+    };
+}
+pub(crate) use say;
+
+/// Writes one line to stdout, in the same way.
+macro_rules! show {
+    ($($line:tt)*) => {
+        $crate::output::write_line(anstream::stdout(), format_args!($($line)*))
+    };
+}
+pub(crate) use show;
+
+pub(crate) fn write_line(mut to: impl std::io::Write, line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(to, "{line}").and_then(|()| to.flush());
 }
 
 /// As JSON.

@@ -17,6 +17,7 @@ use crate::args::{Connection, Output, Plan};
 use crate::connect::{connect, unanswered};
 use crate::failure::Failure;
 use crate::migrate::rehearse;
+use crate::output::say;
 use crate::output::{self, count, time};
 use crate::report::{ResourceReport, summary};
 use crate::select;
@@ -80,7 +81,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Plan) -> Result<u8, Fai
     let lines: Vec<Line> = lines.into_iter().map(|(_, line)| line).collect();
     show(&lines, flags.output);
     for (version, obstacle) in &inventory.unavailable {
-        eprintln!("warning: {version}: {}", obstacle.explain());
+        say!("warning: {version}: {}", obstacle.explain());
     }
     if matches!(flags.output, Output::Table | Output::Wide) {
         rehearsed.iter().for_each(|report| output::print(&summary(report)));

@@ -8,15 +8,20 @@ use restow_migrate::prune::Pruned;
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 
+use crate::migrate::finished;
 use crate::output::{count, time};
+use crate::state::ResourceState;
 
 /// How many of the objects that were left a summary names.
 const NAMED: usize = 10;
 
 /// The report of a run.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(crate) struct Report {
     pub(crate) succeeded: bool,
+    /// Why the run failed before its first resource.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
     pub(crate) resources: Vec<ResourceReport>,
     /// What `--all` had to leave out, because its server did not even say what there is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -45,6 +50,32 @@ pub(crate) struct ResourceReport {
 pub(crate) enum Left {
     File(PathBuf),
     Here(Vec<Quarantined>),
+}
+
+impl ResourceReport {
+    /// The report of a resource whose run came to its end.
+    pub(crate) fn finished(state: &ResourceState, progress: Progress) -> Self {
+        Self {
+            end: finished(&progress),
+            error: None,
+            left: Left::File(state.left_path().to_owned()),
+            pruned: None,
+            dry_run: false,
+            progress,
+        }
+    }
+
+    /// The report of a resource whose turn had not come when the run was stopped.
+    pub(crate) fn stopped(state: &ResourceState, progress: Progress) -> Self {
+        let error = Some("the run was stopped before this resource's turn".to_owned());
+        Self { end: End::Stopped, error, ..Self::finished(state, progress) }
+    }
+
+    /// The report of a resource whose unfinished run cannot be resumed.
+    pub(crate) fn lost(progress: Progress, error: String) -> Self {
+        let left = Left::Here(Vec::new());
+        Self { end: End::Failed, error: Some(error), left, pruned: None, dry_run: false, progress }
+    }
 }
 
 impl Left {

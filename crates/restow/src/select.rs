@@ -6,6 +6,7 @@ use restow_migrate::access;
 use restow_migrate::cluster::{Cluster, Inventory};
 
 use crate::failure::Failure;
+use crate::output::say;
 
 /// The resources of these names, each once; one that is stored by another stands for that other.
 pub(crate) fn named<'a>(inventory: &'a Inventory, names: &[String]) -> Result<Vec<&'a Resource>, Failure> {
@@ -48,7 +49,7 @@ fn unknown(inventory: &Inventory, name: &str, error: &NameError) -> Failure {
 /// Warns of what its server could not even list; says whether there is any.
 pub(crate) fn warn_left_out(inventory: &Inventory) -> bool {
     for (version, obstacle) in &inventory.unavailable {
-        eprintln!("warning: {version} was left out: {}", obstacle.explain());
+        say!("warning: {version} was left out: {}", obstacle.explain());
     }
     !inventory.unavailable.is_empty()
 }

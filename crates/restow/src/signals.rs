@@ -6,6 +6,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
+use crate::output::say;
 
 /// The exit code of what was stopped.
 pub(crate) const STOPPED: u8 = 130;
@@ -24,9 +25,9 @@ pub(crate) fn stop_on_signals(timeout: Option<Duration>) -> std::io::Result<Canc
             }
         };
         tokio::select! {
-            _ = interrupt.recv() => eprintln!("stopping; what is under way is finished first (ctrl-C again: at once)"),
-            _ = terminate.recv() => eprintln!("stopping; what is under way is finished first"),
-            () = out_of_time => eprintln!("the time is over; what is under way is finished first"),
+            _ = interrupt.recv() => say!("stopping; what is under way is finished first (ctrl-C again: at once)"),
+            _ = terminate.recv() => say!("stopping; what is under way is finished first"),
+            () = out_of_time => say!("the time is over; what is under way is finished first"),
         }
         told.cancel();
         tokio::select! {

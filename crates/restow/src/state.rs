@@ -16,13 +16,17 @@ use serde::{Deserialize, Serialize};
 /// The form of the state file; another form is refused.
 const FORM: u32 = 1;
 
+/// What the state file of one resource holds.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Saved {
+pub(crate) struct Saved {
     restow: u32,
     server: String,
     quarantine_bytes: u64,
-    progress: Progress,
+    /// The run it belongs to; resources that were asked for together have one.
+    #[serde(default)]
+    pub(crate) run: String,
+    pub(crate) progress: Progress,
 }
 
 /// The directory of one cluster's state.
@@ -34,6 +38,8 @@ pub(crate) struct ResourceState {
     quarantine: PathBuf,
     server: String,
     quarantine_bytes: u64,
+    /// The run that its progress is kept for.
+    pub(crate) run: String,
     _lock: File,
 }
 
@@ -44,7 +50,7 @@ pub(crate) enum StateError {
     Locked(GroupResource),
     #[error("{path} cannot be used")]
     Io { path: PathBuf, source: io::Error },
-    #[error("{0} is not a state file of this restow")]
+    #[error("{0} is not a state file of this restow; delete it to start that resource anew")]
     Unreadable(PathBuf),
 }
 
@@ -62,19 +68,21 @@ impl StateDir {
         Ok(Self(dir))
     }
 
-    /// Resources with a run that has not ended.
-    pub(crate) fn unfinished(&self) -> Result<Vec<GroupResource>, StateError> {
+    /// The state files of runs that have not ended, and what they say. One that cannot be read is an error: it may be
+    /// of an unfinished run.
+    pub(crate) fn unfinished(&self) -> Result<Vec<(PathBuf, Progress)>, StateError> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.0).map_err(at(&self.0))? {
             let path = entry.map_err(at(&self.0))?.path();
-            if path.extension().is_some_and(|extension| extension == "json")
-                && let Ok(saved) = read(&path)
-                && saved.progress.phase != Phase::Done
-            {
-                found.push(saved.progress.resource);
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let progress = read(&path)?.progress;
+            if progress.phase != Phase::Done {
+                found.push((path, progress));
             }
         }
-        found.sort();
+        found.sort_by(|(one, _), (other, _)| one.cmp(other));
         Ok(found)
     }
 
@@ -88,6 +96,7 @@ impl StateDir {
             quarantine: self.0.join(format!("{name}.quarantine.jsonl")),
             server: server.to_owned(),
             quarantine_bytes: 0,
+            run: String::new(),
             _lock: lock,
         })
     }
@@ -111,8 +120,8 @@ fn read(path: &Path) -> Result<Saved, StateError> {
 }
 
 impl ResourceState {
-    /// The progress of the last run, if there was one; lines of an unfinished page are cut off.
-    pub(crate) fn load(&mut self) -> Result<Option<Progress>, StateError> {
+    /// What the last run kept, if there was one; lines of an unfinished page are cut off.
+    pub(crate) fn load(&mut self) -> Result<Option<Saved>, StateError> {
         if !self.state.exists() {
             return Ok(None);
         }
@@ -121,7 +130,7 @@ impl ResourceState {
         if let Ok(file) = OpenOptions::new().write(true).open(&self.quarantine) {
             file.set_len(saved.quarantine_bytes).map_err(at(&self.quarantine))?;
         }
-        Ok(Some(saved.progress))
+        Ok(Some(saved))
     }
 
     /// Begins anew with these objects left.
@@ -164,6 +173,7 @@ impl ResourceState {
             restow: FORM,
             server: self.server.clone(),
             quarantine_bytes: self.quarantine_bytes,
+            run: self.run.clone(),
             progress: progress.clone(),
         };
         replace(&self.state, &serde_json::to_vec_pretty(&saved)?)
@@ -235,9 +245,11 @@ mod tests {
             OpenOptions::new().append(true).open(&state.quarantine)?.write_all(&lines(&[bad("b")]))?;
         }
         let mut state = dir.resource(&name, "s")?;
-        assert_eq!(state.load()?, Some(progress()));
+        assert_eq!(state.load()?.map(|saved| saved.progress), Some(progress()));
         assert_eq!(state.left()?.map(|object| object.name).collect::<Vec<_>>(), ["a"]);
-        assert_eq!(dir.unfinished()?, std::slice::from_ref(&name));
+        let unfinished: Vec<_> =
+            dir.unfinished()?.into_iter().map(|(_, progress)| progress.resource).collect();
+        assert_eq!(unfinished, std::slice::from_ref(&name));
         state.reset(&[])?;
         state.write(&Progress { phase: Phase::Done, ..progress() }, &[])?;
         assert_eq!(state.left()?.count(), 0);
@@ -262,6 +274,7 @@ mod tests {
         let mut state = dir.resource(&GroupResource::parse("widgets.example.com"), "s")?;
         fs::write(&state.state, "{}")?;
         assert!(matches!(state.load(), Err(StateError::Unreadable(_))));
+        assert!(matches!(dir.unfinished(), Err(StateError::Unreadable(_))), "it may be of an unfinished run");
         Ok(())
     }
 }

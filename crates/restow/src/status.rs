@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::follow::follow;
 use crate::objects::{self, bare, typed_name};
 use crate::output;
+use crate::output::say;
 use crate::standing::{self, Standing};
 use crate::storage::{self, Storage};
 use crate::table::{Row, listing, width};
@@ -58,7 +59,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Status) -> Result<u8, F
     let snapshot = Snapshot::new(&flags.names, migrations.iter(), states.iter(), restow_clock::now());
     output::print(&snapshot.text(flags.output, width()));
     if snapshot.is_empty() {
-        eprintln!("there are no migrations; {} init makes them", crate::program());
+        say!("there are no migrations; {} init makes them", crate::program());
     }
     Ok(0)
 }

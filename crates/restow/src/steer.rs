@@ -15,6 +15,7 @@ use crate::args::{Connection, duration};
 use crate::connect::connect;
 use crate::failure::Failure;
 use crate::objects::{Keep, find, patch, typed_name};
+use crate::output::say;
 use crate::output::{count, print};
 use crate::signals::{STOPPED, in_time};
 use crate::standing::Standing;
@@ -191,7 +192,7 @@ pub(crate) async fn run(connection: &Connection, act: Act, steer: &Steer) -> Res
 
 /// Says that nobody waits any longer; the exit code.
 pub(crate) fn out_of_time() -> u8 {
-    eprintln!("the time is over; what was asked for goes on all the same");
+    say!("the time is over; what was asked for goes on all the same");
     STOPPED
 }
 

@@ -23,6 +23,7 @@ use crate::install::rules::{InTree, NAME};
 use crate::install::workload::Workload;
 use crate::install::{self, ready};
 use crate::output::count;
+use crate::output::say;
 
 /// Delete what `restow install` made
 ///
@@ -73,7 +74,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Uninstall) -> Result<u8
         }
     }
     if deleted.is_empty() && stuck.is_none() {
-        eprintln!("restow is not installed: there was nothing to delete");
+        say!("restow is not installed: there was nothing to delete");
     }
     if flags.wait {
         ready::gone(cluster.server(), &deleted, flags.timeout).await?;
@@ -90,7 +91,7 @@ async fn remove(
 ) -> Result<Fate, Failure> {
     let server = cluster.server();
     if !found["metadata"]["deletionTimestamp"].is_null() {
-        eprintln!("{} is being deleted already", manifest.title());
+        say!("{} is being deleted already", manifest.title());
         return Ok(Fate::Deleted(deleted(manifest, found)));
     }
     match manifest.kind() {
@@ -103,7 +104,7 @@ async fn remove(
         // Its pods made the Lease; name and place tell it.
         kind if is_ours(found) || kind == "Lease" => delete(server, manifest, found, flags, "").await,
         _ => {
-            eprintln!("{} kept: install did not make it", manifest.title());
+            say!("{} kept: install did not make it", manifest.title());
             Ok(Fate::Kept)
         }
     }
@@ -162,7 +163,7 @@ async fn definition(
     if flags.crds {
         return delete(server, manifest, found, flags, &format!(" with its {objects}")).await;
     }
-    eprintln!("{} kept with its {objects}: --crds deletes them", manifest.title());
+    say!("{} kept with its {objects}: --crds deletes them", manifest.title());
     Ok(Fate::Kept)
 }
 
@@ -198,7 +199,7 @@ async fn delete(
     let body = body.to_string().into_bytes();
     let sent: Result<Value, _> = server.write(Method::DELETE, &object.path, "application/json", body).await;
     match sent {
-        Ok(_) => eprintln!("{} deleted{with}{}", object.title, note(flags.dry_run)),
+        Ok(_) => say!("{} deleted{with}{}", object.title, note(flags.dry_run)),
         Err(error) if error.code() == Some(404) => {}
         Err(error) => return Err(refused(&object.title, &error)),
     }

@@ -13,6 +13,7 @@ use restow_migrate::migration::Observer;
 use restow_migrate::pages::Waiting;
 use restow_migrate::throttle::Throttle;
 
+use crate::output::say;
 use crate::output::{count, time};
 
 /// How often a line is written where there is no terminal.
@@ -72,8 +73,8 @@ impl<'a> View<'a> {
     pub(crate) fn say(&self, text: &str) {
         match &self.bar {
             _ if self.quiet => {}
-            Some(bar) => bar.suspend(|| eprintln!("{}: {text}", self.name)),
-            None => eprintln!("{}: {text}", self.name),
+            Some(bar) => bar.suspend(|| say!("{}: {text}", self.name)),
+            None => say!("{}: {text}", self.name),
         }
     }
 
@@ -97,7 +98,7 @@ impl<'a> View<'a> {
         } else if !self.quiet && state.last_line.elapsed() >= LINE_EVERY {
             state.last_line = Instant::now();
             let of = state.expected.map(|all| format!(" of {}", count(all))).unwrap_or_default();
-            eprintln!("{}: {} {}{of}, {rate:.0}/s{left}", self.name, state.doing, count(state.decided));
+            say!("{}: {} {}{of}, {rate:.0}/s{left}", self.name, state.doing, count(state.decided));
         }
     }
 }
@@ -144,7 +145,7 @@ impl Observer for View<'_> {
         } else if !self.quiet {
             let of = progress.expected.map(|all| format!(" {} objects", count(all))).unwrap_or_default();
             let basis = progress.basis.map(|basis| format!(", agreement {basis}")).unwrap_or_default();
-            eprintln!("{}: {}{of}{basis}", self.name, state.doing);
+            say!("{}: {}{of}{basis}", self.name, state.doing);
         }
         self.show(&mut state);
     }

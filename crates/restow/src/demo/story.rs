@@ -14,6 +14,7 @@ use crate::demo::boats;
 use crate::demo::stage::{Stage, request};
 use crate::demo::users::Users;
 use crate::failure::Failure;
+use crate::output::show;
 use crate::output::{count, time};
 use crate::table::{width, wrap};
 use crate::{program, signals};
@@ -38,7 +39,7 @@ pub(crate) struct Story {
 impl Story {
     /// Sets the stage: two servers, a resource, its objects, and users.
     pub(crate) async fn begin(objects: u64, dir: Option<&Path>) -> Result<Self, Failure> {
-        anstream::println!(
+        show!(
             "\x1b[1mrestow demo\x1b[0m: two API servers, one store, {} boats, and users who never stop.",
             count(objects)
         );
@@ -160,7 +161,7 @@ impl Story {
         .await;
         child.kill().await.map_err(Failure::failed)?;
         killed?;
-        anstream::println!();
+        show!("");
         say("kill -9, as a node that dies would do. It had come so far:");
         self.show_stored().await
     }
@@ -200,9 +201,9 @@ impl Story {
         lesson();
         if keep {
             let kubeconfig = self.stage.kubeconfig();
-            anstream::println!("\n\x1b[1mThe servers go on until ctrl-C. In another terminal:\x1b[0m");
-            anstream::println!("  export KUBECONFIG={}", kubeconfig.display());
-            anstream::println!("  kubectl get boats\n  {} plan", program());
+            show!("\n\x1b[1mThe servers go on until ctrl-C. In another terminal:\x1b[0m");
+            show!("  export KUBECONFIG={}", kubeconfig.display());
+            show!("  kubectl get boats\n  {} plan", program());
             signals::stop_on_signals(None).map_err(Failure::failed)?.cancelled().await;
         }
         self.stage.clear().await;
@@ -237,7 +238,7 @@ impl Story {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        anstream::println!("  \x1b[1m$ {} {}\x1b[0m", program(), args.join(" "));
+        show!("  \x1b[1m$ {} {}\x1b[0m", program(), args.join(" "));
         let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "restow".into()));
         command
             .args(args)
@@ -250,7 +251,7 @@ impl Story {
 }
 
 fn headline(step: u32, title: &str) {
-    anstream::println!("\n\x1b[1;36m{step}  {title}\x1b[0m");
+    show!("\n\x1b[1;36m{step}  {title}\x1b[0m");
 }
 
 fn say(text: &str) {
@@ -261,19 +262,19 @@ fn say(text: &str) {
 
 /// What there is to learn from it, and what to do next.
 fn lesson() {
-    anstream::println!("\n\x1b[1mWhat happened\x1b[0m");
+    show!("\n\x1b[1mWhat happened\x1b[0m");
     say(
         "The API servers said how they store things before they stored any. restow waited until all said the same, \
          sent each object a patch that changes nothing, kept its place, and looked at everything once more at the end.",
     );
-    anstream::println!("\n\x1b[1mOn a cluster of your own\x1b[0m");
+    show!("\n\x1b[1mOn a cluster of your own\x1b[0m");
     let program = program();
     for (args, what) in [
         ("plan", "what is stored, and what needs to be rewritten"),
         ("migrate RESOURCE --prune-stored-versions", "the same as here"),
         ("install --apply --wait", "have it done whenever it is needed"),
     ] {
-        anstream::println!("  \x1b[1m{program} {args}\x1b[0m\n      {what}");
+        show!("  \x1b[1m{program} {args}\x1b[0m\n      {what}");
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::manifest::{Manifest, PART_OF, is_ours};
 use super::rules::NAME;
 use crate::failure::Failure;
+use crate::output::say;
 
 /// Where namespaced objects are tried in a dry run, while their own namespace is not there.
 const STAND_IN: &str = "default";
@@ -66,12 +67,12 @@ pub(crate) async fn apply(server: &Server, manifests: Vec<Manifest>, dry_run: bo
     for ((manifest, before), stance) in manifests.into_iter().zip(found).zip(stances) {
         let title = manifest.title();
         if stance == Stance::Keep {
-            eprintln!("{title} left as it is: it was there before");
+            say!("{title} left as it is: it was there before");
             continue;
         }
         let after = send(server, tried(manifest, unmade.as_deref()), dry_run).await?;
         let taken = if stance == Stance::TakeOver { ", taken over from an earlier install" } else { "" };
-        eprintln!("{title} {}{taken}{}", change(before.as_ref(), &after), note(dry_run));
+        say!("{title} {}{taken}{}", change(before.as_ref(), &after), note(dry_run));
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::manifest::Manifest;
 use crate::failure::Failure;
 use crate::output;
+use crate::output::say;
 
 /// An object that was deleted.
 pub(crate) struct Deleted {
@@ -41,7 +42,7 @@ pub(crate) async fn ready(server: &Server, manifests: &[Manifest], timeout: Dura
             return Err(Failure::failed(format!("waited {} for {title}: {why}", output::time(timeout)))
                 .hint(format!("{look} tells more; --timeout waits longer")));
         }
-        eprintln!("{title} is ready");
+        say!("{title} is ready");
     }
     Ok(())
 }

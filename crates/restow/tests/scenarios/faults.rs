@@ -17,7 +17,7 @@ use crate::support::{Ran, Restow, Widgets, cluster, lab, name, send, shared, wai
 use crate::traffic::{Traffic, ended, number, said, status, status_body};
 
 /// Objects stored as v1, of a definition that stores as v2 now.
-async fn outdated(cluster: &Cluster, plural: &'static str, objects: usize) -> Widgets {
+pub(crate) async fn outdated(cluster: &Cluster, plural: &'static str, objects: usize) -> Widgets {
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural };
     widgets.define(&client).await;
@@ -46,7 +46,7 @@ fn verified(ran: Ran, objects: usize) -> Value {
     report
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub(crate) fn signal(child: &Child, signal: Signal) {
     let pid = i32::try_from(child.id().expect("it runs")).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }

@@ -31,6 +31,7 @@ mod registering;
 mod rejected;
 mod replicas;
 mod restless;
+mod resuming;
 mod retiring;
 mod rewriting;
 mod rolling;

@@ -1,0 +1,158 @@
+//! Runs that are stopped or cut off: what they report, and what a resumed run does again and leaves out.
+
+use std::sync::Arc;
+
+use http::Method;
+use restow_lab::{Action, Cluster};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::sync::Notify;
+
+use crate::faults::{outdated, signal};
+use crate::support::{CRDS, Restow, Widgets, send, shared};
+use crate::traffic::{Traffic, ended};
+
+const OBJECTS: usize = 40;
+
+/// Name and verdict of each resource of a report.
+fn verdicts(report: &Value) -> Vec<(String, bool)> {
+    let resources = report["resources"].as_array().unwrap().iter();
+    resources
+        .map(|resource| {
+            (resource["resource"].as_str().unwrap().to_owned(), resource["verified"].as_bool().unwrap())
+        })
+        .collect()
+}
+
+async fn stored_as_v2(cluster: &Cluster, widgets: &Widgets) -> usize {
+    widgets.stored_as(cluster).await.get(&format!("{}/v2", widgets.group())).copied().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_stop_during_the_last_write_of_a_resource_reports_the_others_as_stopped() {
+    let Some(cluster) = shared() else { return };
+    let first = outdated(cluster, "stoppedfirst", OBJECTS).await;
+    let second = outdated(cluster, "stoppedsecond", OBJECTS).await;
+    let (pruning, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let prune = format!("{CRDS}/{}/status", first.name());
+    let rule = {
+        let (pruning, go_on) = (Arc::clone(&pruning), Arc::clone(&go_on));
+        move |seen: &restow_lab::Seen, _: usize| {
+            if seen.method != Method::PATCH || seen.path != prune {
+                return Action::Forward;
+            }
+            let (pruning, go_on) = (Arc::clone(&pruning), Arc::clone(&go_on));
+            Action::Wait(Box::pin(async move {
+                pruning.notify_one();
+                go_on.notified().await;
+            }))
+        }
+    };
+    let (recorder, traffic) = Traffic::record(cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let names = [first.name(), second.name()];
+    let args = ["migrate", &names[0], &names[1], "--pace", "fast", "--prune-stored-versions", "-o", "json"];
+
+    let mut child = restow.command(&args).spawn().unwrap();
+    pruning.notified().await;
+    signal(&child, Signal::INT);
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    while !said.next_line().await.unwrap().expect("it says that it stops").starts_with("stopping") {}
+    go_on.notify_one();
+    let ran = ended(child).await.expect(130);
+    let report = ran.report();
+    assert_eq!(report["succeeded"], json!(false), "{report}");
+    assert_eq!(verdicts(&report), [(first.name(), true), (second.name(), false)], "{report}");
+    assert_eq!(stored_as_v2(cluster, &second).await, 0);
+
+    let before = traffic.patches();
+    let ran = restow.run(&[&args[..], &["--resume"]].concat()).await.expect(0);
+    assert_eq!(verdicts(&ran.report()), [(first.name(), true), (second.name(), true)]);
+    assert_eq!(stored_as_v2(cluster, &second).await, OBJECTS);
+    let again = traffic.requests().into_iter().filter(|request| request.method == Method::PATCH).skip(before);
+    let of_first = again.filter(|request| request.path.contains(&format!("/{}/", first.plural))).count();
+    assert_eq!(of_first, 0, "a finished resource was written again: {ran:#?}");
+}
+
+#[tokio::test]
+async fn a_deleted_resource_or_a_damaged_state_file_does_not_pass_for_success() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let kept = outdated(cluster, "resumedkept", OBJECTS).await;
+    let deleted = outdated(cluster, "resumeddeleted", OBJECTS).await;
+    let restow = Restow::new(cluster);
+    let args = ["migrate", &kept.name(), &deleted.name(), "--timeout", "0s", "-o", "json"];
+    restow.run(&args).await.expect(130);
+
+    send(&client, "DELETE", &format!("{CRDS}/{}", deleted.name()), None).await;
+    crate::support::wait("the definition to be gone", || async {
+        crate::support::try_send(&client, "GET", &deleted.path("v1", ""), None).await.is_err()
+    })
+    .await;
+    let ran = restow.run(&["migrate", "--resume", "-o", "json"]).await.expect(1);
+    let report = ran.report();
+    assert_eq!(verdicts(&report), [(deleted.name(), false), (kept.name(), true)], "{report}");
+    let error = report["resources"][0]["error"].as_str().unwrap();
+    assert!(error.contains("cannot be resumed") && error.contains(&deleted.name()), "{error}");
+    assert_eq!(stored_as_v2(cluster, &kept).await, OBJECTS);
+
+    let dirs = std::fs::read_dir(restow.state.path().join("restow")).unwrap();
+    let file = dirs.map(|dir| dir.unwrap().path().join(format!("{}.json", deleted.name()))).next().unwrap();
+    std::fs::write(&file, "{").unwrap();
+    let ran = restow.run(&["migrate", "--resume", "-o", "json"]).await.expect(1);
+    assert!(ran.report()["error"].as_str().unwrap().contains("state file"), "{ran:#?}");
+}
+
+#[tokio::test]
+async fn a_run_goes_on_and_reports_when_nobody_reads_its_progress() {
+    let Some(cluster) = shared() else { return };
+    let widgets = outdated(cluster, "unheard", OBJECTS).await;
+    let (started, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let rule = {
+        let (started, go_on) = (Arc::clone(&started), Arc::clone(&go_on));
+        move |seen: &restow_lab::Seen, before: usize| {
+            if seen.method != Method::PATCH || before > 0 || !seen.path.ends_with("/w-00000") {
+                return Action::Forward;
+            }
+            let (started, go_on) = (Arc::clone(&started), Arc::clone(&go_on));
+            Action::Wait(Box::pin(async move {
+                started.notify_one();
+                go_on.notified().await;
+            }))
+        }
+    };
+    let (recorder, _) = Traffic::record(cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let name = widgets.name();
+    let args = ["migrate", &name, "--page-size", "10", "-o", "json"];
+    let mut child = restow.command(&args).spawn().unwrap();
+    drop(child.stderr.take());
+    started.notified().await;
+    signal(&child, Signal::INT);
+    go_on.notify_one();
+    let ran = ended(child).await.expect(130);
+    assert_eq!(verdicts(&ran.report()), [(widgets.name(), false)]);
+
+    let mut child = restow.command(&[&args[..], &["--resume"]].concat()).spawn().unwrap();
+    drop(child.stderr.take());
+    let ran = ended(child).await.expect(0);
+    assert_eq!(verdicts(&ran.report()), [(widgets.name(), true)]);
+    assert_eq!(stored_as_v2(cluster, &widgets).await, OBJECTS);
+}
+
+#[tokio::test]
+async fn a_run_that_fails_before_its_first_resource_still_prints_its_report() {
+    let Some(cluster) = shared() else { return };
+    let restow = Restow::new(cluster);
+    let unreachable = ["--server", "https://127.0.0.1:1"];
+    for (args, code, word) in [
+        (&["nosuchthings"][..], 2, "nosuchthings"),
+        (&[&["secrets"][..], &unreachable].concat(), 1, "127.0.0.1:1"),
+    ] {
+        let ran = restow.run(&[&["migrate", "-o", "json"], args].concat()).await.expect(code);
+        let report = ran.report();
+        assert_eq!((&report["succeeded"], &report["resources"]), (&json!(false), &json!([])), "{report}");
+        assert!(report["error"].as_str().unwrap().contains(word), "{report}");
+    }
+}
