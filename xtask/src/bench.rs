@@ -102,7 +102,7 @@ pub(crate) async fn run(bench: Bench) -> Result<()> {
     let programs = build()?;
     let assets = Assets::find()?;
     let wanted = |subject| bench.only.contains(&subject);
-    let mut spec = ClusterSpec::new();
+    let mut spec = ClusterSpec::new().durable();
     if wanted(Subject::BuiltIn) {
         spec = spec.built_in_migrator();
     }

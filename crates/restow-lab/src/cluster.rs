@@ -74,7 +74,7 @@ impl Cluster {
 
         let etcd_port = port()?;
         let mut daemons = BTreeMap::new();
-        daemons.insert(Part::Etcd, Daemon::new(launch::etcd(assets, &dir, etcd_port.number)));
+        daemons.insert(Part::Etcd, Daemon::new(launch::etcd(assets, &dir, etcd_port.number, spec.durable)));
 
         let mut server_ports = Vec::new();
         for index in 0..spec.servers.len() {

@@ -22,7 +22,7 @@ pub(crate) struct Launch {
 }
 
 /// The command of etcd.
-pub(crate) fn etcd(assets: &Assets, dir: &Path, port: u16) -> Launch {
+pub(crate) fn etcd(assets: &Assets, dir: &Path, port: u16, durable: bool) -> Launch {
     let url = format!("http://127.0.0.1:{port}");
     let mut flags = Flags::default();
     flags
@@ -32,7 +32,7 @@ pub(crate) fn etcd(assets: &Assets, dir: &Path, port: u16) -> Launch {
         .set("listen-peer-urls", "http://127.0.0.1:0")
         .set("log-level", "warn")
         .set("quota-backend-bytes", (8_u64 << 30).to_string())
-        .set("unsafe-no-fsync", "true");
+        .set("unsafe-no-fsync", (!durable).to_string());
     Launch { program: assets.etcd.clone(), flags, host: None, log: dir.join("etcd.log") }
 }
 

@@ -13,6 +13,7 @@ pub struct ClusterSpec {
     pub(crate) front_proxy: bool,
     pub(crate) aggregated: bool,
     pub(crate) users: Vec<(String, Vec<String>)>,
+    pub(crate) durable: bool,
 }
 
 impl Default for ClusterSpec {
@@ -36,6 +37,7 @@ impl ClusterSpec {
                 ("admin".to_owned(), vec!["system:masters".to_owned()]),
                 ("alice".to_owned(), Vec::new()),
             ],
+            durable: false,
         }
     }
 
@@ -101,6 +103,12 @@ impl ClusterSpec {
     pub fn aggregated(mut self) -> Self {
         self.aggregated = true;
         self.front_proxy()
+    }
+
+    /// Has etcd wait for the disk at each write, as in production. Tests do without, for speed.
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
+        self
     }
 
     /// Adds a user with a token of their own.

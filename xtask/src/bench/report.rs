@@ -198,10 +198,7 @@ impl Findings {
         };
         let mut claims = Vec::new();
         if let Some(found) = self.ratio(Contestant::Fast, Contestant::Ceiling) {
-            claims.push(at_least("fast / ceiling", 0.85, found));
-        }
-        if let Some(found) = self.ratio(Contestant::Fast, Contestant::BuiltIn) {
-            claims.push(at_least("fast / built-in controller", 4.0, found));
+            claims.push(at_least("fast / ceiling", 0.95, found));
         }
         for probed in self.probes.iter().filter(|probed| probed.pace == "steady") {
             claims.push(Claim {

@@ -67,7 +67,7 @@ pub(crate) async fn run(bench: BenchServers) -> Result<()> {
     let start = start_in_process().await?;
     eprintln!("ready in-process after {start:.1?}");
 
-    let cluster = Cluster::start(&assets, ClusterSpec::new()).await?;
+    let cluster = Cluster::start(&assets, ClusterSpec::new().durable()).await?;
     let endpoint = Endpoint::of(&cluster).await?;
     let widgets = Widgets::define(Some(cluster.etcd()), &endpoint).await?;
     let pids: Vec<u32> = cluster.parts().filter_map(|part| cluster.pid(part)).collect();
