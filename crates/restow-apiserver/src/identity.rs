@@ -24,6 +24,8 @@ use crate::trouble::{Trouble, ask, find};
 pub const NAMESPACE: &str = "kube-system";
 /// The label of identity Leases; its value is the kind of server.
 pub const LABEL: &str = "apiserver.kubernetes.io/identity";
+/// The annotation of identity Leases that says where a server can be asked, as `host:port`.
+pub const ADDRESS: &str = "kubernetes.io/peer-advertise-address";
 /// How often a Lease is tried to be deleted.
 const LEAVE_TRIES: u32 = 3;
 
@@ -36,6 +38,8 @@ pub struct Identity {
     pub id: String,
     /// The kind of server. Not `kube-apiserver`, which would be expected to register every built-in resource.
     pub component: String,
+    /// Where others can ask it, as `host:port`; none for a server that only its own process reaches.
+    pub address: Option<String>,
     /// How long it may be silent: an hour.
     pub duration: Duration,
     /// How often it renews: every 10 seconds.
@@ -103,6 +107,7 @@ impl Identity {
             client,
             id: id.to_owned(),
             component: component.to_owned(),
+            address: None,
             duration: Duration::from_secs(3600),
             renew_every: Duration::from_secs(10),
         }
@@ -223,6 +228,12 @@ impl Identity {
         });
         let labels = lease.metadata.labels.get_or_insert_with(BTreeMap::new);
         labels.insert(LABEL.to_owned(), self.component.clone());
+        let annotations = lease.metadata.annotations.get_or_insert_with(BTreeMap::new);
+        match &self.address {
+            Some(address) => annotations.insert(ADDRESS.to_owned(), address.clone()),
+            // That of a former life, which nobody answers any more.
+            None => annotations.remove(ADDRESS),
+        };
         lease.spec = Some(LeaseSpec {
             holder_identity: Some(tenure.holder().to_owned()),
             lease_duration_seconds: Some(i32::try_from(self.duration.as_secs().max(1)).unwrap_or(i32::MAX)),

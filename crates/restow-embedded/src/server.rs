@@ -122,7 +122,11 @@ impl Server {
         let handlers = Handlers::new(&api);
         let loopback = client(gate.loopback_layer().layer(handlers.clone()));
         // Its Lease is made before the gate opens; who it is is part of that.
-        let identity = Identity::new(client(handlers.clone()), COMPONENT, &settings.server_id);
+        let reach = network.as_ref().map(Network::reach).transpose().map_err(NetworkError::from)?;
+        let identity = Identity {
+            address: reach.as_ref().map(|reach| reach.address().to_string()),
+            ..Identity::new(client(handlers.clone()), COMPONENT, &settings.server_id)
+        };
         let (collector, election) = collecting(&identity, &loopback);
         let participation = Participation { identity, client: loopback.clone(), gate: gate.clone() };
         let stop = Stop::from(taking_part.clone());
@@ -143,7 +147,6 @@ impl Server {
             }
         }));
         tasks.extend(controllers::start(&api, &loopback, &Stop::from(serving.clone())));
-        let reach = network.as_ref().map(Network::reach).transpose().map_err(NetworkError::from)?;
         if let Some(network) = network {
             tasks.push(network.serve(access, gate.layer().layer(handlers), serving.clone())?);
         }
