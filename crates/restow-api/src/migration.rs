@@ -170,7 +170,7 @@ pub struct MigrationProgress {
     /// The hash of that version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_version_hash: Option<String>,
-    /// What the agreement of the API servers rests on: storageversion, direct, sampled or assumed.
+    /// What the agreement of the API servers rests on: storageversion, direct, named, sampled or assumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement: Option<String>,
     /// Whether a second pass found nothing left to rewrite.

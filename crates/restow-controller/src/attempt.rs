@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Api, Resource as _};
 use restow_api::{ConditionType, StorageVersionMigration, StorageVersionMigrationStatus};
 use restow_core::condition::{self, Stage};
+use restow_core::encryption::Demand;
 use restow_core::inventory::{Obstacle, Resource};
 use restow_core::progress::{Phase, Progress};
 use restow_core::resource::GroupResource;
@@ -166,7 +167,11 @@ impl Attempt<'_> {
             cluster: &self.shared.cluster,
             resource: &resource,
             settings: Settings {
-                encrypted: self.shared.is_encrypted(&resource.name),
+                encrypted: if self.shared.is_encrypted(&resource.name) {
+                    Demand::Usual
+                } else {
+                    Demand::Reported
+                },
                 ..self.shared.settings.migration
             },
             throttle: &self.shared.throttle,

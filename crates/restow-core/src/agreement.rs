@@ -19,6 +19,8 @@ pub enum Basis {
     StorageVersion,
     /// Every live API server was asked for its discovery.
     Direct,
+    /// Every API server that the user named was asked; the identity Leases, which could show more, may not be read.
+    Named,
     /// Fresh connections through one address showed one hash for a while.
     Sampled,
     /// The user said that there is one API server.
@@ -30,9 +32,27 @@ impl fmt::Display for Basis {
         f.write_str(match self {
             Self::StorageVersion => "storageversion",
             Self::Direct => "direct",
+            Self::Named => "named",
             Self::Sampled => "sampled",
             Self::Assumed => "assumed",
         })
+    }
+}
+
+impl Basis {
+    /// What such an agreement takes on trust.
+    pub fn caveat(self) -> Option<&'static str> {
+        match self {
+            Self::StorageVersion | Self::Direct => None,
+            Self::Named => Some(
+                "that no other API server is alive: the identity Leases may not be read, so the servers are those \
+                 named with --api-server",
+            ),
+            Self::Sampled => Some(
+                "that every API server was met: they hide behind one address, which was sampled on fresh connections",
+            ),
+            Self::Assumed => Some("that there is one API server: --assume-single-server says so"),
+        }
     }
 }
 
@@ -57,6 +77,12 @@ pub const KUBE_APISERVER: &str = "kube-apiserver";
 /// Those members that are alive at `now`.
 pub fn live(members: &[Member], now: Timestamp) -> Vec<&Member> {
     members.iter().filter(|member| member.expires.is_none_or(|end| end > now)).collect()
+}
+
+/// Who holds the identity Leases at `now`: it changes when a server comes, goes or restarts.
+pub fn holders(members: &[Member], now: Timestamp) -> Vec<String> {
+    let holders: BTreeSet<&str> = live(members, now).iter().map(|member| member.holder.as_str()).collect();
+    holders.into_iter().map(str::to_owned).collect()
 }
 
 /// Until when a server counts as alive by its identity Lease; one that was never renewed is not known to have ended.
@@ -198,7 +224,8 @@ impl Disagreement {
     pub fn advice(&self) -> &'static str {
         match self {
             Self::Encryption(_) => {
-                "wait until every API server has taken up the new configuration, then run it again"
+                "wait until every API server has taken up the new configuration, then run it again; if this resource \
+                 is not encrypted, say what is with --encrypted"
             }
             Self::Split(_) | Self::Unsteady => {
                 "wait until the rolling upgrade or rollback has ended on every API server, then run it again"
@@ -234,40 +261,56 @@ fn decide_servers(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagree
     }
     let live = match &seen.members {
         Ok(members) => Ok(live(members, now)),
-        Err(why) => Err(why.clone()),
+        Err(why) => Err(Disagreement::UnknownMembers(why.clone())),
     };
     if let Some(storage_version) = &seen.storage_version {
-        let mut must = live.unwrap_or_default();
-        if seen.asked == Asked::Aggregated {
-            must = replicas(must, storage_version);
-        }
-        return registered(seen, storage_version, &must);
+        return registered(seen, storage_version, live);
     }
+    let (hash, basis) = match asked(seen, live.as_deref())? {
+        Some(asked) => asked,
+        None => return Err(Disagreement::Aggregated),
+    };
+    let mark = live.as_deref().map_or_else(|_| String::new(), mark_of);
+    Ok(Agreement { hash, basis, mark, definition: None, since: None })
+}
+
+/// The hash that the servers show in their own discovery, and what that rests on; none when none is to be asked.
+///
+/// Who may not list the API servers does not know that there are none: only the user's own list can stand for them.
+fn asked(
+    seen: &Sighting,
+    live: Result<&[&Member], &Disagreement>,
+) -> Result<Option<(String, Basis)>, Disagreement> {
     let (answers, basis) = match &seen.asked {
         Asked::Members(answers) => {
-            let live = live.as_ref().map_err(|why| Disagreement::UnknownMembers(why.clone()))?;
-            if live.is_empty() {
-                return Err(Disagreement::UnknownMembers(
-                    "no identity Lease and no endpoint shows one".to_owned(),
-                ));
+            if live.map_err(Clone::clone)?.is_empty() {
+                return Err(nobody());
             }
             (answers, Basis::Direct)
         }
-        Asked::Named(answers) => {
-            // Without Leases to read, the user's list is the list.
-            let live = live.as_ref().map_or(0, Vec::len);
-            if answers.len() < live {
-                return Err(Disagreement::Unnamed { live, named: answers.len() });
+        Asked::Named(answers) => match live {
+            Ok(live) if answers.len() < live.len() => {
+                return Err(Disagreement::Unnamed { live: live.len(), named: answers.len() });
             }
-            (answers, Basis::Direct)
+            Ok(_) => (answers, Basis::Direct),
+            Err(_) => (answers, Basis::Named),
+        },
+        Asked::Samples { answers, steady } => {
+            // Nobody else tells when a server comes that the samples have not met.
+            live.map_err(Clone::clone)?;
+            if !steady {
+                return Err(Disagreement::Unsteady);
+            }
+            (answers, Basis::Sampled)
         }
-        Asked::Samples { steady: false, .. } => return Err(Disagreement::Unsteady),
-        Asked::Samples { answers, .. } => (answers, Basis::Sampled),
-        Asked::Single(_) => return Err(Disagreement::UnknownMembers("none was asked".to_owned())),
-        Asked::Aggregated => return Err(Disagreement::Aggregated),
+        Asked::Single(answer) => return Ok(Some((one_hash(std::slice::from_ref(answer))?, Basis::Assumed))),
+        Asked::Aggregated => return Ok(None),
     };
-    let mark = mark_of(live.as_deref().unwrap_or_default());
-    Ok(Agreement { hash: one_hash(answers)?, basis, mark, definition: None, since: None })
+    Ok(Some((one_hash(answers)?, basis)))
+}
+
+fn nobody() -> Disagreement {
+    Disagreement::UnknownMembers("no identity Lease and no endpoint shows one".to_owned())
 }
 
 /// Those of the same kind as servers that have registered.
@@ -284,9 +327,26 @@ fn replicas<'a>(live: Vec<&'a Member>, storage_version: &StorageVersion) -> Vec<
 fn registered(
     seen: &Sighting,
     storage_version: &StorageVersion,
-    live: &[&Member],
+    live: Result<Vec<&Member>, Disagreement>,
 ) -> Result<Agreement, Disagreement> {
-    let silent: Vec<_> = live
+    // Whom the user names, or has sampled, is heard besides; with Asked::Members, the object speaks for all.
+    let heard = match &seen.asked {
+        Asked::Members(_) => None,
+        _ => asked(seen, live.as_deref())?,
+    };
+    let must = match (live, &heard) {
+        (Ok(live), _) if seen.asked == Asked::Aggregated => replicas(live, storage_version),
+        (Ok(live), _) => {
+            // Endpoints do not tell which entry is whose.
+            if !live.iter().any(|member| member.expires.is_some()) {
+                return Err(Disagreement::UnknownMembers("no API server has an identity Lease".to_owned()));
+            }
+            live
+        }
+        (Err(_), Some((_, Basis::Named))) => Vec::new(),
+        (Err(why), _) => return Err(why),
+    };
+    let silent: Vec<_> = must
         .iter()
         .filter(|member| member.expires.is_some())
         .filter(|member| !storage_version.entries.iter().any(|(id, _)| *id == member.name))
@@ -296,16 +356,28 @@ fn registered(
         return Err(Disagreement::Unasked(silent));
     }
     let registered = common(storage_version.entries.iter().map(|(_, version)| version.as_str()));
-    match (&storage_version.common, registered) {
-        (Some(common), Some(version)) if common == version => Ok(Agreement {
-            hash: storage_version_hash(&GroupVersion::parse(common), &seen.kind),
-            basis: Basis::StorageVersion,
-            mark: storage_version.resource_version.clone(),
-            definition: None,
-            since: storage_version.since,
-        }),
-        _ => Err(Disagreement::Split(storage_version.entries.clone())),
-    }
+    let hash = match (&storage_version.common, registered) {
+        (Some(common), Some(version)) if common == version => {
+            storage_version_hash(&GroupVersion::parse(common), &seen.kind)
+        }
+        _ => return Err(Disagreement::Split(storage_version.entries.clone())),
+    };
+    let basis = match heard {
+        Some((shown, _)) if shown != hash => {
+            let (object, servers) =
+                ("the StorageVersion object".to_owned(), "the API servers' own discovery".to_owned());
+            return Err(Disagreement::Split(vec![(object, hash), (servers, shown)]));
+        }
+        Some((_, Basis::Named)) => Basis::Named,
+        _ => Basis::StorageVersion,
+    };
+    Ok(Agreement {
+        hash,
+        basis,
+        mark: storage_version.resource_version.clone(),
+        definition: None,
+        since: storage_version.since,
+    })
 }
 
 /// The version all servers encode to, if there are any and it is one: what is registered as the common one, and what
@@ -350,19 +422,17 @@ pub fn hashes(seen: &Sighting) -> Vec<String> {
     let of_answers = |answers: &[Answered]| -> BTreeSet<String> {
         answers.iter().filter_map(|answer| answer.hash.as_ref().ok()).map(known).collect()
     };
-    let hashes = match (&seen.storage_version, &seen.asked) {
-        (Some(registered), _) => {
-            let hash = |(_, version): &(String, String)| {
-                storage_version_hash(&GroupVersion::parse(version), &seen.kind)
-            };
-            registered.entries.iter().map(hash).collect()
-        }
-        (None, Asked::Members(answers) | Asked::Named(answers) | Asked::Samples { answers, .. }) => {
+    let mut hashes = match &seen.asked {
+        Asked::Members(answers) | Asked::Named(answers) | Asked::Samples { answers, .. } => {
             of_answers(answers)
         }
-        (None, Asked::Single(answer)) => of_answers(std::slice::from_ref(answer)),
-        (None, Asked::Aggregated) => BTreeSet::new(),
+        Asked::Single(answer) => of_answers(std::slice::from_ref(answer)),
+        Asked::Aggregated => BTreeSet::new(),
     };
+    let registered = seen.storage_version.iter().flat_map(|object| &object.entries);
+    hashes.extend(
+        registered.map(|(_, version)| storage_version_hash(&GroupVersion::parse(version), &seen.kind)),
+    );
     hashes.into_iter().collect()
 }
 

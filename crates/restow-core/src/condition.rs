@@ -198,7 +198,14 @@ pub fn summary(progress: &Progress) -> String {
         }
     }
     let basis = progress.basis.map(|basis| format!(", agreement {basis}")).unwrap_or_default();
-    format!("{} objects: {}{basis}", counts.listed, parts.join(", "))
+    let mut summary = format!("{} objects: {}{basis}", counts.listed, parts.join(", "));
+    if progress.verified || progress.unproven.is_some() {
+        summary.push_str(&format!("; {}", progress.proof()));
+        for what in progress.unchecked() {
+            summary.push_str(&format!("; not checked: {what}"));
+        }
+    }
+    summary
 }
 
 #[cfg(test)]
@@ -285,5 +292,33 @@ mod tests {
             assert_eq!(named_left(&status, count as u64).is_some(), all);
             assert!(status.quarantined.iter().all(|object| object.message.chars().count() == 513));
         }
+    }
+
+    #[test]
+    fn a_summary_says_what_was_proven_and_what_was_not_checked() {
+        use crate::agreement::Basis;
+        use crate::encryption::Check;
+        let mut progress = Progress::new(GroupResource::new("", "secrets"), "v1", "hash", at(0));
+        progress.counts = Counts { listed: 5, rewritten: 5, ..Counts::default() };
+        (progress.basis, progress.passes) = (Some(Basis::Direct), 1);
+        let start = "5 objects: 5 rewritten, 0 already current, agreement direct";
+        assert_eq!(summary(&progress), start);
+        let proven = "proven: the verifying pass found every object stored as v1";
+        progress.verified = true;
+        progress.keys = Check::none("api-2", "403");
+        assert_eq!(
+            summary(&progress),
+            format!("{start}; {proven}; not checked: the encryption key: api-2: 403")
+        );
+        progress.keys = Check {
+            checked: true,
+            config_hash: Some("sha256:a".to_owned()),
+            servers: vec!["api-1".to_owned(), "api-2".to_owned()],
+            unchecked: Vec::new(),
+        };
+        let key = "under encryption configuration sha256:a on 2 API servers";
+        assert_eq!(summary(&progress), format!("{start}; {proven} {key}"));
+        progress.basis = Some(Basis::Assumed);
+        assert!(summary(&progress).contains("not checked: that there is one API server"));
     }
 }

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
+use crate::resource::GroupResource;
 use crate::trigger::Word;
 
 /// Stands for the hash of a server that reports none: it has no configuration, or one it does not reload by itself.
@@ -51,31 +54,190 @@ pub struct Encryption {
     pub word: Option<Word>,
     /// Changes whenever one of them has taken a configuration up.
     pub seal: String,
-    /// Those that could not be asked, and why.
+    /// Those that could not be asked, and why; asking again may help.
     pub unasked: Vec<(String, String)>,
+    /// Those that refused to show their metrics, and why; asking again does not help.
+    pub refused: Vec<(String, String)>,
+    /// Those that were read, and the hash each reports.
+    pub heard: Vec<(String, Option<String>)>,
+}
+
+/// Why one API server's configuration could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// It did not answer.
+    Silent(String),
+    /// It answered that its metrics may not be read, or it can never be asked.
+    Refused(String),
 }
 
 /// Puts the servers' answers together.
-pub fn agree(answers: &[(String, Result<Config, String>)]) -> Encryption {
-    let heard: Vec<&Config> = answers.iter().filter_map(|(_, config)| config.as_ref().ok()).collect();
-    let unasked: Vec<(String, String)> = answers
-        .iter()
-        .filter_map(|(server, config)| config.as_ref().err().map(|why| (server.clone(), why.clone())))
-        .collect();
-    let hash = |config: &&Config| config.hash.clone().unwrap_or_else(|| UNREPORTED.to_owned());
+pub fn agree(answers: &[(String, Result<Config, Unread>)]) -> Encryption {
+    let (mut heard, mut unasked, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    for (server, config) in answers {
+        match config {
+            Ok(config) => heard.push((server.clone(), config.hash.clone())),
+            Err(Unread::Silent(why)) => unasked.push((server.clone(), why.clone())),
+            Err(Unread::Refused(why)) => refused.push((server.clone(), why.clone())),
+        }
+    }
+    let hash = |(_, hash): &(String, Option<String>)| hash.clone().unwrap_or_else(|| UNREPORTED.to_owned());
     let hashes: Vec<String> = heard.iter().map(hash).collect::<BTreeSet<_>>().into_iter().collect();
+    let complete = unasked.is_empty() && refused.is_empty();
     let word = match hashes.as_slice() {
-        [one] if unasked.is_empty() => Some(Word::Agreed(one.clone())),
-        [_, ..] if unasked.is_empty() => Some(Word::Split(hashes)),
+        [one] if complete => Some(Word::Agreed(one.clone())),
+        [_, ..] if complete => Some(Word::Split(hashes)),
         // Nothing says that this cluster encrypts at all.
         [one] if one == UNREPORTED => None,
         _ => Some(Word::Silent(hashes)),
     };
-    let seal = |(server, config): &(String, Result<Config, String>)| {
-        let config = config.as_ref().ok().cloned().unwrap_or_default();
-        format!("{server}={}@{}", config.hash.unwrap_or_default(), config.reloaded)
+    let seal = |(server, config): &(String, Result<Config, Unread>)| {
+        let config = config.as_ref().ok()?;
+        Some(format!("{server}={}@{}", config.hash.as_deref().unwrap_or_default(), config.reloaded))
     };
-    Encryption { word, seal: answers.iter().map(seal).collect::<Vec<_>>().join(" "), unasked }
+    let seal = answers.iter().filter_map(seal).collect::<Vec<_>>().join(" ");
+    Encryption { word, seal, unasked, refused, heard }
+}
+
+impl Encryption {
+    /// The one hash that those that were read report; an error holds the different ones.
+    pub fn common(&self) -> Result<Option<&str>, Vec<String>> {
+        let hashes: BTreeSet<Option<&str>> = self.heard.iter().map(|(_, hash)| hash.as_deref()).collect();
+        match hashes.len() {
+            0 | 1 => Ok(hashes.into_iter().next().flatten()),
+            _ => Err(hashes.into_iter().map(|hash| hash.unwrap_or(UNREPORTED).to_owned()).collect()),
+        }
+    }
+
+    /// What can be said of the key after this look.
+    pub fn check(&self) -> Check {
+        let each = |(server, reason): &(String, String)| Unchecked {
+            server: server.clone(),
+            reason: reason.clone(),
+        };
+        let unchecked: Vec<Unchecked> = self.refused.iter().chain(&self.unasked).map(each).collect();
+        let config_hash = self.common().ok().flatten().map(str::to_owned);
+        Check {
+            checked: unchecked.is_empty() && config_hash.is_some(),
+            config_hash,
+            servers: self.heard.iter().map(|(server, _)| server.clone()).collect(),
+            unchecked,
+        }
+    }
+}
+
+/// What a run has seen of the API servers' encryption configurations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Check {
+    /// Whether every live API server reported the same configuration.
+    pub checked: bool,
+    /// The hash of the configuration that those that were read report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_hash: Option<String>,
+    /// The API servers whose metrics were read.
+    pub servers: Vec<String>,
+    /// Those whose metrics were not read.
+    pub unchecked: Vec<Unchecked>,
+}
+
+/// An API server whose encryption configuration was not checked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unchecked {
+    /// The server.
+    pub server: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl Check {
+    /// Nothing was read, for this reason.
+    pub fn none(server: &str, reason: &str) -> Self {
+        let unchecked = vec![Unchecked { server: server.to_owned(), reason: reason.to_owned() }];
+        Self { unchecked, ..Self::default() }
+    }
+
+    /// What holds after another look, if this held before it.
+    pub fn and(self, later: Self) -> Self {
+        let mut unchecked = self.unchecked;
+        unchecked.retain(|one| !later.unchecked.iter().any(|other| other.server == one.server));
+        unchecked.extend(later.unchecked);
+        Self { checked: self.checked && later.checked, unchecked, ..later }
+    }
+
+    /// Why the key is not proven; none when it is.
+    pub fn open(&self) -> Option<String> {
+        if self.checked {
+            return None;
+        }
+        let each = |one: &Unchecked| format!("{}: {}", one.server, one.reason);
+        if !self.unchecked.is_empty() {
+            return Some(self.unchecked.iter().map(each).collect::<Vec<_>>().join("; "));
+        }
+        Some(if self.servers.is_empty() {
+            "the API servers' metrics were not read".to_owned()
+        } else {
+            "no API server reports an encryption configuration in its metrics".to_owned()
+        })
+    }
+}
+
+/// What a run has to prove about the encryption of a resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Demand {
+    /// Nothing: the user says that the resource is not encrypted, or its server's key cannot be known.
+    Nothing,
+    /// API servers that report different configurations stop the run; what cannot be read is only reported.
+    #[default]
+    Reported,
+    /// As before, and unreadable metrics leave the run unverified: the resource is usually encrypted.
+    Usual,
+    /// Every API server must report one configuration: the user says that the resource is encrypted.
+    Declared,
+}
+
+impl Demand {
+    /// What is demanded for a resource, given what the user says is encrypted, if anything.
+    pub fn of(resource: &GroupResource, declared: Option<&[Pattern]>) -> Self {
+        match declared {
+            Some(patterns) if patterns.iter().any(|pattern| pattern.covers(resource)) => Self::Declared,
+            Some(_) => Self::Nothing,
+            // Secrets are what every encryption configuration covers.
+            None if *resource == GroupResource::new("", "secrets") => Self::Usual,
+            None => Self::Reported,
+        }
+    }
+
+    /// Why a run that saw this is not verified; none when nothing that matters went unchecked.
+    pub fn unmet(self, check: &Check) -> Option<String> {
+        let open = check.open()?;
+        let missing = match self {
+            Self::Nothing | Self::Reported => false,
+            Self::Usual => !check.unchecked.is_empty() || check.servers.is_empty(),
+            Self::Declared => true,
+        };
+        missing.then_some(open)
+    }
+}
+
+/// Resources as an EncryptionConfiguration names them: `secrets`, `widgets.example.com`, `*.apps`, `*.`, `*.*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern(String);
+
+impl Pattern {
+    /// A pattern as it is typed.
+    pub fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// Whether it covers a resource.
+    pub fn covers(&self, resource: &GroupResource) -> bool {
+        match self.0.strip_prefix("*.") {
+            Some("*") => true,
+            Some(group) => resource.group == group,
+            None => resource.to_string() == self.0,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -106,15 +268,19 @@ mod tests {
             Ok(Config { hash, ..Config::default() })
         };
         let list = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let down = || Err(Unread::Silent("down".to_owned()));
+        let forbidden = || Err(Unread::Refused("forbidden".to_owned()));
         for (answers, expected) in [
             (vec![ok("a")], Some(Word::Agreed("a".to_owned()))),
             (vec![ok("a"), ok("a")], Some(Word::Agreed("a".to_owned()))),
             (vec![ok("a"), ok("b")], Some(Word::Split(list("a b")))),
             (vec![ok("-"), ok("-")], Some(Word::Agreed(UNREPORTED.to_owned()))),
             (vec![ok("-"), ok("b")], Some(Word::Split(list("b unreported")))),
-            (vec![ok("a"), Err("down".to_owned())], Some(Word::Silent(list("a")))),
-            (vec![ok("-"), Err("down".to_owned())], None),
-            (vec![Err("down".to_owned())], Some(Word::Silent(Vec::new()))),
+            (vec![ok("a"), down()], Some(Word::Silent(list("a")))),
+            (vec![ok("a"), forbidden()], Some(Word::Silent(list("a")))),
+            (vec![ok("-"), down()], None),
+            (vec![ok("-"), forbidden()], None),
+            (vec![down()], Some(Word::Silent(Vec::new()))),
         ] {
             let answers: Vec<_> =
                 answers.into_iter().enumerate().map(|(index, answer)| (index.to_string(), answer)).collect();
@@ -127,5 +293,81 @@ mod tests {
             agree(&[("one".to_owned(), Ok(config))]).seal
         };
         assert_ne!(at("1"), at("2"));
+    }
+
+    fn looked(answers: &[&str]) -> Encryption {
+        let answer = |(index, answer): (usize, &&str)| {
+            let config = match *answer {
+                "down" => Err(Unread::Silent("down".to_owned())),
+                "403" => Err(Unread::Refused("403".to_owned())),
+                hash => Ok(Config { hash: (hash != "-").then(|| hash.to_owned()), ..Config::default() }),
+            };
+            (format!("s{index}"), config)
+        };
+        agree(&answers.iter().enumerate().map(answer).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_key_is_proven_only_if_every_server_reported_it() {
+        let unreported = "no API server reports an encryption configuration in its metrics";
+        for (answers, open, usual, declared) in [
+            (vec!["a", "a"], None, true, true),
+            (vec!["-", "-"], Some(unreported), true, false),
+            (vec!["a", "403"], Some("s1: 403"), false, false),
+            (vec!["-", "403"], Some("s1: 403"), false, false),
+            (vec!["a", "down"], Some("s1: down"), false, false),
+            (vec!["403", "down"], Some("s0: 403; s1: down"), false, false),
+        ] {
+            let check = looked(&answers).check();
+            assert_eq!(check.open().as_deref(), open, "{answers:?}");
+            assert_eq!(Demand::Nothing.unmet(&check), None, "{answers:?}");
+            assert_eq!(Demand::Reported.unmet(&check), None, "{answers:?}");
+            assert_eq!(Demand::Usual.unmet(&check).is_none(), usual, "{answers:?}");
+            assert_eq!(Demand::Declared.unmet(&check).is_none(), declared, "{answers:?}");
+        }
+        // A checkpoint of a version that did not keep it.
+        assert!(Demand::Usual.unmet(&Check::default()).is_some());
+    }
+
+    #[test]
+    fn both_ends_of_a_pass_count() {
+        for (before, after, checked, unchecked) in [
+            (vec!["a", "a"], vec!["a", "a"], true, 0),
+            (vec!["a", "down"], vec!["a", "a"], false, 1),
+            (vec!["a", "a"], vec!["a", "403"], false, 1),
+            (vec!["a", "down"], vec!["a", "down"], false, 1),
+        ] {
+            let both = looked(&before).check().and(looked(&after).check());
+            assert_eq!((both.checked, both.unchecked.len()), (checked, unchecked), "{before:?} {after:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_heard_differs_or_not() {
+        assert_eq!(looked(&["a", "down"]).common(), Ok(Some("a")));
+        assert_eq!(looked(&["-", "-"]).common(), Ok(None));
+        assert_eq!(looked(&["down"]).common(), Ok(None));
+        assert_eq!(looked(&["-", "b", "403"]).common(), Err(vec![UNREPORTED.to_owned(), "b".to_owned()]));
+    }
+
+    #[test]
+    fn who_says_what_is_encrypted() {
+        let patterns = |text: &str| text.split(',').map(Pattern::new).collect::<Vec<_>>();
+        for (resource, declared, expected) in [
+            ("secrets", None, Demand::Usual),
+            ("configmaps", None, Demand::Reported),
+            ("configmaps", Some("configmaps"), Demand::Declared),
+            ("secrets", Some("configmaps"), Demand::Nothing),
+            ("secrets", Some("none"), Demand::Nothing),
+            ("widgets.example.com", Some("secrets,widgets.example.com"), Demand::Declared),
+            ("widgets.example.com", Some("*.example.com"), Demand::Declared),
+            ("widgets.example.com", Some("*."), Demand::Nothing),
+            ("configmaps", Some("*."), Demand::Declared),
+            ("widgets.example.com", Some("*.*"), Demand::Declared),
+        ] {
+            let declared = declared.map(patterns);
+            let demand = Demand::of(&GroupResource::parse(resource), declared.as_deref());
+            assert_eq!(demand, expected, "{resource} {declared:?}");
+        }
     }
 }

@@ -88,6 +88,8 @@ pub enum Obstacle {
     Verbs(Vec<&'static str>),
     /// It is answered without being stored, or its server does not say how it is stored.
     NoHash(Origin),
+    /// Its definition does not serve its storage version, so that no API server publishes what it stores.
+    Unserved(String),
     /// Events: a rewrite would extend their life.
     Events,
     /// Its server could not be asked.
@@ -102,6 +104,10 @@ impl Obstacle {
             Self::Verbs(missing) => format!("does not answer {}", missing.join(" and ")),
             Self::NoHash(Origin::Aggregated) => "its API server publishes no storage version".to_owned(),
             Self::NoHash(_) => "not stored".to_owned(),
+            Self::Unserved(version) => format!(
+                "its storage version {version} is not served, so that the API servers do not show how they store it; \
+                 set served: true for {version} in its CustomResourceDefinition for the time of the migration"
+            ),
             Self::Events => "a rewrite would extend the life of events; --include-events does it".to_owned(),
             Self::Unavailable(why) => format!("its API server cannot be asked: {why}"),
         }
@@ -212,6 +218,9 @@ pub fn inventory(documents: &[Document], crds: &[Crd], include_events: bool) -> 
     }
     mark_shared(&mut found);
     for resource in found.values_mut() {
+        if resource.obstacle.is_none() {
+            resource.obstacle = unserved(resource);
+        }
         if resource.obstacle.is_none() && resource.hash.is_none() {
             resource.obstacle = Some(Obstacle::NoHash(resource.origin));
         }
@@ -226,6 +235,13 @@ fn missing_verbs(verbs: &[String]) -> Option<Obstacle> {
     let missing: Vec<_> =
         ["list", "patch"].into_iter().filter(|verb| !verbs.iter().any(|v| v == verb)).collect();
     (!missing.is_empty()).then_some(Obstacle::Verbs(missing))
+}
+
+/// A server that does not serve the storage version of a definition leaves the hash out of its discovery.
+fn unserved(resource: &Resource) -> Option<Obstacle> {
+    let crd = resource.crd.as_ref()?;
+    let served = crd.versions.iter().any(|(name, served)| *served && *name == crd.storage_version);
+    (!served).then(|| Obstacle::Unserved(crd.storage_version.clone()))
 }
 
 fn is_events(resource: &Resource) -> bool {
@@ -422,6 +438,21 @@ mod tests {
         assert_eq!(row("flunders").3, "its API server publishes no storage version");
         assert_eq!(row("events.events.k8s.io").3, "stored as events, migrated there");
         assert!(cluster.iter().all(|resource| !resource.name.resource.contains('/')));
+    }
+
+    #[test]
+    fn a_storage_version_that_is_not_served_is_to_be_served() {
+        let all = ["list", "patch"];
+        for (served_too, expected) in [(true, None), (false, Some(Obstacle::Unserved("v2".to_owned())))] {
+            let versions = vec![("v1".to_owned(), true), ("v2".to_owned(), served_too)];
+            let crd = Crd { versions, ..widgets(&["v1", "v2"]) };
+            // As a real server has it: the hash is left out where the storage version is not served.
+            let documents =
+                [document("example.com/v1", false, vec![served("widgets", "Widget", &all, None)])];
+            let found = inventory(&documents, &[crd], false);
+            assert_eq!(found.iter().map(|one| one.obstacle.clone()).collect::<Vec<_>>(), [expected]);
+            assert!(matches!(found[0].need(), Need::Yes(_)));
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::{Agreement, Basis};
+use crate::encryption::Check;
 use crate::outcome::Outcome;
 use crate::resource::GroupResource;
 
@@ -124,6 +125,15 @@ pub struct Progress {
     /// The seal of that configuration in the pass; none before it begins.
     #[serde(default)]
     pub seal: Option<String>,
+    /// The definition that the API servers' handlers have had time to follow.
+    #[serde(default)]
+    pub settled: Option<String>,
+    /// What was seen of the API servers' encryption configurations in the pass.
+    #[serde(default)]
+    pub keys: Check,
+    /// What a pass that found nothing to rewrite leaves unproven all the same, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unproven: Option<String>,
     /// How many objects there were when the pass began, where the server tells.
     pub expected: Option<u64>,
     /// What became of the objects in the first pass.
@@ -158,6 +168,9 @@ impl Progress {
             definition: None,
             encryption: None,
             seal: None,
+            settled: None,
+            keys: Check::default(),
+            unproven: None,
             expected: None,
             counts: Counts::default(),
             verify: Counts::default(),
@@ -201,12 +214,42 @@ impl Progress {
         self.definition.clone_from(&agreement.definition);
     }
 
-    /// Takes in the encryption configuration as it is at one end of a pass.
-    pub fn watch_seal(&mut self, seal: &str) {
-        if self.seal.as_ref().is_some_and(|before| before != seal) {
-            self.shifted = true;
+    /// Takes in the encryption configurations as they are at one end of a pass.
+    ///
+    /// An API server that was not heard has changed nothing: only two complete looks are compared.
+    pub fn watch_keys(&mut self, seal: &str, check: Check) {
+        let complete = check.unchecked.is_empty();
+        match &self.seal {
+            Some(before) => {
+                self.shifted |= complete && self.keys.unchecked.is_empty() && before != seal;
+                self.keys = std::mem::take(&mut self.keys).and(check);
+            }
+            None => self.keys = check,
         }
         self.seal = Some(seal.to_owned());
+    }
+
+    /// What went unchecked in a run whose storage version is proven, in sentences.
+    pub fn unchecked(&self) -> Vec<String> {
+        let mut unchecked = Vec::new();
+        unchecked.extend(self.basis.and_then(Basis::caveat).map(str::to_owned));
+        unchecked.extend(self.keys.open().map(|why| format!("the encryption key: {why}")));
+        unchecked
+    }
+
+    /// What a pass that found nothing to rewrite proves, in one sentence.
+    pub fn proof(&self) -> String {
+        let key = match (&self.keys.config_hash, self.keys.checked) {
+            (Some(hash), true) => {
+                format!(" under encryption configuration {hash} on {} API servers", self.keys.servers.len())
+            }
+            _ => String::new(),
+        };
+        let passes = match self.passes {
+            1 => "the verifying pass".to_owned(),
+            passes => format!("verifying pass {passes}"),
+        };
+        format!("proven: {passes} found every object stored as {}{key}", self.storage_version)
     }
 
     /// Begins a pass that verifies.
@@ -219,6 +262,8 @@ impl Progress {
         self.verify = Counts::default();
         self.mark = None;
         self.seal = None;
+        self.keys = Check::default();
+        self.unproven = None;
         self.shifted = false;
         self.passes += 1;
     }
@@ -372,5 +417,48 @@ mod tests {
             counts.count(&outcome);
         }
         assert_eq!(counts.done(), 6);
+    }
+
+    #[test]
+    fn an_unheard_server_changes_no_key_and_a_reloaded_one_does() {
+        use crate::encryption::{Config, Unread, agree};
+        let look = |second: &str| {
+            let config = |at: &str| Config {
+                hash: Some("a".to_owned()),
+                reloaded: at.to_owned(),
+                ..Config::default()
+            };
+            let second = match second {
+                "silent" => Err(Unread::Silent("down".to_owned())),
+                at => Ok(config(at)),
+            };
+            agree(&[("one".to_owned(), Ok(config("1"))), ("two".to_owned(), second)])
+        };
+        for (looks, shifted, checked) in [
+            (["1", "1"], false, true),
+            (["1", "2"], true, true),
+            (["1", "silent"], false, false),
+            (["silent", "1"], false, false),
+        ] {
+            let name = GroupResource::parse("secrets");
+            let mut progress = Progress::new(name, "v1", "x", Timestamp::default());
+            for second in looks {
+                let look = look(second);
+                progress.watch_keys(&look.seal, look.check());
+            }
+            assert_eq!((progress.shifted, progress.keys.checked), (shifted, checked), "{looks:?}");
+        }
+    }
+
+    #[test]
+    fn a_progress_kept_by_an_earlier_version_is_read() {
+        let name = GroupResource::parse("secrets");
+        let kept = serde_json::to_value(Progress::new(name, "v1", "x", Timestamp::default()));
+        let mut kept = kept.unwrap_or_else(|error| unreachable!("{error}"));
+        for added in ["settled", "keys", "unproven"] {
+            kept.as_object_mut().map(|fields| fields.remove(added));
+        }
+        let read: Result<Progress, _> = serde_json::from_value(kept);
+        assert!(read.is_ok_and(|progress| !progress.keys.checked && progress.settled.is_none()));
     }
 }

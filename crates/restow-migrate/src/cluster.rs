@@ -1,6 +1,6 @@
 //! A cluster: the server restow talks to, and what the other API servers say.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use restow_core::agreement::{
     self, Agreement, Answered, Asked, Disagreement, Member, Sighting, StorageVersion,
 };
-use restow_core::encryption::{self, Config, Encryption};
+use restow_core::encryption::{self, Config, Encryption, Unread};
 use restow_core::inventory::{Crd, Document, Obstacle, Origin, Resource, Served, inventory};
 use restow_core::resource::GroupVersion;
 use restow_core::storage_version;
@@ -16,6 +16,7 @@ use serde::Deserialize;
 
 use crate::discovery;
 use crate::membership::{self, Members};
+use crate::sampling::{Round, Samples};
 use crate::server::{RequestError, Server};
 
 /// How the API servers are told apart.
@@ -38,7 +39,12 @@ pub struct Cluster {
     server: Server,
     trust: Trust,
     peers: Mutex<HashMap<String, Server>>,
-    sampled: Mutex<Option<Vec<Member>>>,
+    /// The versions of groups that hold a resource that can be migrated, as they were last discovered.
+    versions: Mutex<BTreeSet<GroupVersion>>,
+    /// When no API server was last seen to report an encryption configuration, and what was seen.
+    unreported: Mutex<Option<(restow_clock::Instant, Encryption)>>,
+    /// The last period of sampling; one at a time.
+    samples: tokio::sync::Mutex<Option<Samples>>,
 }
 
 /// Why there is no agreement to act on.
@@ -110,13 +116,25 @@ impl From<StorageVersionObject> for StorageVersion {
 }
 
 /// The time between two samples of one address.
-const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// How often the name of the cluster is asked for before its address has to do.
+const IDENTITY_TRIES: u32 = 10;
+/// How long it is taken for granted that no API server reports an encryption configuration, where nothing rests on it.
+const UNREPORTED_FOR: Duration = Duration::from_secs(60);
 
 impl Cluster {
     /// Connects as a kubeconfig says.
     pub fn connect(config: kube::Config, trust: Trust) -> Result<Self, kube::Error> {
         let server = Server::connect(config.clone())?;
-        Ok(Self { config, server, trust, peers: Mutex::default(), sampled: Mutex::default() })
+        Ok(Self {
+            config,
+            server,
+            trust,
+            peers: Mutex::default(),
+            versions: Mutex::default(),
+            unreported: Mutex::default(),
+            samples: tokio::sync::Mutex::default(),
+        })
     }
 
     /// The server everything but agreement goes through.
@@ -134,6 +152,9 @@ impl Cluster {
         let documents = discovery::documents(&self.server).await?;
         let crds = discovery::crds(&self.server).await?;
         let resources = inventory(&documents, &crds, include_events);
+        let migratable = resources.iter().filter(|resource| resource.obstacle.is_none());
+        let versions = migratable.filter_map(|resource| resource.endpoint().cloned()).collect();
+        *self.versions.lock().unwrap_or_else(PoisonError::into_inner) = versions;
         let unavailable = |document: &Document| {
             let why = document.resources.as_ref().err()?;
             Some((document.version.clone(), Obstacle::Unavailable(why.clone())))
@@ -149,7 +170,7 @@ impl Cluster {
 
     /// The encryption configurations of all API servers, as their metrics tell.
     ///
-    /// An error is of the server restow talks to, or says that metrics may not be read.
+    /// An error is of the server restow talks to, or says that no metrics at all may be read.
     pub async fn encryption(&self) -> Result<Encryption, RequestError> {
         let mut answers = Vec::new();
         let members =
@@ -157,19 +178,10 @@ impl Cluster {
         if let Trust::Sampled(period) = self.trust {
             return self.sample_encryption(period, &members).await;
         }
-        let peers = self.peers(&members);
-        if peers.is_empty() {
-            let config = metrics(&self.server).await?;
-            return Ok(encryption::agree(&[(self.server.name().to_owned(), Ok(config))]));
-        }
-        for (server, peer) in peers {
+        for (server, peer) in self.peers(&members) {
             let config = match peer {
-                Ok(peer) => match metrics(&peer).await {
-                    Ok(config) => Ok(config),
-                    Err(error) if error.is_final() => return Err(error),
-                    Err(error) => Err(error.to_string()),
-                },
-                Err(why) => Err(why),
+                Ok(peer) => metrics(&peer).await.map_err(|error| unread(&error)),
+                Err(why) => Err(Unread::Refused(why)),
             };
             answers.push((server, config));
         }
@@ -177,7 +189,26 @@ impl Cluster {
             // One of them at least is behind the address that everything else goes through.
             answers.push((self.server.name().to_owned(), Ok(metrics(&self.server).await?)));
         }
+        if let (Trust::Members, Err(why)) = (&self.trust, &members) {
+            answers.push((OTHERS.to_owned(), Err(Unread::Refused(why.clone()))));
+        }
         Ok(encryption::agree(&answers))
+    }
+
+    /// As [`encryption`](Self::encryption), for a resource of which nobody says that it is encrypted: where no server
+    /// reports a configuration, their metrics, which are large, are not read for every resource of a run.
+    pub async fn encryption_if_reported(&self) -> Result<Encryption, RequestError> {
+        let known = self.unreported.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((since, look)) = known
+            && since.elapsed() < UNREPORTED_FOR
+        {
+            return Ok(look);
+        }
+        let look = self.encryption().await?;
+        let reported = look.heard.iter().any(|(_, hash)| hash.is_some());
+        *self.unreported.lock().unwrap_or_else(PoisonError::into_inner) =
+            (!reported).then(|| (restow_clock::Instant::now(), look.clone()));
+        Ok(look)
     }
 
     /// A name for this cluster that outlives its addresses, where it may be read.
@@ -190,10 +221,15 @@ impl Cluster {
         struct Meta {
             uid: String,
         }
-        match self.server.get::<Namespace>("/api/v1/namespaces/kube-system").await {
-            Ok(namespace) => namespace.metadata.uid,
-            Err(_) => self.server.name().replace(|c: char| !c.is_ascii_alphanumeric(), "-"),
+        for _ in 0..IDENTITY_TRIES {
+            match self.server.get::<Namespace>("/api/v1/namespaces/kube-system").await {
+                Ok(namespace) => return namespace.metadata.uid,
+                Err(error) if error.is_final() => break,
+                // A server that restarts must not get another name.
+                Err(_) => tokio::time::sleep(SAMPLE_EVERY).await,
+            }
         }
+        self.server.name().replace(|c: char| !c.is_ascii_alphanumeric(), "-")
     }
 
     /// Whether the API servers agree on how a resource is stored.
@@ -214,9 +250,13 @@ impl Cluster {
         let storage_version = self.storage_version(resource).await?;
         let asked = match (&self.trust, &storage_version) {
             _ if resource.origin == Origin::Aggregated => Asked::Aggregated,
+            // Whom the user names is asked, whatever else there is to go by.
+            (Trust::Named(_), _) => Asked::Named(self.ask(&members, resource).await?),
+            (Trust::Sampled(period), _) => {
+                let version = resource.endpoint().into_iter().cloned().collect();
+                self.sample(*period, version, &members).await?.of(resource)
+            }
             (_, Some(_)) => Asked::Members(Vec::new()),
-            (Trust::Named(_), None) => Asked::Named(self.ask(&members, resource).await?),
-            (Trust::Sampled(period), None) => self.sample(*period, resource, &members).await?,
             (_, None) => Asked::Members(self.ask(&members, resource).await?),
         };
         Ok(Sighting { kind, members, storage_version, asked, definition })
@@ -321,35 +361,61 @@ impl Cluster {
         Ok(answers)
     }
 
-    /// The first look takes the whole period; later ones add one fresh connection each.
-    async fn sample(
+    /// What fresh connections show: those of a whole period, and one more now.
+    ///
+    /// One period is for every resource. It is due anew when an API server came, went or restarted, when the new
+    /// connection shows something that the period did not, and when it was long ago.
+    pub(crate) async fn sample(
         &self,
         period: Duration,
-        resource: &Resource,
+        wanted: BTreeSet<GroupVersion>,
         members: &Result<Vec<Member>, String>,
-    ) -> Result<Asked, RequestError> {
-        let holders = |members: &[Member]| -> Vec<String> {
-            agreement::live(members, restow_clock::now()).iter().map(|member| member.holder.clone()).collect()
-        };
-        let before = members.clone().unwrap_or_default();
-        let first = self.sampled.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut answers = Vec::new();
-        let ends = restow_clock::Instant::now() + if first.is_none() { period } else { Duration::ZERO };
+    ) -> Result<Round, RequestError> {
+        // Without Leases there is no agreement, so nothing is worth waiting for.
+        let Ok(members) = members else { return Ok(Round::default()) };
+        let mut kept = self.samples.lock().await;
+        let mut now = self.sample_once(&wanted).await?;
+        let holders = agreement::holders(members, restow_clock::now());
+        if let Some(samples) = kept.as_ref()
+            && samples.still_hold(&holders, &now, period)
+        {
+            return Ok(samples.round(now, true));
+        }
+        let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        versions.extend(wanted);
+        let ends = restow_clock::Instant::now() + period;
+        let mut samples = Samples::new(holders.clone());
         loop {
-            let fresh = Server::connect(self.config.clone()).map_err(|error| unconnected(&error))?;
-            answers.push(answered(&fresh, resource).await?);
+            now = self.sample_once(&versions).await?;
+            samples.add(now.clone());
             if restow_clock::Instant::now() >= ends {
                 break;
             }
             tokio::time::sleep(SAMPLE_EVERY).await;
         }
-        let after = self.members().await?.unwrap_or_default();
-        let reference = first.as_deref().unwrap_or(&before);
-        let steady = members.is_ok() && holders(reference) == holders(&after);
-        if steady && first.is_none() {
-            *self.sampled.lock().unwrap_or_else(PoisonError::into_inner) = Some(after);
+        let after = self.members().await?;
+        let steady = after.is_ok_and(|after| agreement::holders(&after, restow_clock::now()) == holders);
+        let round = samples.round(now, steady);
+        *kept = steady.then_some(samples);
+        Ok(round)
+    }
+
+    /// The discovery documents of these versions, over one fresh connection.
+    async fn sample_once(&self, versions: &BTreeSet<GroupVersion>) -> Result<Documents, RequestError> {
+        let fresh = Server::connect(self.config.clone()).map_err(|error| unconnected(&error))?;
+        let mut documents = Documents::new();
+        for version in versions {
+            let document = match discovery::document(&fresh, version).await {
+                Ok(served) => Ok(served),
+                // An answer all the same: that server has no such version.
+                Err(error) if error.code() == Some(404) => Ok(Vec::new()),
+                // The group's own trouble, which is not that of the others.
+                Err(error) if error.code().is_some() => Err(error.to_string()),
+                Err(error) => return Err(error),
+            };
+            documents.insert(version.clone(), document);
         }
-        Ok(Asked::Samples { answers, steady })
+        Ok(documents)
     }
 
     /// Meets the servers behind one address on fresh connections, until as many were met as there are.
@@ -358,25 +424,34 @@ impl Cluster {
         period: Duration,
         members: &Result<Vec<Member>, String>,
     ) -> Result<Encryption, RequestError> {
-        let live = agreement::live(members.as_deref().unwrap_or_default(), restow_clock::now()).len().max(1);
+        let live = members.as_ref().map(|members| agreement::live(members, restow_clock::now()).len().max(1));
         let ends = restow_clock::Instant::now() + period;
         let mut met: HashMap<String, Config> = HashMap::new();
         loop {
             let fresh = Server::connect(self.config.clone()).map_err(|error| unconnected(&error))?;
             let config = metrics(&fresh).await?;
             met.insert(config.id.clone(), config);
-            if met.len() >= live || restow_clock::Instant::now() >= ends {
+            let all = live.as_ref().is_ok_and(|live| met.len() >= *live);
+            if all || restow_clock::Instant::now() >= ends {
                 break;
             }
             tokio::time::sleep(SAMPLE_EVERY).await;
         }
-        let missing = live.saturating_sub(met.len());
+        let count = met.len();
+        // One that reports nothing does not say which it is, so several of them look like one.
+        let unnamed = met.contains_key("");
         let mut answers: Vec<_> = met.into_iter().map(|(id, config)| (id, Ok(config))).collect();
         answers.sort_by(|(one, _), (other, _)| one.cmp(other));
-        if missing > 0 {
-            let why = format!("{missing} of {live} API servers were not met in {} s", period.as_secs());
-            answers.push(("an API server".to_owned(), Err(why)));
-        }
+        let missed = match live {
+            Ok(live) if count >= live => None,
+            Ok(_) if unnamed && count == 1 => None,
+            Ok(live) => {
+                let missing = live - count;
+                Some(format!("{missing} of {live} API servers were not met in {} s", period.as_secs()))
+            }
+            Err(why) => Some(why.clone()),
+        };
+        answers.extend(missed.map(|why| (OTHERS.to_owned(), Err(Unread::Refused(why)))));
         Ok(encryption::agree(&answers))
     }
 
@@ -407,6 +482,17 @@ pub struct Inventory {
     pub resources: Vec<Resource>,
     /// Versions of groups that could not be asked.
     pub unavailable: Vec<(GroupVersion, Obstacle)>,
+}
+
+/// Stands for the API servers that could not even be told apart.
+const OTHERS: &str = "the other API servers";
+
+/// The discovery documents of one server, or why one could not be had.
+pub(crate) type Documents = HashMap<GroupVersion, Result<Vec<Served>, String>>;
+
+fn unread(error: &RequestError) -> Unread {
+    let why = format!("its metrics cannot be read: {error}");
+    if error.is_final() { Unread::Refused(why) } else { Unread::Silent(why) }
 }
 
 fn unconnected(error: &kube::Error) -> RequestError {

@@ -17,6 +17,7 @@ pub mod migration;
 pub mod pages;
 pub mod prune;
 pub mod rewrite;
+mod sampling;
 pub mod server;
 pub mod stop;
 pub mod stream;

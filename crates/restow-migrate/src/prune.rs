@@ -1,5 +1,7 @@
 //! Cuts a CRD's storedVersions down to the storage version, with every guard held.
 
+use std::time::Duration;
+
 use http::Method;
 use restow_core::progress::Progress;
 use restow_core::prune::{Refusal, prune};
@@ -28,11 +30,30 @@ pub struct Pruned {
     pub after: Vec<String>,
 }
 
-/// Prunes after a run; `None` when there was nothing to cut.
+/// How often a server that does not answer is asked.
+const TRIES: u32 = 60;
+/// The time between two tries.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// Prunes after a run; `None` when there was nothing to cut. A server that restarts is waited for.
 pub async fn prune_stored_versions(
     server: &Server,
     progress: &Progress,
 ) -> Result<Option<Pruned>, PruneError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match prune_once(server, progress).await {
+            // Every guard is checked again, so it does not matter whether a lost answer was a yes.
+            Err(PruneError::Request(error)) if !error.is_final() && tries < TRIES => {
+                tokio::time::sleep(ASK_EVERY).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+async fn prune_once(server: &Server, progress: &Progress) -> Result<Option<Pruned>, PruneError> {
     let name = &progress.resource;
     let (now, _) = discovery::crd(server, name).await?;
     let Some(after) = prune(progress, &now)? else { return Ok(None) };

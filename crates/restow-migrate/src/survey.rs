@@ -5,20 +5,19 @@ use std::collections::{BTreeSet, HashMap};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use restow_core::agreement::{self, Agreement, Answered, Asked, Disagreement, Sighting, StorageVersion};
-use restow_core::inventory::{Crd, Obstacle, Origin, Resource, Served};
+use restow_core::inventory::{Crd, Obstacle, Origin, Resource};
 use restow_core::resource::{GroupResource, GroupVersion};
 use restow_core::storage_version;
 use restow_core::trigger::Word;
 
-use crate::cluster::{Cluster, Discovered, Inventory, Trust, published};
+use crate::cluster::{Cluster, Discovered, Documents, Inventory, Trust, published};
 use crate::discovery;
 use crate::membership::Members;
+use crate::sampling::Round;
 use crate::server::{RequestError, Server};
 
 /// How many documents are asked for at once.
 const AT_ONCE: usize = 4;
-
-type Documents = HashMap<GroupVersion, Result<Vec<Served>, String>>;
 
 /// What all API servers say of all resources.
 pub struct Survey {
@@ -33,6 +32,8 @@ pub struct Survey {
     documents: Documents,
     /// What the others say, each by its name.
     peers: Vec<(String, Result<Documents, String>)>,
+    /// What fresh connections have shown, where the servers hide behind one address.
+    sampled: Round,
     now: Timestamp,
 }
 
@@ -46,16 +47,24 @@ impl Cluster {
             _ => self.all_members().await?,
         };
         let storage_versions = self.storage_versions().await?;
+        // Whom the user names, or has sampled, is asked even where a StorageVersion object speaks for all.
+        let besides = matches!(self.trust(), Trust::Named(_) | Trust::Sampled(_));
         let endpoints: BTreeSet<GroupVersion> = resources
             .iter()
             .filter(|resource| resource.obstacle.is_none() && resource.origin != Origin::Aggregated)
-            .filter(|resource| !storage_versions.contains_key(&storage_version::name(&resource.name)))
+            .filter(|resource| {
+                besides || !storage_versions.contains_key(&storage_version::name(&resource.name))
+            })
             .filter_map(|resource| resource.endpoint().cloned())
             .collect();
+        let kube_apiservers =
+            members.as_ref().map(|members| members.kube_apiservers.clone()).map_err(String::clone);
+        let sampled = match self.trust() {
+            Trust::Sampled(period) => self.sample(*period, endpoints.clone(), &kube_apiservers).await?,
+            _ => Round::default(),
+        };
         let mut peers = Vec::new();
         if !matches!(self.trust(), Trust::Single | Trust::Sampled(_)) {
-            let kube_apiservers =
-                members.as_ref().map(|members| members.kube_apiservers.clone()).map_err(String::clone);
             for (name, peer) in self.peers(&kube_apiservers) {
                 let said = match peer {
                     Ok(peer) => Ok(read(&peer, &endpoints).await),
@@ -73,6 +82,7 @@ impl Cluster {
             trust: self.trust().clone(),
             documents: documents.into_iter().map(|document| (document.version, document.resources)).collect(),
             peers,
+            sampled,
             now: restow_clock::now(),
         })
     }
@@ -122,10 +132,9 @@ impl Survey {
         let asked = match &self.trust {
             Trust::Single => Asked::Single(own()),
             _ if resource.origin == Origin::Aggregated => Asked::Aggregated,
-            _ if storage_version.is_some() => Asked::Members(Vec::new()),
-            // The migration itself samples for the whole period before it begins.
-            Trust::Sampled(_) => Asked::Samples { answers: vec![own()], steady: true },
+            Trust::Sampled(_) => self.sampled.of(resource),
             Trust::Named(_) => Asked::Named(self.answers(resource)),
+            Trust::Members if storage_version.is_some() => Asked::Members(Vec::new()),
             Trust::Members if self.peers.is_empty() => Asked::Members(vec![own()]),
             Trust::Members => Asked::Members(self.answers(resource)),
         };

@@ -181,3 +181,83 @@ fn a_fresh_definition_is_given_time() {
         assert_eq!(settle(changed.map(at), at(now)), Duration::from_secs(expected), "{changed:?}");
     }
 }
+
+#[test]
+fn who_may_not_list_the_servers_does_not_know_that_there_are_none() {
+    // The hash of example.com/v1 Widget.
+    const V1: &str = "gIwvi5rymmg=";
+    let forbidden = || Err("forbidden".to_owned());
+    let named =
+        |hashes: &[&str]| Asked::Named(hashes.iter().map(|hash| answered("https://a", hash)).collect());
+    let samples = |hash: &str| Asked::Samples { answers: vec![answered("lb", hash); 9], steady: true };
+    let none = || Asked::Members(Vec::new());
+    let two = || Ok(vec![member("a", 200), member("b", 200)]);
+    let endpoint = || Ok(vec![Member { expires: None, ..member("10.0.0.1:6443", 200) }]);
+    for (what, members, asked, expected) in [
+        ("unreadable Leases", forbidden(), none(), "which API servers there are cannot be told: forbidden"),
+        (
+            "no Lease at all",
+            Ok(Vec::new()),
+            none(),
+            "which API servers there are cannot be told: no API server has an identity Lease",
+        ),
+        (
+            "endpoints alone",
+            endpoint(),
+            none(),
+            "which API servers there are cannot be told: no API server has an identity Lease",
+        ),
+        (
+            "an aggregated API",
+            forbidden(),
+            Asked::Aggregated,
+            "which API servers there are cannot be told: forbidden",
+        ),
+        ("the user's list", forbidden(), named(&[V1, V1]), "named gIwvi5rymmg="),
+        (
+            "the user's list, one of it disagrees",
+            forbidden(),
+            named(&[V1, "other"]),
+            "the API servers disagree: https://a stores gIwvi5rymmg=; https://a stores other",
+        ),
+        (
+            "the user's list, the object disagrees",
+            two(),
+            named(&["other", "other"]),
+            "the API servers disagree: the StorageVersion object stores gIwvi5rymmg=; the API servers' own discovery stores other",
+        ),
+        ("both", two(), named(&[V1, V1]), "storageversion gIwvi5rymmg="),
+        ("not all are named", two(), named(&[V1]), "2 API servers are alive and 1 named with --api-server"),
+        (
+            "one that is named is dead",
+            two(),
+            Asked::Named(vec![answered("https://a", V1), unreachable_server("https://b")]),
+            "not every live API server could be asked: https://b: connection refused",
+        ),
+        ("samples agree", two(), samples(V1), "storageversion gIwvi5rymmg="),
+        (
+            "samples without Leases",
+            forbidden(),
+            samples(V1),
+            "which API servers there are cannot be told: forbidden",
+        ),
+        (
+            "samples show another",
+            two(),
+            samples("other"),
+            "the API servers disagree: the StorageVersion object stores gIwvi5rymmg=; the API servers' own discovery stores other",
+        ),
+    ] {
+        let entries = ["a", "b"].map(|id| (id.to_owned(), "example.com/v1".to_owned())).to_vec();
+        let common = Some("example.com/v1".to_owned());
+        let object = StorageVersion { resource_version: "7".to_owned(), entries, common, since: None };
+        let sighting = Sighting { storage_version: Some(object), ..seen(members, asked) };
+        assert_eq!(verdict(&sighting), expected, "{what}");
+    }
+    // Without a StorageVersion object the same holds.
+    assert_eq!(verdict(&seen(forbidden(), named(&["x", "x"]))), "named x");
+    assert_eq!(
+        verdict(&seen(forbidden(), samples("x"))),
+        "which API servers there are cannot be told: forbidden"
+    );
+}

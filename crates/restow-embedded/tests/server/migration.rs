@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use restow_core::encryption::Demand;
 use restow_core::inventory::find;
 use restow_core::outcome::Outcome;
 use restow_core::pace::Preset;
@@ -74,7 +75,7 @@ async fn a_new_storage_version_is_migrated_and_verified() {
         list: ListMode::Chunked,
         verify: true,
         manner: Manner::default(),
-        encrypted: false,
+        encrypted: Demand::default(),
     };
     let throttle = Throttle::new(Preset::Fast.bounds());
     let stop = Stop::from(CancellationToken::new());
