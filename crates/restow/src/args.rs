@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use restow_core::encryption::Demand;
 use restow_core::pace::{Bounds, Preset};
 use restow_migrate::migration::{ListMode, Settings};
 use restow_migrate::rewrite::Manner;
@@ -22,7 +23,7 @@ const EXIT_CODES: &str = "Exit codes:
   1  failed
   2  wrong usage
   3  some objects were left (quarantined)
-  4  unsafe: the API servers disagree, or the version changed under the run
+  4  unsafe: the API servers disagree, the version changed under the run, or the encryption key is not proven
   130  stopped by ctrl-C; --resume goes on";
 
 #[derive(Parser)]
@@ -130,6 +131,7 @@ pub(crate) struct Plan {
 #[command(after_help = "Examples:
   restow migrate widgets.example.com
   restow migrate secrets --pace fast                    after a key rotation
+  restow migrate secrets configmaps --encrypted secrets,configmaps
   restow migrate widgets --prune-stored-versions        then v1beta1 can be dropped from the CRD
   restow migrate widgets --retry-quarantined            just those that were left
   restow migrate --all --resume                         go on after ctrl-C or a crash")]
@@ -158,6 +160,10 @@ pub(crate) struct Migrate {
     /// Move managedFields entries of versions that are no longer served to the storage version
     #[arg(long)]
     pub(crate) repair_managed_fields: bool,
+    /// What your encryption configuration covers, such as secrets,configmaps or *.*, or none: these are verified only
+    /// if every API server reports one configuration, and no other is checked [default: secrets, as far as reported]
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCE")]
+    pub(crate) encrypted: Vec<String>,
     /// Rewrite events too, which resets how long they live
     #[arg(long)]
     pub(crate) include_events: bool,
@@ -223,7 +229,7 @@ impl Pace {
             list: ListMode::Chunked,
             verify: true,
             manner: Manner::default(),
-            encrypted: false,
+            encrypted: Demand::default(),
         }
     }
 

@@ -138,7 +138,12 @@ impl Controller {
             at_once: usize::from(self.concurrent_migrations),
             poll: self.poll_interval,
             resources: (!self.resources.is_empty()).then(|| named(&self.resources)),
-            encryption_resources: named(&self.encryption_resources),
+            // Without that controller nobody watches keys, and metrics need not be readable.
+            encryption_resources: if self.controllers.contains(&Name::Encryption) {
+                named(&self.encryption_resources)
+            } else {
+                Vec::new()
+            },
             backend: match self.backend {
                 BackendName::Restow => Backend::Restow,
                 BackendName::InTree => Backend::InTree,

@@ -1,6 +1,7 @@
 //! `restow migrate`: rewrites resources, one after the other.
 
-use restow_core::inventory::{Obstacle, Resource};
+use restow_core::encryption::{Demand, Pattern};
+use restow_core::inventory::{Need, Obstacle, Resource};
 use restow_core::progress::{End, Phase, Progress, exit_code};
 use restow_core::resource::{GroupResource, GroupVersion};
 use restow_migrate::cluster::{Cluster, Inventory};
@@ -188,7 +189,15 @@ fn unavailable(inventory: &Inventory) -> Vec<Unavailable> {
         group_version: version.to_string(),
         message: obstacle.explain(),
     };
-    inventory.unavailable.iter().map(each).collect()
+    // It needs a migration and has none: that is not "everything".
+    let unserved = |resource: &Resource| match &resource.obstacle {
+        Some(why @ Obstacle::Unserved(_)) if resource.need() != Need::Unlikely => {
+            Some(Unavailable { group_version: resource.name.to_string(), message: why.explain() })
+        }
+        _ => None,
+    };
+    let unserved = inventory.resources.iter().filter_map(unserved);
+    inventory.unavailable.iter().map(each).chain(unserved).collect()
 }
 
 fn broken_state(error: crate::state::StateError) -> Failure {
@@ -201,7 +210,7 @@ impl Run<'_> {
         Migration {
             cluster: self.cluster,
             resource,
-            settings: Settings { encrypted: is_secrets(resource) && !self.flags.dry_run, ..self.settings },
+            settings: Settings { encrypted: demand(self.flags, resource), ..self.settings },
             throttle: &self.throttle,
             observer: view,
             stop: &self.stop,
@@ -294,7 +303,7 @@ impl Run<'_> {
         view.end();
         let mut report = ResourceReport {
             end: end(&result, &progress),
-            error: result.err().map(|failure| explain(&failure)),
+            error: result.err().map(|failure| explain(&failure)).or_else(|| unproven(&progress)),
             ..ResourceReport::finished(&state, progress)
         };
         if self.flags.prune_stored_versions && report.end == End::Succeeded {
@@ -342,9 +351,10 @@ impl Run<'_> {
     }
 }
 
-/// Which keys encrypt what cannot be asked; Secrets are what is encrypted everywhere.
-fn is_secrets(resource: &Resource) -> bool {
-    resource.name == GroupResource::new("", "secrets")
+/// What has to be proven about the key of a resource.
+fn demand(flags: &Migrate, resource: &Resource) -> Demand {
+    let declared: Vec<Pattern> = flags.encrypted.iter().map(|text| Pattern::new(text)).collect();
+    Demand::of(&resource.name, (!declared.is_empty()).then_some(declared.as_slice()))
 }
 
 /// The progress of a migration that nothing is agreed on yet; `begin` replaces it before the first write.
@@ -385,7 +395,21 @@ fn end(result: &Result<(), migration::Failure>, progress: &Progress) -> End {
 
 /// How a run that came to its end ended.
 pub(crate) fn finished(progress: &Progress) -> End {
-    if progress.counts.quarantined + progress.verify.quarantined > 0 { End::Left } else { End::Succeeded }
+    match progress.unproven {
+        _ if progress.counts.quarantined + progress.verify.quarantined > 0 => End::Left,
+        Some(_) => End::Unsafe,
+        None => End::Succeeded,
+    }
+}
+
+/// What a run that is complete does not prove.
+pub(crate) fn unproven(progress: &Progress) -> Option<String> {
+    let why = progress.unproven.as_ref()?;
+    Some(format!(
+        "every object is stored as {}, but under which encryption key is not proven: {why}; let restow read /metrics of \
+         every API server (name them with --api-server), or say what is encrypted with --encrypted",
+        progress.storage_version
+    ))
 }
 
 fn explain(failure: &migration::Failure) -> String {

@@ -115,6 +115,7 @@ async fn line<'r>(cluster: &Cluster, resource: &'r Resource, flags: &Plan) -> (&
         why_not: resource.obstacle.as_ref().map(Obstacle::explain).or(unlisted),
         needed: match (objects, resource.need()) {
             (Some(0), _) => "no",
+            (_, Need::Yes(_)) if matches!(resource.obstacle, Some(Obstacle::Unserved(_))) => "yes",
             _ if resource.obstacle.is_some() => "no",
             (_, Need::Yes(_)) => "yes",
             (_, Need::Unlikely) => "no",

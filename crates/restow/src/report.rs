@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use restow_core::progress::{End, Progress, Quarantined};
+use restow_core::encryption::Check;
+use restow_core::progress::{End, Phase, Progress, Quarantined};
 use restow_migrate::prune::Pruned;
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
 
-use crate::migrate::finished;
+use crate::migrate::{finished, unproven};
 use crate::output::{count, time};
 use crate::state::ResourceState;
 
@@ -57,7 +58,7 @@ impl ResourceReport {
     pub(crate) fn finished(state: &ResourceState, progress: Progress) -> Self {
         Self {
             end: finished(&progress),
-            error: None,
+            error: unproven(&progress),
             left: Left::File(state.left_path().to_owned()),
             pruned: None,
             dry_run: false,
@@ -124,6 +125,10 @@ impl Serialize for ResourceReport {
             verified: bool,
             verify_passes: u32,
             #[serde(skip_serializing_if = "Option::is_none")]
+            encryption: Option<&'a Check>,
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            not_checked: Vec<String>,
+            #[serde(skip_serializing_if = "Option::is_none")]
             pruned_stored_versions: Option<&'a [String]>,
             #[serde(skip_serializing_if = "Option::is_none")]
             error: Option<&'a str>,
@@ -144,12 +149,20 @@ impl Serialize for ResourceReport {
             quarantined: &self.left,
             verified: progress.verified,
             verify_passes: progress.passes,
+            encryption: (!self.dry_run).then_some(&progress.keys),
+            not_checked: not_checked(self),
             pruned_stored_versions: self.pruned.as_ref().map(|pruned| pruned.after.as_slice()),
             error: self.error.as_deref(),
             seconds: (progress.seconds * 1000.0).round() / 1000.0,
         };
         shown.serialize(serializer)
     }
+}
+
+/// What a run that came to its end did not check.
+fn not_checked(report: &ResourceReport) -> Vec<String> {
+    let ended = matches!(report.end, End::Succeeded | End::Unsafe | End::Left) && !report.dry_run;
+    if ended && report.progress.phase == Phase::Done { report.progress.unchecked() } else { Vec::new() }
 }
 
 /// The summary of one resource, and the command for what is left to do.
@@ -184,6 +197,12 @@ pub(crate) fn summary(report: &ResourceReport) -> String {
     let mut text = format!("{name} ({}): {mark}: {}", progress.storage_version, parts.join(", "));
     let basis = progress.basis.map(|basis| format!(", agreement {basis}")).unwrap_or_default();
     text.push_str(&format!(" in {}{basis}\n", time(Duration::from_secs_f64(progress.seconds))));
+    if progress.verified || progress.unproven.is_some() {
+        text.push_str(&format!("  {}\n", progress.proof()));
+    }
+    for what in not_checked(report).iter().filter(|_| report.error.is_none()) {
+        text.push_str(&format!("  not checked: {what}\n"));
+    }
     if let Some(pruned) = &report.pruned {
         text.push_str(&format!(
             "  storedVersions: {} -> {}\n",
