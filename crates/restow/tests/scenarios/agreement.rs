@@ -1,7 +1,8 @@
 //! Nothing is written unless every API server agrees on the storage version.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use restow_lab::{Action, ClusterSpec, Observer, Part, Recorder, Seen, ServerSpec};
 use serde_json::json;
@@ -18,6 +19,7 @@ struct Gate {
     hold_after: usize,
     reached: Notify,
     go_on: Arc<Notify>,
+    times: Mutex<Vec<Instant>>,
 }
 
 impl Observer for Gate {
@@ -25,6 +27,7 @@ impl Observer for Gate {
         if request.method != "PATCH" {
             return Action::Forward;
         }
+        self.times.lock().unwrap().push(Instant::now());
         let before = self.writes.fetch_add(1, Ordering::SeqCst);
         if self.hold_after == 0 || before < self.hold_after {
             return Action::Forward;
@@ -142,9 +145,19 @@ async fn a_disagreement_in_the_middle_aborts_within_a_page() {
         restow.migrate("deviceclasses", &["--resume", "--page-size", &page]).await.expect(0).resource();
     assert_eq!(report["verified"], true);
     assert_eq!(report["listed"], 200);
-    // Nobody encrypts here, so that it does not matter that the servers' metrics are out of reach.
-    let report = Restow::new(&cluster).migrate("secrets", &[]).await.expect(0).resource();
+    // Whether anybody encrypts is not known while the other server's metrics are out of reach.
+    let ran = Restow::new(&cluster).migrate("secrets", &[]).await.expect(4);
+    assert_eq!(
+        (&ran.resource()["agreement"], &ran.resource()["verified"]),
+        (&json!("storageversion"), &json!(false))
+    );
+    assert!(refusal(&ran).contains("under which encryption key is not proven"), "{ran:#?}");
+    let (first, second) = (cluster.url(0), cluster.url(1));
+    let both = ["--api-server", &first, "--api-server", &second];
+    let report = Restow::new(&cluster).migrate("secrets", &both).await.expect(0).resource();
     assert_eq!((&report["agreement"], &report["verified"]), (&json!("storageversion"), &json!(true)));
+    let open = report["notChecked"][0].as_str().unwrap();
+    assert!(open.contains("no API server reports an encryption configuration"), "{report:#}");
 }
 
 #[tokio::test]
@@ -192,11 +205,43 @@ async fn a_double_change_under_the_verifying_pass_is_seen() {
     let touch = json!({"spec": {"touched": true}});
     crate::support::patch(&client, &widgets.path("v1", &name(0)), &touch).await;
     widgets.store_as(&client, "v2").await;
+    let changed = Instant::now();
     gate.go_on.notify_one();
     let report = Ran::from(running.wait_with_output().await.unwrap()).expect(0).resource();
     assert_eq!(report["verified"], true);
+    // Handlers may follow later than discovery, so the pass that proves it begins only when they had time to.
+    let next_pass = gate.times.lock().unwrap()[2 * MANY];
+    let waited = next_pass.duration_since(changed);
+    assert!(waited >= restow_core::agreement::SETTLE, "the next pass began after {waited:?}");
     assert!(report["verifyPasses"].as_u64().unwrap() >= 2, "{report:#}");
     assert_eq!(widgets.stored_as(cluster).await[&format!("{}/v2", widgets.group())], MANY);
+}
+
+/// Forth and back before a resume: the hash is the one the run was for, and the handlers may still follow.
+#[tokio::test]
+async fn a_definition_that_changed_before_a_resume_settles_first() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let widgets = Widgets { plural: "resumptions" };
+    widgets.define(&client).await;
+    widgets.create(&client, 100).await;
+    widgets.store_as(&client, "v2").await;
+    let gate = Arc::new(Gate { hold_after: 25, ..Gate::default() });
+    let recorder = Recorder::start(cluster, 0, "admin", Arc::clone(&gate)).await.unwrap();
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let name = widgets.name();
+    let mut running = restow.command(&["migrate", &name, "-o", "json", "--page-size", "10"]).spawn().unwrap();
+    gate.reached.notified().await;
+    running.kill().await.unwrap();
+    gate.go_on.notify_one();
+    widgets.store_as(&client, "v1").await;
+    widgets.store_as(&client, "v2").await;
+    let (changed, before) = (Instant::now(), gate.times.lock().unwrap().len());
+    let report = restow.migrate(&name, &["--resume", "--page-size", "10"]).await.expect(0).resource();
+    assert_eq!((&report["listed"], &report["verified"]), (&json!(100), &json!(true)), "{report:#}");
+    let waited = gate.times.lock().unwrap()[before].duration_since(changed);
+    assert!(waited >= restow_core::agreement::SETTLE, "the first write came after {waited:?}");
+    assert_eq!(widgets.stored_as(cluster).await[&format!("{}/v2", widgets.group())], 100);
 }
 
 /// Servers behind one address: fresh connections show one hash for a while, and nobody comes or goes.

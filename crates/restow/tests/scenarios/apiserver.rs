@@ -275,9 +275,12 @@ async fn a_pair_on_one_etcd() {
         })
         .await;
     }
-    let both = ["--api-server", servers[0].url(), "--api-server", servers[1].url()];
-    let report = restow.migrate("secrets", &both).await.expect(0).resource();
+    // Each Lease says where its server is, so that nobody has to name them.
+    let report = restow.migrate("secrets", &["--encrypted", "secrets"]).await.expect(0).resource();
     assert_eq!((&report["rewritten"], &report["verified"]), (&json!(MANY), &json!(true)), "{report}");
+    assert_eq!(report["encryption"]["checked"], true, "{report}");
+    assert_eq!(report["encryption"]["configHash"], json!(new.hash()), "{report}");
+    assert_eq!(report["encryption"]["servers"], json!(["one", "two"]), "{report}");
     assert_eq!(keys::keys(&etcd).await, BTreeSet::from(["key2".to_owned()]));
     for server in servers {
         assert_eq!(server.terminate().await.0, Some(0));

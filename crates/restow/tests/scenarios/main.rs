@@ -27,6 +27,7 @@ mod listing;
 mod objects;
 mod predecessor;
 mod privacy;
+mod proof;
 mod registering;
 mod rejected;
 mod replicas;
