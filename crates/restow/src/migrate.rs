@@ -3,7 +3,7 @@
 use restow_core::encryption::{Demand, Pattern};
 use restow_core::inventory::{Need, Obstacle, Resource};
 use restow_core::progress::{End, Phase, Progress, exit_code};
-use restow_core::resource::{GroupResource, GroupVersion};
+use restow_core::resource::GroupVersion;
 use restow_migrate::cluster::{Cluster, Inventory};
 use restow_migrate::migration::{self, ListMode, Migration, Settings};
 use restow_migrate::prune::prune_stored_versions;
