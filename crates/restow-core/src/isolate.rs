@@ -8,6 +8,21 @@
 //! objects in between; the server's count of what remains gives that away, and pages that begin to the left of the
 //! found key show such an object, below which the search begins again.
 
+use std::time::Duration;
+
+use crate::outcome::OUTAGE;
+
+/// How long a place must fail, where other objects of the resource can be read.
+const DOUBT: Duration = Duration::from_secs(15);
+
+/// How long a place must have failed before an object is blamed for it.
+///
+/// Whatever decrypts or converts objects may be away for a moment, for all of them or for some. Where no object can be
+/// read at all, that is far more likely than that all are broken.
+pub fn blame_after(others_readable: bool) -> Duration {
+    if others_readable { DOUBT } else { OUTAGE }
+}
+
 /// What a page of one object showed that began at a probe.
 #[derive(Clone, Copy, Debug)]
 pub enum Shown<'a> {
@@ -320,6 +335,12 @@ mod tests {
     /// Found without the server's counts.
     fn uncounted(key: &str) -> Option<Bad> {
         Some(Bad { key: key.to_owned(), others: None })
+    }
+
+    #[test]
+    fn no_object_is_blamed_for_a_short_outage() {
+        assert!(blame_after(true) > Duration::from_secs(10));
+        assert!(blame_after(false) >= OUTAGE);
     }
 
     #[test]

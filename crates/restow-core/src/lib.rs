@@ -32,6 +32,7 @@ pub mod prune;
 pub mod request;
 pub mod resource;
 pub mod schedule;
+pub mod sequence;
 pub mod storage_version;
 pub mod token;
 pub mod trigger;

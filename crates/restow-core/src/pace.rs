@@ -135,6 +135,16 @@ impl Pace {
         if free <= now { Permit::Now } else { Permit::At(free) }
     }
 
+    /// When the next list may be asked for: it counts towards the bandwidth alone.
+    pub fn lists_at(&self) -> Duration {
+        self.bandwidth_at.saturating_sub(BURST)
+    }
+
+    /// The most bytes a second.
+    pub fn bandwidth(&self) -> Option<f64> {
+        self.bounds.bandwidth
+    }
+
     /// Takes in that one was sent.
     pub fn sent(&mut self, now: Duration) {
         if let Some(qps) = self.bounds.qps {
@@ -307,5 +317,27 @@ mod tests {
         assert_eq!(pace.permit(now, 4), Permit::WhenOneEnds);
         pace.transferred(now, 5000);
         assert!(matches!(pace.permit(now, 0), Permit::At(at) if at > now + Duration::from_secs(4)));
+    }
+
+    #[test]
+    fn lists_and_writes_share_the_bandwidth() {
+        let bounds = Bounds {
+            max_in_flight: 4,
+            qps: Some(1.0),
+            bandwidth: Some(1000.0),
+            tolerance: f64::INFINITY,
+            rest: 0.0,
+        };
+        let mut pace = Pace::new(bounds);
+        pace.sent(ms(1000));
+        assert!(pace.lists_at() <= ms(1000), "writes a second do not hold lists up");
+        // Two seconds' worth of a list, and one of a write.
+        pace.transferred(ms(1000), 2000);
+        assert_eq!((pace.permit(ms(1000), 0), pace.lists_at()), (Permit::At(ms(2900)), ms(2900)));
+        pace.transferred(ms(1000), 1000);
+        assert_eq!((pace.permit(ms(1000), 0), pace.lists_at()), (Permit::At(ms(3900)), ms(3900)));
+        let mut free = Pace::new(Bounds { bandwidth: None, ..bounds });
+        free.transferred(ms(1000), 1 << 30);
+        assert_eq!(free.lists_at(), Duration::ZERO);
     }
 }

@@ -4,6 +4,17 @@ use std::time::Duration;
 
 /// How often an error that may be a bad object's is tried again before the object is looked for.
 const PATIENCE: u32 = 3;
+/// How often an answer is asked for again that says nothing about the objects; some 11 seconds with growing pauses.
+const FAULTS: u32 = 8;
+/// How often a list may begin anew without coming any further.
+const RESTARTS: u32 = 5;
+
+/// The longest page of several objects, in bytes. Two pages are in memory at once.
+const LONGEST: usize = 8 << 20;
+/// The longest page of one object. etcd takes no request above 1.5 MiB unless it is told to.
+const LONGEST_OF_ONE: usize = 32 << 20;
+/// The least that a page may be long, however low the bandwidth is.
+const SHORTEST: usize = 64 << 10;
 
 /// What is known of an answer that was not a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +29,19 @@ pub struct Refusal {
     pub retry_after: Option<Duration>,
     /// Whether the server says that it has not come as far as the asked resourceVersion.
     pub too_new: bool,
+    /// Whether it was a success that is not the page that was asked for.
+    pub malformed: bool,
+    /// Whether it is longer than a page may be.
+    pub too_long: bool,
+    /// How many bytes of it were read.
+    pub bytes: usize,
+}
+
+impl Refusal {
+    /// Whether it counts as a try: an outage says nothing of the list, however long it lasts.
+    pub fn counts(&self) -> bool {
+        self.malformed || self.too_new || !matches!(self.code, 0 | 408 | 429 | 502 | 503 | 504)
+    }
 }
 
 /// What to do next.
@@ -25,6 +49,8 @@ pub struct Refusal {
 pub enum Step {
     /// Ask again after a wait.
     Wait(Option<Duration>),
+    /// Ask for fewer objects.
+    Fewer,
     /// Go on with this token.
     ContinueWith(String),
     /// Go on from the same key at whatever is newest.
@@ -35,13 +61,22 @@ pub enum Step {
     Isolate,
     /// Nothing can be listed; the resource is gone.
     Vanished,
+    /// Nothing can be listed now, for a reason that may pass.
+    GiveUp,
     /// Nothing can be listed.
     Stop,
 }
 
 /// Decides, given how often this same page was asked for already and whether it continues from a token.
 pub fn step(refusal: &Refusal, tries: u32, continued: bool) -> Step {
+    if refusal.too_long {
+        return Step::Fewer;
+    }
+    if refusal.malformed {
+        return if tries < FAULTS { Step::Wait(None) } else { Step::GiveUp };
+    }
     match refusal.code {
+        410 if tries >= FAULTS => Step::GiveUp,
         410 => match &refusal.fresh {
             Some(token) if !token.is_empty() => Step::ContinueWith(token.clone()),
             _ => Step::StartOver,
@@ -52,11 +87,46 @@ pub fn step(refusal: &Refusal, tries: u32, continued: bool) -> Step {
         0 | 408 | 429 | 502 | 503 | 504 => Step::Wait(refusal.retry_after),
         500..=599 if tries >= PATIENCE => Step::Isolate,
         500..=599 => Step::Wait(refusal.retry_after),
+        // A proxy's word, a token that is just being renewed, or a server that does not know all its resources yet.
+        300..=399 | 401 | 404 if tries < FAULTS => Step::Wait(refusal.retry_after),
+        300..=399 => Step::GiveUp,
         // The token was made by another server, or kept for too long.
         400 if continued => Step::StartOver,
         404 => Step::Vanished,
         _ => Step::Stop,
     }
+}
+
+/// Whether a list that began anew so often without coming any further is given up.
+pub fn goes_in_circles(restarts: u32) -> bool {
+    restarts > RESTARTS
+}
+
+/// The most bytes that a page of this limit may have; at a bandwidth, it takes about a second.
+pub fn longest(limit: u32, bandwidth: Option<f64>) -> usize {
+    match bandwidth {
+        _ if limit <= 1 => LONGEST_OF_ONE,
+        Some(bandwidth) => (bandwidth as usize).clamp(SHORTEST, LONGEST),
+        None => LONGEST,
+    }
+}
+
+/// How many objects to ask for next, after a page of `items` objects that had `bytes`: up to twice as many as before
+/// when nothing went wrong, but no more than take up half of the `longest` page.
+pub fn next_limit(
+    limit: u32,
+    page_size: u32,
+    items: usize,
+    bytes: usize,
+    longest: usize,
+    smooth: bool,
+) -> u32 {
+    let grown = if smooth { limit.saturating_mul(2) } else { limit };
+    let fitting = match bytes.checked_div(items) {
+        Some(each) => longest / 2 / each.max(1),
+        None => usize::MAX,
+    };
+    grown.min(page_size).min(u32::try_from(fitting).unwrap_or(u32::MAX)).max(1)
 }
 
 #[cfg(test)]
@@ -70,8 +140,11 @@ mod tests {
         let fresh = Refusal { code: 410, fresh: Some("next".to_owned()), ..Refusal::default() };
         let empty = Refusal { code: 410, fresh: Some(String::new()), ..Refusal::default() };
         let asked = Refusal { code: 429, retry_after: Some(Duration::from_secs(2)), ..Refusal::default() };
+        let malformed = Refusal { code: 200, malformed: true, ..Refusal::default() };
+        let too_long = Refusal { code: 200, too_long: true, ..Refusal::default() };
         for (what, refusal, tries, continued, expected) in [
-            ("expired, with a fresh token", fresh, 0, true, Step::ContinueWith("next".to_owned())),
+            ("expired, with a fresh token", fresh.clone(), 0, true, Step::ContinueWith("next".to_owned())),
+            ("expired again and again", fresh, 8, true, Step::GiveUp),
             ("expired, with an empty token", empty, 0, true, Step::StartOver),
             ("expired, with none", refusal(410), 0, true, Step::StartOver),
             ("overload", asked, 99, true, Step::Wait(Some(Duration::from_secs(2)))),
@@ -84,10 +157,61 @@ mod tests {
             ("an unreadable object", refusal(500), 3, true, Step::Isolate),
             ("a foreign token", refusal(400), 0, true, Step::StartOver),
             ("a bad request", refusal(400), 0, false, Step::Stop),
-            ("a deleted definition", refusal(404), 0, true, Step::Vanished),
+            ("a 404 that passes", refusal(404), 7, true, Step::Wait(None)),
+            ("a deleted definition", refusal(404), 8, true, Step::Vanished),
             ("no permission", refusal(403), 0, false, Step::Stop),
+            ("no list", malformed.clone(), 7, true, Step::Wait(None)),
+            ("still no list", malformed, 8, true, Step::GiveUp),
+            ("a redirect", refusal(302), 7, true, Step::Wait(None)),
+            ("still a redirect", refusal(302), 8, true, Step::GiveUp),
+            ("credentials that are renewed", refusal(401), 7, true, Step::Wait(None)),
+            ("credentials that have ended", refusal(401), 8, true, Step::Stop),
+            ("a page that is too long", too_long, 99, true, Step::Fewer),
         ] {
             assert_eq!(step(&refusal, tries, continued), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn an_outage_uses_up_no_tries() {
+        for (code, too_new, malformed, expected) in [
+            (0, false, false, false),
+            (503, false, false, false),
+            (504, false, false, false),
+            (504, true, false, true),
+            (500, false, false, true),
+            (401, false, false, true),
+            (200, false, true, true),
+        ] {
+            let refusal = Refusal { code, too_new, malformed, ..Refusal::default() };
+            assert_eq!(refusal.counts(), expected, "{code} {too_new} {malformed}");
+        }
+    }
+
+    #[test]
+    fn pages_are_bounded_in_bytes() {
+        const MIB: usize = 1 << 20;
+        for (what, limit, items, bytes, smooth, expected) in [
+            ("small objects", 500, 500, MIB / 2, true, 500),
+            ("after a shrink", 12, 12, MIB / 100, true, 24),
+            ("after trouble", 12, 12, MIB / 100, false, 12),
+            ("large objects", 25, 25, 6 * MIB, true, 16),
+            ("an object as large as a page", 2, 2, 8 * MIB, true, 1),
+            ("an object larger than a page", 1, 1, 20 * MIB, true, 1),
+            ("nothing", 1, 0, 0, true, 2),
+            ("an empty list", 500, 0, 100, true, 500),
+        ] {
+            assert_eq!(next_limit(limit, 500, items, bytes, 8 * MIB, smooth), expected, "{what}");
+        }
+        for (limit, bandwidth, expected) in [
+            (500, None, 8 * MIB),
+            (1, None, 32 * MIB),
+            (500, Some(1e6), 1_000_000),
+            (500, Some(1e9), 8 * MIB),
+            (500, Some(10.0), 64 << 10),
+            (1, Some(10.0), 32 * MIB),
+        ] {
+            assert_eq!(longest(limit, bandwidth), expected, "{limit} {bandwidth:?}");
         }
     }
 }

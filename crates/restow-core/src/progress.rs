@@ -110,6 +110,9 @@ pub struct Progress {
     pub phase: Phase,
     /// Where the next page starts; none at the beginning of a pass.
     pub continue_token: Option<String>,
+    /// How many objects the server announced behind that place, where it tells.
+    #[serde(default)]
+    pub announced: Option<u64>,
     /// The key of the last object of the last page, for lists that have no tokens.
     pub last_key: Option<String>,
     /// The mark of the agreement the pass stands under; none before it begins.
@@ -162,6 +165,7 @@ impl Progress {
             basis: None,
             phase: Phase::Rewriting,
             continue_token: None,
+            announced: None,
             last_key: None,
             mark: None,
             shifted: false,
@@ -258,6 +262,7 @@ impl Progress {
         self.counts = *self.told();
         self.phase = Phase::Verifying;
         self.continue_token = None;
+        self.announced = None;
         self.last_key = None;
         self.verify = Counts::default();
         self.mark = None;

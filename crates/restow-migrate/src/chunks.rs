@@ -3,27 +3,33 @@
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::isolate::{Bad, Hunt, Shown};
+use restow_core::isolate::{Bad, Hunt, Shown, blame_after};
 use restow_core::outcome::{OUTAGE, backoff};
-use restow_core::page::{Refusal, Step, step};
+use restow_core::page::{Refusal, Step, goes_in_circles, longest, next_limit, step};
 use restow_core::progress::Quarantined;
 use restow_core::resource::GroupVersion;
+use restow_core::sequence::{self, Sequence};
 use restow_core::token::{NEWEST, Token};
 
-use crate::pages::{Item, Page, PageError, Target, Waiting, page};
+use crate::pages::{Item, Page, PageError, Target, Waiting, page_within};
 use crate::server::Server;
+use crate::throttle::Throttle;
 
 /// A list in chunks. It waits out what passes, and finds and steps over objects that cannot be read.
 pub struct Chunks<'a> {
     server: &'a Server,
     target: &'a Target,
     waiting: &'a (dyn Waiting + Sync),
+    throttle: &'a Throttle,
     page_size: u32,
     limit: u32,
     token: Option<String>,
     last_key: String,
     last_version: i64,
-    behind: Option<u64>,
+    sequence: Sequence,
+    /// The greatest key so far, and how often the list began anew since it was reached.
+    furthest: String,
+    restarts: u32,
     unreadable: Vec<Quarantined>,
 }
 
@@ -47,50 +53,77 @@ impl<'a> Chunks<'a> {
         page_size: u32,
         token: Option<String>,
         waiting: &'a (dyn Waiting + Sync),
+        throttle: &'a Throttle,
     ) -> Self {
         Self {
             server,
             target,
             waiting,
+            throttle,
             page_size,
             limit: page_size,
             token,
             last_key: String::new(),
             last_version: NEWEST,
-            behind: None,
+            sequence: Sequence::default(),
+            furthest: String::new(),
+            restarts: 0,
             unreadable: Vec::new(),
         }
+    }
+
+    /// Holds the server to how many objects it has announced behind the token, before a resumption.
+    pub fn announced(mut self, objects: Option<u64>) -> Self {
+        self.sequence = Sequence::resumed(self.token.as_deref(), objects);
+        self
     }
 
     /// The next page. Its `next` is what `new` takes to go on behind it.
     pub async fn next(&mut self) -> Result<Page, PageError> {
         let (mut tries, mut waits) = (0, 0);
-        let mut doubted = None;
+        let mut failing = None;
         loop {
             let refusal = match self.ask(self.limit, self.token.as_deref()).await {
-                Ok(page) => return Ok(self.take(page)),
+                Ok(page) => match self.take(page, failing.is_none()) {
+                    Ok(page) => return Ok(page),
+                    Err(refusal) => refusal,
+                },
                 Err(refusal) => refusal,
             };
-            match step(&refusal, tries, self.token.is_some()) {
+            let since = *failing.get_or_insert_with(Instant::now);
+            let next = step(&refusal, tries, self.token.is_some());
+            tries += u32::from(refusal.counts());
+            match next {
                 Step::Wait(asked) => {
-                    tries += 1;
                     waits += 1;
                     self.wait(&refusal, waits, asked).await;
                 }
+                Step::Fewer if self.limit <= 1 => return Err(self.stuck(&refusal)),
+                Step::Fewer => self.limit = self.limit.div_ceil(4),
                 Step::ContinueWith(token) => self.token = Some(token),
                 Step::ContinueNewest => {
                     let token = self.token.as_deref().and_then(Token::decode);
                     let token = token.ok_or_else(|| self.stuck(&refusal))?;
                     self.token = Some(Token { resource_version: NEWEST, ..token }.encode());
                 }
-                Step::StartOver => self.token = None,
-                Step::Isolate => match self.isolate(&refusal).await? {
-                    Isolated::Elsewhere(page) => return Ok(self.take(page)),
+                Step::StartOver => self.start_over(&refusal)?,
+                Step::Isolate => match self.isolate(&refusal, since).await? {
+                    Isolated::Elsewhere(page) => match self.take(page, false) {
+                        Ok(page) => return Ok(page),
+                        Err(refusal) if since.elapsed() >= OUTAGE => return Err(self.unavailable(refusal)),
+                        Err(refusal) => {
+                            waits += 1;
+                            self.wait(&refusal, waits, None).await;
+                        }
+                    },
                     // The error stays, so smaller pages need no further patience.
                     Isolated::Within => {}
-                    Isolated::Behind => (tries, waits) = (0, 0),
+                    Isolated::Behind => {
+                        (tries, waits) = (0, 0);
+                        failing = None;
+                    }
                     Isolated::Nowhere => {
-                        if doubted.get_or_insert_with(Instant::now).elapsed() >= OUTAGE {
+                        if since.elapsed() >= OUTAGE {
                             return Err(self.unavailable(refusal));
                         }
                         tries = 0;
@@ -99,6 +132,7 @@ impl<'a> Chunks<'a> {
                     }
                 },
                 Step::Vanished => return Err(PageError::Vanished(self.target.name.clone())),
+                Step::GiveUp => return Err(self.unavailable(refusal)),
                 Step::Stop => {
                     return Err(PageError::Refused {
                         resource: self.target.name.clone(),
@@ -110,8 +144,20 @@ impl<'a> Chunks<'a> {
         }
     }
 
-    /// Comes nearer to what cannot be read, or gets around it.
-    async fn isolate(&mut self, refusal: &Refusal) -> Result<Isolated, PageError> {
+    /// Begins the list anew, unless that has led nowhere before.
+    fn start_over(&mut self, refusal: &Refusal) -> Result<(), PageError> {
+        self.restarts += 1;
+        if goes_in_circles(self.restarts) {
+            let message = format!("the list began anew {} times: {}", self.restarts - 1, refusal.message);
+            return Err(self.unavailable(Refusal { message, ..refusal.clone() }));
+        }
+        self.token = None;
+        self.sequence = Sequence::default();
+        Ok(())
+    }
+
+    /// Comes nearer to what cannot be read since then, or gets around it.
+    async fn isolate(&mut self, refusal: &Refusal, since: Instant) -> Result<Isolated, PageError> {
         if let Some(page) = self.elsewhere(self.limit, self.token.as_deref()).await {
             return Ok(Isolated::Elsewhere(page));
         }
@@ -119,8 +165,11 @@ impl<'a> Chunks<'a> {
             self.limit = self.limit.div_ceil(2);
             return Ok(Isolated::Within);
         }
-        self.limit = self.page_size;
-        Ok(if self.step_over(refusal).await? { Isolated::Behind } else { Isolated::Nowhere })
+        let stepped = self.step_over(refusal, since).await?;
+        if stepped {
+            self.limit = self.page_size;
+        }
+        Ok(if stepped { Isolated::Behind } else { Isolated::Nowhere })
     }
 
     async fn ask(&self, limit: u32, token: Option<&str>) -> Result<(Page, i64), Refusal> {
@@ -138,7 +187,12 @@ impl<'a> Chunks<'a> {
             path.push_str("&continue=");
             path.push_str(token);
         }
-        page(self.server, self.target, &path).await
+        self.throttle.list().await;
+        let longest = longest(limit, self.throttle.bandwidth());
+        let answer = page_within(self.server, self.target, &path, longest).await;
+        self.throttle
+            .transferred(answer.as_ref().map_or_else(|refusal| refusal.bytes, |(page, _)| page.bytes));
+        answer
     }
 
     /// The same page through another version, in which its objects may be stored: there no webhook has to read them.
@@ -157,39 +211,59 @@ impl<'a> Chunks<'a> {
         tokio::time::sleep(wait).await;
     }
 
-    fn take(&mut self, (mut page, version): (Page, i64)) -> Page {
+    /// Takes a page in, unless it cannot follow the one before; `smooth` says that nothing failed on the way.
+    fn take(&mut self, (mut page, version): (Page, i64), smooth: bool) -> Result<Page, Refusal> {
+        let shown = sequence::Shown {
+            ends: page.items.first().zip(page.items.last()).map(|(a, b)| (a.identity(), b.identity())),
+            items: page.items.len() as u64,
+            next: page.next.clone(),
+            version,
+            remaining: page.remaining,
+        };
+        self.sequence.take(self.token.as_deref(), &shown).map_err(|fault| Refusal {
+            code: 200,
+            message: fault.to_string(),
+            malformed: true,
+            ..Refusal::default()
+        })?;
         self.last_version = version;
         if let Some(last) = page.items.last() {
             self.last_key = last.key();
+            if self.last_key > self.furthest {
+                self.furthest.clone_from(&self.last_key);
+                self.restarts = 0;
+            }
         }
         self.token.clone_from(&page.next);
-        if self.target.conversion.is_some() {
-            // What was too much for one page may not have been the fault of one object.
-            self.limit = self.limit.saturating_mul(2).min(self.page_size);
-        }
-        self.behind = page.next.is_some().then_some(page.remaining).flatten();
+        let longest = longest(self.page_size, self.throttle.bandwidth());
+        self.limit = next_limit(self.limit, self.page_size, page.items.len(), page.bytes, longest, smooth);
         page.unreadable = std::mem::take(&mut self.unreadable);
-        page
+        Ok(page)
     }
 
     /// The one object the next page would begin with cannot be read: names it and moves behind it, unless it is in
     /// doubt whether that is the object's own fault.
-    async fn step_over(&mut self, refusal: &Refusal) -> Result<bool, PageError> {
-        let floor = match self.token.as_deref() {
-            Some(token) => Token::decode(token).ok_or_else(|| self.stuck(refusal))?.start,
+    async fn step_over(&mut self, refusal: &Refusal, since: Instant) -> Result<bool, PageError> {
+        let floor = match self.token.as_deref().map(Token::decode) {
+            Some(Some(token)) => token.start,
+            // Nothing can be searched for with tokens of another form.
+            Some(None) if since.elapsed() < OUTAGE => return Ok(false),
+            Some(None) => return Err(self.stuck(refusal)),
             None => String::new(),
         };
-        let blind = self.target.conversion.as_ref().is_some_and(|conversion| conversion.blind);
-        let mut hunt = Hunt::from(&floor, self.behind);
+        let blind = self.is_blind();
+        let mut hunt = Hunt::from(&floor, self.sequence.announced());
+        let mut readable = false;
         while let Some(start) = hunt.probe() {
             // With its webhook down, a server can read nothing; a hunt would blame the last object for that.
             if blind && hunt.sees_several() {
                 return Ok(false);
             }
-            let shown = self.probe(&start).await?;
+            let Some(shown) = self.probe(&start).await else { return Ok(false) };
             let first = shown.as_ref().and_then(|page| page.items.first()).map(Item::key);
             let from =
                 shown.as_ref().and_then(|page| if page.last { Some(1) } else { Some(page.remaining? + 1) });
+            readable |= first.is_some();
             hunt.learn(match (&shown, &first) {
                 (None, _) => Shown::Nothing,
                 (Some(_), Some(key)) => Shown::Object { key, from },
@@ -197,15 +271,45 @@ impl<'a> Chunks<'a> {
             });
         }
         // A key below where the list stands would send it round in circles.
-        let bad = match hunt.end().filter(|bad| bad.key >= floor) {
-            None if blind => return Ok(false),
-            None => return Err(self.stuck(refusal)),
-            // The webhook may have come back in the middle of the hunt.
-            Some(_) if blind && self.ask(1, self.token.as_deref()).await.is_ok() => return Ok(false),
-            Some(bad) => bad,
-        };
+        let Some(bad) = hunt.end().filter(|bad| bad.key >= floor) else { return Ok(false) };
+        if !self.is_to_blame(&bad.key, readable, refusal, since).await {
+            return Ok(false);
+        }
         self.leave(bad, refusal);
         Ok(true)
+    }
+
+    /// Whether objects are read only by a webhook's leave.
+    fn is_blind(&self) -> bool {
+        self.target.conversion.as_ref().is_some_and(|conversion| conversion.blind)
+    }
+
+    /// Whether an object still cannot be read after long enough, while what lies beside it can.
+    async fn is_to_blame(&self, key: &str, mut readable: bool, refusal: &Refusal, since: Instant) -> bool {
+        let mut waits = 0;
+        loop {
+            // It may be readable by now, or gone.
+            if !matches!(self.probe(key).await, Some(None)) {
+                return false;
+            }
+            if !readable && !self.last_key.is_empty() {
+                let before = self.probe(&self.last_key).await.flatten();
+                readable = before.is_some_and(|page| !page.items.is_empty());
+            }
+            // Where a webhook has to read all of them, it is the webhook that is away.
+            if !readable && self.is_blind() {
+                return false;
+            }
+            let left = blame_after(readable).saturating_sub(since.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            waits += 1;
+            let wait = backoff(waits, None).min(left);
+            self.waiting.waiting(&refusal.message, wait);
+            tokio::time::sleep(wait).await;
+        }
+        matches!(self.probe(&format!("{key}\0")).await, Some(Some(_)))
     }
 
     /// Names an object that cannot be read, and moves behind it.
@@ -225,32 +329,37 @@ impl<'a> Chunks<'a> {
         });
         self.unreadable.push(left);
         self.unreadable.extend(others);
-        self.behind = None;
+        self.sequence.stepped_over();
         self.token = Some(Token::behind(key, self.last_version).encode());
     }
 
-    /// A page of one object from there; none when it fails for good.
-    async fn probe(&self, start: &str) -> Result<Option<Page>, PageError> {
-        let mut tries = 0;
+    /// A page of one object from there; `Some(None)` when that object cannot be read, and `None` when the answer says
+    /// nothing about it.
+    async fn probe(&self, start: &str) -> Option<Option<Page>> {
+        let (mut tries, mut waits) = (0, 0);
         let mut token = Token { resource_version: self.last_version, start: start.to_owned() };
         loop {
             let refusal = match self.ask(1, Some(&token.encode())).await {
-                Ok((page, _)) => return Ok(Some(page)),
+                Ok((page, _)) => return Some(Some(page)),
                 Err(refusal) => refusal,
             };
-            match step(&refusal, tries, true) {
-                Step::Wait(asked) if refusal.code != 500 => {
-                    tries += 1;
-                    self.wait(&refusal, tries, asked).await;
-                }
-                Step::Wait(_) | Step::Isolate => {
+            let next = step(&refusal, tries, true);
+            tries += u32::from(refusal.counts());
+            match next {
+                next if next == Step::Isolate || refusal.code == 500 => {
                     let page = self.elsewhere(1, Some(&token.encode())).await;
-                    return Ok(page.map(|(page, _)| page));
+                    return Some(page.map(|(page, _)| page));
                 }
-                Step::ContinueNewest | Step::ContinueWith(_) if token.resource_version != NEWEST => {
+                Step::Wait(asked) => {
+                    waits += 1;
+                    self.wait(&refusal, waits, asked).await;
+                }
+                Step::ContinueNewest | Step::ContinueWith(_) | Step::StartOver
+                    if token.resource_version != NEWEST =>
+                {
                     token.resource_version = NEWEST;
                 }
-                _ => return Err(self.stuck(&refusal)),
+                _ => return None,
             }
         }
     }

@@ -199,6 +199,7 @@ impl<O: Observer> Migration<'_, O> {
             tally.counts.quarantined += page.unreadable.len() as u64;
             tally.quarantined.append(&mut page.unreadable);
             let last_key = page.items.last().map(pages::Item::key);
+            progress.announced = page.remaining.filter(|_| page.next.is_some());
             progress.page_done(&tally.counts, page.next.take(), last_key);
             progress.seconds += began.elapsed().as_secs_f64();
             progress.updated = restow_clock::now();
@@ -282,6 +283,7 @@ impl<O: Observer> Migration<'_, O> {
                 page_size,
                 progress.last_key.clone(),
                 self.observer,
+                self.throttle,
             )),
             _ => {
                 let behind = || {
@@ -289,7 +291,8 @@ impl<O: Observer> Migration<'_, O> {
                     Some(restow_core::token::Token::behind(key, restow_core::token::NEWEST).encode())
                 };
                 let token = token.or_else(behind);
-                Listing::Chunks(Chunks::new(server, target, page_size, token, self.observer))
+                let chunks = Chunks::new(server, target, page_size, token, self.observer, self.throttle);
+                Listing::Chunks(chunks.announced(progress.announced))
             }
         }
     }

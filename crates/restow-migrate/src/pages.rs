@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use http::Method;
+use http::header::LOCATION;
 use restow_core::conversion::Conversion;
 use restow_core::inventory::Resource;
 use restow_core::managed_fields::Versions;
-use restow_core::page::Refusal;
+use restow_core::page::{Refusal, longest};
 use restow_core::progress::Quarantined;
 use restow_core::resource::{GroupResource, GroupVersion};
 use restow_core::token::NEWEST;
@@ -63,6 +64,8 @@ pub struct Page {
     pub remaining: Option<u64>,
     /// Objects that cannot be read, found before this page.
     pub unreadable: Vec<Quarantined>,
+    /// How many bytes it came in.
+    pub bytes: usize,
 }
 
 /// Why no page can be had.
@@ -91,7 +94,7 @@ pub enum PageError {
         /// The server's words.
         message: String,
     },
-    /// An object cannot be read, and the server's tokens cannot be shifted past it.
+    /// An object cannot be read, or is too large, and the server's tokens cannot be shifted past it.
     #[error("an object of {resource} behind {behind:?} cannot be read, nor stepped over: {message}")]
     Stuck {
         /// The resource.
@@ -180,6 +183,11 @@ pub(crate) fn segment(name: &str) -> Cow<'_, str> {
 }
 
 impl Item {
+    /// What tells it, as it was listed, from every other object.
+    pub(crate) fn identity(&self) -> String {
+        format!("{} {} {}", self.key(), self.uid, self.resource_version)
+    }
+
     /// Its key below the resource's prefix in etcd, by which lists are sorted.
     pub fn key(&self) -> String {
         key(&self.namespace, &self.name)
@@ -193,16 +201,33 @@ pub(crate) fn key(namespace: &str, name: &str) -> String {
 
 /// The page of this path, and the resourceVersion it was taken at.
 pub(crate) async fn page(server: &Server, target: &Target, path: &str) -> Result<(Page, i64), Refusal> {
-    let reply = match server.send(Method::GET, path, METADATA_LIST, None).await {
+    page_within(server, target, path, longest(1, None)).await
+}
+
+/// The same, unless it has more bytes than that.
+pub(crate) async fn page_within(
+    server: &Server,
+    target: &Target,
+    path: &str,
+    longest: usize,
+) -> Result<(Page, i64), Refusal> {
+    let reply = match server.send_within(Method::GET, path, METADATA_LIST, None, longest).await {
         Ok(reply) => reply,
         Err(broken) => return Err(Refusal { message: broken.to_string(), ..Refusal::default() }),
     };
-    if reply.code != 200 {
+    let (code, bytes) = (reply.code, reply.body.len());
+    if reply.too_long {
+        let message = format!("the page is longer than {} KiB", longest >> 10);
+        return Err(Refusal { code, message, too_long: true, bytes, ..Refusal::default() });
+    }
+    if !(200..300).contains(&code) {
         return Err(refusal(&reply));
     }
-    let list: List<'_> = serde_json::from_slice(&reply.body).map_err(|error| Refusal {
-        code: 0,
-        message: format!("the list is cut short: {error}"),
+    let list = List::read(&reply.body).map_err(|message| Refusal {
+        code,
+        message,
+        malformed: true,
+        bytes,
         ..Refusal::default()
     })?;
     let taken_at = list.metadata.resource_version.and_then(|v| v.parse().ok()).unwrap_or(NEWEST);
@@ -212,6 +237,7 @@ pub(crate) async fn page(server: &Server, target: &Target, path: &str) -> Result
         next: list.metadata.next.filter(|next| !next.is_empty()),
         remaining: list.metadata.remaining_item_count,
         unreadable: Vec::new(),
+        bytes,
     };
     Ok((page, taken_at))
 }
@@ -246,13 +272,22 @@ impl Listing<'_> {
 
 fn refusal(reply: &Reply) -> Refusal {
     let status: Status = reply.status();
+    let location = reply.headers.get(LOCATION).and_then(|value| value.to_str().ok());
+    let message = match (status.message.is_empty(), location) {
+        (false, _) => status.message.clone(),
+        (true, Some(location)) => format!("HTTP {}, a redirect to {location}", reply.code),
+        (true, None) => format!("HTTP {}", reply.code),
+    };
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
     Refusal {
         code: reply.code,
         retry_after: reply.retry_after(&status),
         too_new: causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge"),
         fresh: status.metadata.next,
-        message: status.message,
+        message,
+        malformed: false,
+        too_long: false,
+        bytes: reply.body.len(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE, DATE, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt as _;
@@ -17,6 +17,8 @@ use crate::wire::Status;
 
 /// How long one request may take; API servers end theirs after a minute.
 const PATIENCE: Duration = Duration::from_secs(70);
+/// The longest answer that is read, where no other bound is given.
+const LONGEST: usize = 64 << 20;
 /// How long a server that was ready is taken to be so still: none ends and starts in less.
 const READY_FOR: Duration = Duration::from_secs(1);
 /// How often, and how far apart, a server that will not say whether it is ready is asked.
@@ -89,6 +91,8 @@ pub(crate) struct Reply {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// Whether the body is longer than was wanted, and was left unread.
+    pub(crate) too_long: bool,
 }
 
 impl Reply {
@@ -220,19 +224,35 @@ impl Server {
         accept: &'static str,
         body: Option<(&'static str, Bytes)>,
     ) -> Result<Reply, Broken> {
-        let reply = self.exchange(method.clone(), path, accept, body.clone()).await?;
+        let reply = self.send_within(method, path, accept, body, LONGEST).await?;
+        if reply.too_long {
+            return Err(Broken(format!("the answer is longer than {} MiB", LONGEST >> 20)));
+        }
+        Ok(reply)
+    }
+
+    /// The same, and leaves an answer unread that is longer than `longest`, whether it was compressed or not.
+    pub(crate) async fn send_within(
+        &self,
+        method: Method,
+        path: &str,
+        accept: &'static str,
+        body: Option<(&'static str, Bytes)>,
+        longest: usize,
+    ) -> Result<Reply, Broken> {
+        let reply = self.exchange(method.clone(), path, accept, body.clone(), longest).await?;
         if reply.code != 403 || self.trusted().is_some_and(|until| Instant::now() < until) {
             return Ok(reply);
         }
         self.ready().await?;
         // It may have become ready only after it had answered.
-        self.exchange(method, path, accept, body).await
+        self.exchange(method, path, accept, body, longest).await
     }
 
     /// Fails while the server is starting.
     async fn ready(&self) -> Result<(), Broken> {
         for _ in 0..READY_TRIES {
-            match self.exchange(Method::GET, "/readyz", JSON, None).await?.code {
+            match self.exchange(Method::GET, "/readyz", JSON, None, LONGEST).await?.code {
                 200 => {
                     *self.trusted() = Some(Instant::now() + READY_FOR);
                     return Ok(());
@@ -256,12 +276,21 @@ impl Server {
         path: &str,
         accept: &'static str,
         body: Option<(&'static str, Bytes)>,
+        longest: usize,
     ) -> Result<Reply, Broken> {
         let exchange = async {
             let response = self.open(method, path, accept, body).await?;
-            let (parts, body) = response.into_parts();
-            let body = body.collect().await.map_err(|error| Broken(chain(&error)))?.to_bytes();
-            Ok(Reply { code: parts.status.as_u16(), headers: parts.headers, body })
+            let (parts, mut rest) = response.into_parts();
+            let (code, headers) = (parts.status.as_u16(), parts.headers);
+            let mut body = BytesMut::new();
+            while let Some(frame) = rest.frame().await {
+                let frame = frame.map_err(|error| Broken(chain(&error)))?;
+                body.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref()));
+                if body.len() > longest {
+                    return Ok(Reply { code, headers, body: body.freeze(), too_long: true });
+                }
+            }
+            Ok(Reply { code, headers, body: body.freeze(), too_long: false })
         };
         tokio::time::timeout(PATIENCE, exchange)
             .await

@@ -8,12 +8,14 @@ use http::Method;
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use restow_core::outcome::backoff;
+use restow_core::page::longest;
 use restow_core::token::{NEWEST, Token};
 
 use crate::chunks::Chunks;
 use crate::pages::{Item, Page, Target, Waiting};
 use crate::server::{METADATA, Server};
-use crate::wire::{Event, Object};
+use crate::throttle::Throttle;
+use crate::wire::{Bookmark, Event, Object};
 
 /// How often a stream is opened anew before it is given up for chunks.
 const TRIES: u32 = 5;
@@ -23,13 +25,20 @@ pub struct Stream<'a> {
     server: &'a Server,
     target: &'a Target,
     waiting: &'a (dyn Waiting + Sync),
+    throttle: &'a Throttle,
     page_size: u32,
     last_key: Option<String>,
+    /// The first object of the next page.
+    ahead: Option<Item>,
     open: Option<Open>,
 }
 
 struct Open {
     body: Body,
+    /// The key this connection goes on behind; what comes before was seen through another.
+    behind: Option<String>,
+    /// The last key that came.
+    previous: Option<String>,
     buffer: BytesMut,
     /// How much of the buffer is known to hold no line end.
     searched: usize,
@@ -69,14 +78,15 @@ impl<'a> Stream<'a> {
         page_size: u32,
         last_key: Option<String>,
         waiting: &'a (dyn Waiting + Sync),
+        throttle: &'a Throttle,
     ) -> Self {
-        Self { server, target, waiting, page_size, last_key, open: None }
+        Self { server, target, waiting, throttle, page_size, last_key, ahead: None, open: None }
     }
 
     /// The same list in chunks, from where this one is.
     pub(crate) fn in_chunks(&self) -> Chunks<'a> {
         let token = self.last_key.as_deref().map(|key| Token::behind(key, NEWEST).encode());
-        Chunks::new(self.server, self.target, self.page_size, token, self.waiting)
+        Chunks::new(self.server, self.target, self.page_size, token, self.waiting, self.throttle)
     }
 
     /// The next page.
@@ -101,18 +111,22 @@ impl<'a> Stream<'a> {
     }
 
     /// Reads until the page is full or the list has ended; the inner error is one that may pass.
+    ///
+    /// A page ends only before an object with a greater key: behind any other it could not be continued.
     async fn fill(&mut self, page: &mut Page) -> Result<Result<(), String>, StreamError> {
+        if let Some(item) = self.ahead.take() {
+            page.items.push(item);
+        }
         if self.open.is_none() {
-            match self.connect().await? {
+            let behind = page.items.last().map(Item::key).or_else(|| self.last_key.clone());
+            match self.connect(behind).await? {
                 Ok(open) => self.open = Some(open),
                 Err(why) => return Ok(Err(why)),
             }
         }
+        let mut kept: usize = page.items.iter().map(kept_bytes).sum();
         while let Some(open) = &mut self.open {
-            if page.items.len() >= self.page_size as usize {
-                break;
-            }
-            let line = match open.line(self.target).await {
+            let line = match open.line(self.target, self.throttle).await {
                 Ok(Some(line)) => line,
                 Ok(None) => return Ok(Err("the stream ended early".to_owned())),
                 Err(why) => return Ok(Err(why)),
@@ -120,14 +134,18 @@ impl<'a> Stream<'a> {
             match line {
                 Line::Item(item) => {
                     let key = item.key();
-                    let before = page.items.last().map(Item::key).or_else(|| self.last_key.clone());
-                    match before {
-                        Some(before) if key <= before && page.items.is_empty() => continue,
-                        Some(before) if key <= before => {
-                            return Err(StreamError::Unsorted { before, after: key });
-                        }
-                        _ => page.items.push(item),
+                    if let Some(before) = open.previous.replace(key.clone()).filter(|before| key <= *before) {
+                        return Err(StreamError::Unsorted { before, after: key });
                     }
+                    if open.behind.as_ref().is_some_and(|behind| key <= *behind) {
+                        continue;
+                    }
+                    kept += kept_bytes(&item);
+                    if page.items.len() >= self.page_size as usize || kept > longest(self.page_size, None) {
+                        self.ahead = Some(item);
+                        break;
+                    }
+                    page.items.push(item);
                 }
                 Line::End => {
                     page.last = true;
@@ -142,19 +160,20 @@ impl<'a> Stream<'a> {
         Ok(Ok(()))
     }
 
-    async fn connect(&self) -> Result<Result<Open, String>, StreamError> {
+    async fn connect(&self, behind: Option<String>) -> Result<Result<Open, String>, StreamError> {
         let path = format!(
             "{}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan",
             self.target.list_path()
         );
         match self.server.open(Method::GET, &path, METADATA, None).await {
             Ok(response) if response.status() == 200 => {
-                Ok(Ok(Open { body: response.into_body(), buffer: BytesMut::new(), searched: 0 }))
+                let body = response.into_body();
+                Ok(Ok(Open { body, behind, previous: None, buffer: BytesMut::new(), searched: 0 }))
             }
             Ok(response) => {
                 let why = format!("it answered {}", response.status().as_u16());
                 // A watch cache that is still filling says so, and one that never fills is given up after some tries.
-                let passing = matches!(response.status().as_u16(), 429 | 502..=504);
+                let passing = matches!(response.status().as_u16(), 300..=399 | 401 | 404 | 429 | 500..=504);
                 if passing { Ok(Err(why)) } else { Err(StreamError::Refused(why)) }
             }
             Err(broken) => Ok(Err(broken.to_string())),
@@ -163,7 +182,8 @@ impl<'a> Stream<'a> {
 }
 
 impl Open {
-    async fn line(&mut self, target: &Target) -> Result<Option<Line>, String> {
+    /// The next line; it is bounded, since it holds one object.
+    async fn line(&mut self, target: &Target, throttle: &Throttle) -> Result<Option<Line>, String> {
         loop {
             if let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
                 let line = self.buffer.split_to(self.searched + end + 1);
@@ -171,9 +191,14 @@ impl Open {
                 return read(&line, target).map(Some);
             }
             self.searched = self.buffer.len();
+            if self.searched > longest(1, None) {
+                return Err(format!("an event is longer than {} MiB", longest(1, None) >> 20));
+            }
+            throttle.list().await;
             match self.body.frame().await {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
+                        throttle.transferred(data.len());
                         self.buffer.extend_from_slice(&data);
                     }
                 }
@@ -182,6 +207,11 @@ impl Open {
             }
         }
     }
+}
+
+/// How many bytes of an object are kept, besides its names.
+fn kept_bytes(item: &Item) -> usize {
+    item.stale_fields.as_ref().map_or(0, |fields| fields.get().len())
 }
 
 fn read(line: &[u8], target: &Target) -> Result<Line, String> {
@@ -193,8 +223,10 @@ fn read(line: &[u8], target: &Target) -> Result<Line, String> {
             Ok(Line::Item(target.item(object)))
         }
         "BOOKMARK" => {
-            let ended = event.object.get().contains("k8s.io/initial-events-end");
-            Ok(if ended { Line::End } else { Line::Other })
+            let bookmark: Bookmark =
+                serde_json::from_str(event.object.get()).map_err(|error| error.to_string())?;
+            let end = bookmark.metadata.annotations.get("k8s.io/initial-events-end");
+            Ok(if end.is_some_and(|end| end == "true") { Line::End } else { Line::Other })
         }
         "ERROR" => Err(crate::wire::Status::read(event.object.get().as_bytes()).message),
         // Changes that arrive before the end were made by others, in the storage version.

@@ -57,6 +57,22 @@ impl Throttle {
         }
     }
 
+    /// Waits until a list may be asked for without going beyond the bandwidth.
+    pub(crate) async fn list(&self) {
+        loop {
+            let at = self.state().pace.lists_at();
+            match at.checked_sub(self.started.elapsed()).filter(|wait| !wait.is_zero()) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => return,
+            }
+        }
+    }
+
+    /// The most bytes a second.
+    pub(crate) fn bandwidth(&self) -> Option<f64> {
+        self.state().pace.bandwidth()
+    }
+
     /// Counts bytes that went over the wire outside of a slot.
     pub fn transferred(&self, bytes: usize) {
         let now = self.started.elapsed();

@@ -17,7 +17,8 @@ impl<O: Observer> Migration<'_, O> {
         self.check(progress).await?;
         let target = self.target()?;
         let rewriter = self.rewriter(&target, Health::assumed());
-        let mut listing = Chunks::new(self.cluster.server(), &target, TRIES, None, self.observer);
+        let mut listing =
+            Chunks::new(self.cluster.server(), &target, TRIES, None, self.observer, self.throttle);
         let page = self.unless_stopped(listing.next()).await??;
         for item in page.items.chunks(1) {
             let tally = rewriter.page(item, self.stop, |outcome| self.observer.decided(outcome)).await?;

@@ -27,7 +27,7 @@ pub(crate) async fn outdated(cluster: &Cluster, plural: &'static str, objects: u
 }
 
 /// All objects are stored as v2, and each was written once to become so.
-async fn rewritten_once(cluster: &Cluster, widgets: &Widgets, objects: usize) {
+pub(crate) async fn rewritten_once(cluster: &Cluster, widgets: &Widgets, objects: usize) {
     let stored = widgets.stored_as(cluster).await;
     assert_eq!(stored, BTreeMap::from([(format!("{}/v2", widgets.group()), objects)]));
     let writes = cluster.etcd().writes(&widgets.prefix()).await.unwrap();
@@ -37,7 +37,7 @@ async fn rewritten_once(cluster: &Cluster, widgets: &Widgets, objects: usize) {
 
 /// The report of a run that ended well.
 #[track_caller]
-fn verified(ran: Ran, objects: usize) -> Value {
+pub(crate) fn verified(ran: Ran, objects: usize) -> Value {
     let report = ran.expect(0).resource();
     assert_eq!((&report["verified"], &report["quarantined"]), (&json!(true), &json!([])), "{report}");
     let decided = ["rewritten", "current", "conflicted", "gone"].map(|key| report[key].as_u64().unwrap());
@@ -61,7 +61,7 @@ async fn kept(restow: &Restow, widgets: &Widgets, pass: &str, objects: u64, chil
 }
 
 /// Whether a request is for a page of the list.
-fn is_page(path: &str, query: &str, widgets: &Widgets, page: usize) -> bool {
+pub(crate) fn is_page(path: &str, query: &str, widgets: &Widgets, page: usize) -> bool {
     path.ends_with(&format!("/{}", widgets.plural)) && query.starts_with(&format!("limit={page}"))
 }
 

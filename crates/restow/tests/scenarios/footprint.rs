@@ -67,7 +67,7 @@ async fn a_quiet_cluster_is_left_in_peace() {
 }
 
 /// The most memory a process has held, in KiB.
-fn peak(pid: u32) -> u64 {
+pub(crate) fn peak(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
     eprintln!("{line}");

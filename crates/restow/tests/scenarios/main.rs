@@ -23,6 +23,7 @@ mod initializing;
 mod install;
 mod keys;
 mod lifecycle;
+mod list_faults;
 mod listing;
 mod objects;
 mod predecessor;

@@ -1,0 +1,330 @@
+//! Lists that fail, lie or are large: a fault that passes is survived, and one that stays is never called verified.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use http::Method;
+use restow_core::token::Token;
+use restow_lab::{Action, Cluster, ClusterSpec, Observer, Recorder, Seen};
+use serde_json::{Value, json};
+
+use crate::faults::{is_page, outdated, rewritten_once, verified};
+use crate::footprint::peak;
+use crate::support::{Restow, Widgets, cluster, create_all, lab, name, shared};
+use crate::traffic::{Traffic, ended, status, status_body};
+
+const OBJECTS: usize = 60;
+const PAGE: usize = 20;
+const FLAGS: [&str; 4] = ["--pace", "fast", "--page-size", "20"];
+const PRUNE: [&str; 5] = ["--pace", "fast", "--page-size", "20", "--prune-stored-versions"];
+
+/// Whether a request is for a page behind the first.
+fn is_further_page(seen: &Seen, plural: &'static str) -> bool {
+    is_page(&seen.path, &seen.query, &Widgets { plural }, PAGE) && seen.query.contains("continue=")
+}
+
+/// The token a page is asked for with.
+fn token(seen: &Seen) -> Option<Token> {
+    Token::decode(seen.query.split("continue=").nth(1)?.split('&').next()?)
+}
+
+/// A 200 with a body that is not the page that was asked for.
+fn no_page(kind: &str, seen: &Seen) -> Action {
+    let version = token(seen).map_or(0, |token| token.resource_version).to_string();
+    let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "items": []});
+    let with = |metadata: Value| {
+        let mut list = list.clone();
+        list["metadata"] = metadata;
+        list
+    };
+    let body = match kind {
+        "an empty object" => "{}".to_owned(),
+        "a Status" => status_body(504, "Timeout", "the gateway timed out").to_string(),
+        "another error" => r#"{"error":"gateway timeout"}"#.to_owned(),
+        "HTML" => "<html><body>Please log in</body></html>".to_owned(),
+        "a body cut short" => list.to_string()[..30].to_owned(),
+        "no metadata" => list.to_string(),
+        "no items" => {
+            let mut list = with(json!({"resourceVersion": version}));
+            list.as_object_mut().unwrap().remove("items");
+            list.to_string()
+        }
+        "another revision" => with(json!({"resourceVersion": "1"})).to_string(),
+        "fewer objects than announced" => with(json!({"resourceVersion": version})).to_string(),
+        other => panic!("{other}"),
+    };
+    Action::reply(200, &body)
+}
+
+#[tokio::test]
+async fn a_page_that_is_no_list_is_asked_for_again() {
+    let Some(cluster) = shared() else { return };
+    for (plural, kinds) in [
+        ("nolists", ["an empty object", "a Status", "another error", "HTML", "a body cut short"].as_slice()),
+        (
+            "nopages",
+            ["no metadata", "no items", "another revision", "fewer objects than announced"].as_slice(),
+        ),
+    ] {
+        let widgets = outdated(cluster, plural, OBJECTS).await;
+        let rule = move |seen: &Seen, before: usize| match kinds.get(before) {
+            Some(kind) if is_further_page(seen, plural) => no_page(kind, seen),
+            _ => Action::Forward,
+        };
+        let (recorder, _traffic) = Traffic::record(cluster, rule).await;
+        let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+        let report = verified(restow.migrate(&widgets.name(), &FLAGS).await, OBJECTS);
+        assert_eq!(report["listed"], OBJECTS, "{report}");
+        rewritten_once(cluster, &widgets, OBJECTS).await;
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_stays_no_list_is_never_the_last() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let widgets = outdated(cluster, "neverlists", OBJECTS).await;
+    for (kind, words) in [
+        ("an empty object", "not a list"),
+        ("a Status", "the gateway timed out"),
+        ("another error", "gateway timeout"),
+        ("HTML", "Please log in"),
+        ("fewer objects than announced", "40"),
+    ] {
+        let rule = move |seen: &Seen, _: usize| {
+            if is_further_page(seen, "neverlists") { no_page(kind, seen) } else { Action::Forward }
+        };
+        let (recorder, _traffic) = Traffic::record(cluster, rule).await;
+        let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+        let ran = restow.migrate(&widgets.name(), &PRUNE).await.expect(1);
+        assert!(format!("{}{}", ran.stdout, ran.stderr).contains(words), "{kind}: {ran:#?}");
+        assert_ne!(ran.resource()["verified"], true, "{kind}: {ran:#?}");
+        // What was announced is kept with the progress, so that a resumed run holds the server to it.
+        let resume = [&PRUNE[..], &["--resume"]].concat();
+        let again = restow.migrate(&widgets.name(), &resume).await.expect(1);
+        assert_ne!(again.resource()["verified"], true, "{kind}: {again:#?}");
+        let stored = widgets.stored_as(cluster).await;
+        assert_eq!(stored[&format!("{}/v1", widgets.group())], OBJECTS - PAGE, "{kind}");
+        assert_eq!(widgets.stored_versions(&client).await, json!(["v1", "v2"]), "{kind}");
+    }
+}
+
+/// The first page as the server gives it, with metadata only.
+async fn real_page(cluster: &Cluster, widgets: &Widgets) -> String {
+    let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    let path = format!("/apis/{}/v2/{}?limit={PAGE}", widgets.group(), widgets.plural);
+    let request = http::Request::builder().uri(path).header("Accept", accept).body(Vec::new()).unwrap();
+    cluster.client(0).unwrap().request_text(request).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_token_that_repeats_is_not_followed() {
+    let Some(cluster) = shared() else { return };
+    let widgets = outdated(cluster, "repeats", OBJECTS).await;
+    let page = real_page(cluster, &widgets).await;
+    let rule = move |seen: &Seen, _: usize| {
+        let repeated = is_page(&seen.path, &seen.query, &Widgets { plural: "repeats" }, PAGE);
+        if repeated { Action::reply(200, &page) } else { Action::Forward }
+    };
+    let (recorder, traffic) = Traffic::record(cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let resource = widgets.name();
+    let ran = tokio::time::timeout(Duration::from_secs(60), restow.migrate(&resource, &FLAGS)).await;
+    let ran = ran.expect("it should not go on for ever").expect(1);
+    assert!(format!("{}{}", ran.stdout, ran.stderr).contains("repeats"), "{ran:#?}");
+    assert_eq!(traffic.patches(), PAGE, "the first page was sent more than once");
+}
+
+/// A KMS plugin that restarts, say: nothing can be listed, and no object is to blame for that.
+#[tokio::test]
+async fn lists_that_all_fail_for_a_while() {
+    let Some(cluster) = shared() else { return };
+    for (plural, first, length) in [("stumbles", 0, 1), ("trips", 2, 1), ("falls", 2, 6)] {
+        let widgets = outdated(cluster, plural, OBJECTS).await;
+        let (lists, until) = (AtomicUsize::new(0), OnceLock::new());
+        let rule = move |seen: &Seen, _: usize| {
+            if seen.method != Method::GET || !seen.path.ends_with(&format!("/{plural}")) {
+                return Action::Forward;
+            }
+            if lists.fetch_add(1, Ordering::SeqCst) < first {
+                return Action::Forward;
+            }
+            let until = until.get_or_init(|| Instant::now() + Duration::from_secs(length));
+            if Instant::now() >= *until {
+                return Action::Forward;
+            }
+            status(500, "InternalError", "the key management service does not answer")
+        };
+        let (recorder, _traffic) = Traffic::record(cluster, rule).await;
+        let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+        let report = verified(restow.migrate(&widgets.name(), &FLAGS).await, OBJECTS);
+        assert_eq!(report["rewritten"], OBJECTS, "{report}");
+        rewritten_once(cluster, &widgets, OBJECTS).await;
+    }
+}
+
+/// Some objects can be read during an outage and others cannot; none of them is broken.
+#[tokio::test]
+async fn one_object_that_cannot_be_read_for_a_while() {
+    let Some(cluster) = shared() else { return };
+    let widgets = outdated(cluster, "glimpses", OBJECTS).await;
+    let until = OnceLock::new();
+    let rule = move |seen: &Seen, _: usize| {
+        if seen.method != Method::GET || !seen.path.ends_with("/glimpses") {
+            return Action::Forward;
+        }
+        let limit: usize = seen.query.split(['=', '&']).nth(1).and_then(|limit| limit.parse().ok()).unwrap();
+        let start = token(seen).map_or(String::new(), |token| token.start);
+        let first = (0..OBJECTS).find(|index| format!("default/{}", name(*index)) >= start);
+        if !first.is_some_and(|first| (first..first + limit).contains(&33)) {
+            return Action::Forward;
+        }
+        let until = until.get_or_init(|| Instant::now() + Duration::from_secs(8));
+        if Instant::now() >= *until {
+            return Action::Forward;
+        }
+        status(500, "InternalError", "the key management service does not answer")
+    };
+    let (recorder, _traffic) = Traffic::record(cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let report = verified(restow.migrate(&widgets.name(), &FLAGS).await, OBJECTS);
+    assert_eq!(report["rewritten"], OBJECTS, "{report}");
+    rewritten_once(cluster, &widgets, OBJECTS).await;
+}
+
+#[tokio::test]
+async fn a_redirect_a_401_and_a_404_pass() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let widgets = outdated(cluster, "detours", OBJECTS).await;
+    for (code, words) in [(302, "302"), (401, "401")] {
+        let rule = move |seen: &Seen, _: usize| {
+            if is_further_page(seen, "detours") { Action::reply(code, "") } else { Action::Forward }
+        };
+        let (recorder, _traffic) = Traffic::record(cluster, rule).await;
+        let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+        let ran = restow.migrate(&widgets.name(), &PRUNE).await.expect(1);
+        assert!(format!("{}{}", ran.stdout, ran.stderr).contains(words), "{ran:#?}");
+        assert_eq!(widgets.stored_versions(&client).await, json!(["v1", "v2"]));
+    }
+    for code in [302, 401, 404] {
+        let rule = move |seen: &Seen, before: usize| {
+            let fails = before == 0 && is_further_page(seen, "detours");
+            if fails { Action::reply(code, "") } else { Action::Forward }
+        };
+        let (recorder, _traffic) = Traffic::record(cluster, rule).await;
+        let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+        let report = verified(restow.migrate(&widgets.name(), &FLAGS).await, OBJECTS);
+        assert_eq!(report["listed"], OBJECTS, "{code}: {report}");
+        rewritten_once(cluster, &widgets, OBJECTS).await;
+    }
+}
+
+/// A list that expires again and again ends in an error, and not in writes without end.
+#[tokio::test]
+async fn a_list_that_always_expires_is_given_up() {
+    let Some(cluster) = shared() else { return };
+    let widgets = outdated(cluster, "vapours", OBJECTS).await;
+    let rule = move |seen: &Seen, _: usize| {
+        if is_further_page(seen, "vapours") { status(410, "Expired", "too old") } else { Action::Forward }
+    };
+    let (recorder, traffic) = Traffic::record(cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let resource = widgets.name();
+    let ran = tokio::time::timeout(Duration::from_secs(60), restow.migrate(&resource, &FLAGS)).await;
+    ran.expect("it should not go on for ever").expect(1);
+    assert!(traffic.patches() <= 10 * PAGE, "{}", traffic.patches());
+}
+
+/// Objects stored as v1 with so many bytes of annotations each, of a definition that stores as v2 now.
+async fn heavy(cluster: &Cluster, plural: &'static str, objects: usize, bytes: usize) -> Widgets {
+    let client = cluster.client(0).unwrap();
+    let widgets = Widgets { plural };
+    widgets.define(&client).await;
+    let group = widgets.group();
+    let object = |index: usize| {
+        json!({
+            "apiVersion": format!("{group}/v1"), "kind": "Widget",
+            "metadata": {"name": name(index), "annotations": {"note": "x".repeat(bytes)}},
+        })
+    };
+    create_all(&client, &widgets.path("v1", ""), 0..objects, object).await;
+    widgets.store_as(&client, "v2").await;
+    widgets
+}
+
+#[tokio::test]
+async fn pages_of_large_objects_stay_small() {
+    const OBJECTS: usize = 300;
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let widgets = heavy(&cluster, "heavies", OBJECTS, 250 * 1024).await;
+    for list in ["chunked", "streaming"] {
+        let restow = Restow::new(&cluster);
+        let flags = ["--max-in-flight", "4", "--page-size", "500", "--list", list, "-o", "json"];
+        let mut child = restow.start(&widgets.name(), &flags);
+        let pid = child.id().unwrap();
+        let mut held = 0;
+        while child.try_wait().unwrap().is_none() {
+            // A process that has just ended shows no memory.
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            if status.contains("VmHWM") {
+                held = peak(pid).max(held);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let report = verified(ended(child).await, OBJECTS);
+        assert_eq!(report["listed"], OBJECTS, "{list}: {report}");
+        assert!((1..64 * 1024).contains(&held), "{list}: {held} KiB");
+    }
+    let stored = widgets.stored_as(&cluster).await;
+    assert_eq!(stored, BTreeMap::from([(format!("{}/v2", widgets.group()), OBJECTS)]));
+}
+
+/// Counts the bytes of lists, and of everything of the resource.
+#[derive(Default)]
+struct Bytes {
+    lists: AtomicUsize,
+    all: AtomicUsize,
+    /// When the first came, and the last.
+    times: Mutex<Option<(Instant, Instant)>>,
+}
+
+impl Observer for Bytes {
+    fn chunk(&self, seen: &Seen, chunk: &[u8]) {
+        if !seen.path.contains("/breadths") {
+            return;
+        }
+        self.all.fetch_add(chunk.len(), Ordering::SeqCst);
+        let now = Instant::now();
+        self.times.lock().unwrap().get_or_insert((now, now)).1 = now;
+        if seen.path.ends_with("/breadths") {
+            self.lists.fetch_add(chunk.len(), Ordering::SeqCst);
+        }
+    }
+}
+
+#[tokio::test]
+async fn lists_count_towards_the_bandwidth() {
+    const OBJECTS: usize = 60;
+    const BANDWIDTH: usize = 1_000_000;
+    let Some(cluster) = shared() else { return };
+    let widgets = heavy(cluster, "breadths", OBJECTS, 50 * 1024).await;
+    for list in ["chunked", "streaming"] {
+        let bytes = Arc::new(Bytes::default());
+        let recorder = Recorder::start(cluster, 0, "admin", Arc::clone(&bytes)).await.unwrap();
+        let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+        let bandwidth = BANDWIDTH.to_string();
+        let flags = ["--pace", "fast", "--page-size", "10", "--list", list, "--bandwidth", &bandwidth];
+        verified(restow.migrate(&widgets.name(), &flags).await, OBJECTS);
+        let (first, last) = bytes.times.lock().unwrap().unwrap();
+        let seconds = (last - first).as_secs_f64();
+        let (lists, all) = (bytes.lists.load(Ordering::SeqCst), bytes.all.load(Ordering::SeqCst));
+        assert!(lists > OBJECTS * 50 * 1024 * 2, "{list}: {lists}");
+        // A page, and the answers to ten writes, may be under way at once and are counted when they have come.
+        let least = (all - 2 * 10 * 51 * 1024) as f64 / BANDWIDTH as f64;
+        assert!(seconds >= least, "{list}: {all} bytes, {lists} of them in lists, in {seconds} s");
+    }
+}
