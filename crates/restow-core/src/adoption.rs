@@ -6,10 +6,9 @@ use restow_api::{
     ADOPTED, ADOPTED_AT, ConditionStatus, ConditionType, InTreeMigrationStatus, MigrationCondition,
     StorageVersionMigration,
 };
-use sha2::{Digest as _, Sha256};
 
-/// How long a name may be.
-const NAME: usize = 253;
+use crate::name;
+
 /// How long the server lets a condition's message be.
 const MESSAGE: usize = 32 * 1024;
 
@@ -43,15 +42,7 @@ pub enum Step {
 
 /// The name of the migration that serves one of this name.
 pub fn name_for(asked: &str) -> String {
-    let name = format!("in-tree-{asked}");
-    if name.len() <= NAME {
-        return name;
-    }
-    let digest = Sha256::digest(asked);
-    let suffix: String = digest[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-    let cut: String = name.chars().take(NAME - suffix.len() - 1).collect();
-    // Each part of a name between dots begins and ends with a letter or digit.
-    format!("{}-{suffix}", cut.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()))
+    name::bounded(&format!("in-tree-{asked}"))
 }
 
 /// Decides about one, given the migration of the name it is served by.
@@ -269,11 +260,11 @@ mod tests {
         assert_eq!(name_for("widgets"), "in-tree-widgets");
         let dotted = |last: &str| format!("{}.{last}", "a".repeat(235));
         for long in ["a".repeat(253), "b".repeat(246), dotted("bcdefghijk"), dotted("-.-.-.-.bc")] {
-            let name = name_for(&long);
-            assert!(name.len() <= NAME && !name.contains(".-") && !name.contains("--"), "{name}");
-            assert_eq!(name, name_for(&long));
+            let made = name_for(&long);
+            assert!(made.len() <= name::LONGEST && !made.contains(".-") && !made.contains("--"), "{made}");
+            assert_eq!(made, name_for(&long));
         }
-        assert_eq!(name_for(&"c".repeat(245)).len(), NAME, "it fits as it is");
+        assert_eq!(name_for(&"c".repeat(245)).len(), name::LONGEST, "it fits as it is");
         assert_ne!(name_for(&format!("{}x", "a".repeat(252))), name_for(&format!("{}y", "a".repeat(252))));
     }
 

@@ -1,0 +1,67 @@
+//! Names of objects that restow makes: valid, of bounded length, and unique for their occasion.
+
+use sha2::{Digest as _, Sha256};
+
+/// How long the name of an object may be.
+pub const LONGEST: usize = 253;
+
+/// A name that begins with `stem` and ends with a digest of `occasion`; what is too long is cut out of the stem.
+pub fn unique(stem: &str, occasion: &str) -> String {
+    with_suffix(stem, '-', &digest(occasion))
+}
+
+/// The name as it is where it is short enough, else its beginning and a digest of the whole.
+pub fn bounded(name: &str) -> String {
+    if name.len() <= LONGEST { name.to_owned() } else { unique(name, name) }
+}
+
+/// A name that begins with `stem` and ends with `suffix`.
+pub(crate) fn with_suffix(stem: &str, separator: char, suffix: &str) -> String {
+    let room = LONGEST.saturating_sub(suffix.len() + 1);
+    let end = (0..=room.min(stem.len())).rev().find(|end| stem.is_char_boundary(*end)).unwrap_or_default();
+    // Each part of a name between dots begins and ends with a letter or digit.
+    let stem = stem[..end].trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+    format!("{stem}{separator}{suffix}")
+}
+
+/// The name of an Event about an object of this name, told apart from others by a number.
+pub fn of_event(object: &str, number: u128) -> String {
+    with_suffix(object, '.', &format!("{number:x}"))
+}
+
+fn digest(text: &str) -> String {
+    Sha256::digest(text)[..4].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the API server checks it: parts between dots, each of lower-case letters, digits and inner dashes.
+    fn is_valid(name: &str) -> bool {
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let part = |part: &str| {
+            !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && part.chars().all(inner)
+        };
+        name.len() <= LONGEST && name.split('.').all(part)
+    }
+
+    #[test]
+    fn a_name_is_always_valid_and_says_what_it_is_for() {
+        let dotted = "a.".repeat(130);
+        let dashed = format!("{}--{}", "a".repeat(242), "b".repeat(40));
+        for stem in ["secrets", "widgets.example.com", &"w".repeat(249), &dotted, &dashed, &"x".repeat(1000)]
+        {
+            let (one, other) = (unique(stem, "one"), unique(stem, "other"));
+            assert!(is_valid(&one), "{one}");
+            assert_ne!(one, other);
+            assert_eq!(one, unique(stem, "one"));
+            assert!(one.starts_with(&stem[..7.min(stem.len())]), "{one}");
+            assert!(is_valid(&bounded(stem.trim_end_matches('.'))), "{stem}");
+            assert!(is_valid(&of_event(stem, u128::from(u64::MAX))), "{stem}");
+            assert_ne!(of_event(stem, 1), of_event(stem, 2));
+        }
+        assert_eq!(unique("secrets", "one").len(), "secrets-12345678".len());
+        assert_eq!(bounded(&"a".repeat(LONGEST)), "a".repeat(LONGEST), "it fits as it is");
+    }
+}
