@@ -1,5 +1,7 @@
 //! StorageState: in which versions a resource may be stored.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -59,7 +61,7 @@ pub struct StorageStateStatus {
     /// The hash of the storage version that is written now; "Unknown" while the API servers do not agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_storage_version_hash: Option<String>,
-    /// When the API servers were last asked.
+    /// When all API servers were last heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heartbeat_time: Option<Time>,
     /// Hashes of the encryption configurations that objects may still be stored under, where that is watched.
@@ -68,6 +70,10 @@ pub struct StorageStateStatus {
     /// The hash of the encryption configuration that is written under now; "Unknown" while the API servers differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_encryption_config_hash: Option<String>,
+    /// When each API server last took up an encryption configuration without a restart, by the hash of its identity,
+    /// where that is watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption_config_reloads: Option<BTreeMap<String, String>>,
     /// The CustomResourceDefinition, as uid and generation, that the last verified migration ran under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_definition: Option<String>,
@@ -77,6 +83,13 @@ pub struct StorageStateStatus {
     /// The versions that were served when the last migration was made: entries of managedFields may be of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub served_versions: Vec<String>,
+    /// How many migrations in a row failed for a reason that may pass by itself, and were replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<i64>")]
+    pub replaced_migrations: Option<u32>,
+    /// When the migration that failed last is replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_migration_time: Option<Time>,
     /// What the agreement of the API servers rests on, or `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement: Option<String>,

@@ -30,6 +30,8 @@ const LOOK_FOR_API: Duration = Duration::from_secs(5);
 /// How often all are looked at when nothing happens, and how soon after something went wrong.
 const IDLE: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(5);
+/// How long the resourceVersion of a list is waited for; it is told where it can be had.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Serves them until it is time to stop.
 pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
@@ -134,6 +136,7 @@ impl Adopter<'_> {
             take_in(&ours.name_any(), delete(&self.ours(), ours.as_ref()).await);
         }
         for (object, asked) in objects.iter().zip(&all) {
+            self.shared.health.beat("adopter", IDLE * 3);
             let ours = self.migrations.get(&ObjectRef::new(&name_for(&asked.name)));
             let done = match step(asked, ours.as_deref(), restow_clock::now()) {
                 _ if self.stop.is_stopped() => return true,
@@ -153,7 +156,8 @@ impl Adopter<'_> {
     /// Makes a migration for one.
     async fn make(&self, object: &Arc<Object>) -> Result<(), kube::Error> {
         let of = &object.spec.resource;
-        let at = self.listed_at(&of.group, &of.resource).await;
+        let at = tokio::time::timeout(PATIENCE, self.listed_at(&of.group, &of.resource));
+        let at = at.await.ok().flatten();
         let mut labels = managed();
         labels.insert(ADOPTED.to_owned(), "true".to_owned());
         let migration = StorageVersionMigration {

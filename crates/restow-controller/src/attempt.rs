@@ -10,6 +10,7 @@ use restow_core::encryption::Demand;
 use restow_core::inventory::{Obstacle, Resource};
 use restow_core::progress::{Phase, Progress};
 use restow_core::resource::GroupResource;
+use restow_core::retry;
 use restow_migrate::migration::{Failure, Migration, Settings};
 use restow_migrate::pages::PageError;
 use restow_migrate::rewrite::Unfinished;
@@ -21,6 +22,7 @@ use crate::metrics::Ended;
 use crate::observer::Watcher;
 use crate::record::{Lost, ObjectJournal, Record, checkpoint, put};
 use crate::shared::{Backend, Shared, changed};
+use crate::trigger::is_triggered;
 
 /// How often what is waited for is told.
 const TELL_EVERY: Duration = Duration::from_secs(2);
@@ -112,8 +114,17 @@ impl Attempt<'_> {
     }
 
     /// Writes how it ended.
-    async fn conclude(&self, record: &Record, object: &StorageVersionMigration, verdict: Verdict) -> After {
+    async fn conclude(
+        &self,
+        record: &Record,
+        object: &StorageVersionMigration,
+        mut verdict: Verdict,
+    ) -> After {
         let now = restow_clock::now();
+        let replaced = verdict.stage == Stage::Failed && retry::pause(verdict.reason, 0).is_some();
+        if replaced && is_triggered(object) && self.shared.is_watched(&resource_of(object)) {
+            verdict.message += "; the trigger replaces this migration after a pause";
+        }
         let written = record.update(|status| {
             condition::set(status, verdict.stage, verdict.reason, &verdict.message, now);
             if verdict.forget {
@@ -137,7 +148,7 @@ impl Attempt<'_> {
             Stage::Failed | Stage::Waiting => EventType::Warning,
             _ => EventType::Normal,
         };
-        self.tell(object, kind, verdict.reason, &verdict.message).await;
+        self.tell(object, kind, verdict.reason, &verdict.message);
         let ended = match verdict.stage {
             Stage::Succeeded => Some(Ended::Succeeded),
             Stage::Failed if verdict.reason == "StorageVersionChanged" => Some(Ended::Aborted),
@@ -152,9 +163,9 @@ impl Attempt<'_> {
         verdict.after
     }
 
-    async fn tell(&self, object: &StorageVersionMigration, kind: EventType, reason: &str, message: &str) {
+    fn tell(&self, object: &StorageVersionMigration, kind: EventType, reason: &str, message: &str) {
         let reference: ObjectReference = object.object_ref(&());
-        self.shared.events.tell(&reference, kind, reason, message).await;
+        self.shared.events.tell(&reference, kind, reason, message);
     }
 
     async fn migrate(&self, record: &Record, object: &StorageVersionMigration) -> Result<Verdict, Lost> {
@@ -187,8 +198,7 @@ impl Attempt<'_> {
 
     /// The resource that is meant, or why there is nothing to migrate.
     async fn resource(&self, object: &StorageVersionMigration) -> Result<Resource, Verdict> {
-        let named = &object.spec.resource;
-        let name = GroupResource::new(&named.group, &named.resource);
+        let name = resource_of(object);
         // Events too: whoever makes a migration of them has asked for it.
         let inventory = match self.stop.unless(self.shared.cluster.inventory(true)).await {
             Some(Ok(inventory)) => inventory,
@@ -294,10 +304,10 @@ impl Attempt<'_> {
                 })
                 .await?;
             if object.retry_requested() {
-                record.retry_begun().await;
+                record.retry_begun().await?;
             }
             let message = format!("to storage version {}", progress.storage_version);
-            self.tell(object, EventType::Normal, "Started", &message).await;
+            self.tell(object, EventType::Normal, "Started", &message);
             return Ok(Ok(progress));
         }
         Ok(begun)
@@ -314,7 +324,7 @@ impl Attempt<'_> {
         let now = restow_clock::now();
         let message = format!("{} objects are tried once more", left.len());
         record.update(|status| condition::set(status, Stage::Running, "Retrying", &message, now)).await?;
-        record.retry_begun().await;
+        record.retry_begun().await?;
         let still = match migration.retry(&mut progress, left).await {
             Ok(still) => still,
             Err(failure) => return Ok(Err(failure)),
@@ -339,6 +349,11 @@ impl Attempt<'_> {
         record.update(|status| condition::set(status, Stage::Suspended, "Suspended", message, now)).await?;
         Err(Lost::Stopped)
     }
+}
+
+/// The resource a migration is of.
+fn resource_of(object: &StorageVersionMigration) -> GroupResource {
+    GroupResource::new(&object.spec.resource.group, &object.spec.resource.resource)
 }
 
 /// Tells in the object what its migration waits for, again and again; ends only when the object is lost.
@@ -412,15 +427,19 @@ fn judge(result: Result<Progress, Failure>, object: &StorageVersionMigration) ->
         }
         Failure::Restless(_) => Verdict::failed("Restless", text),
         Failure::Page(PageError::Vanished(_)) => Verdict::failed("NotServed", text),
-        Failure::Page(PageError::Refused { code: 401 | 403, .. }) => {
-            Verdict::waiting("Forbidden", text, TRY_AGAIN)
+        Failure::Page(PageError::Refused { code: 401, .. }) => {
+            Verdict::waiting("Unauthorized", text, TRY_AGAIN)
         }
+        Failure::Page(PageError::Refused { code: 403, .. }) => Verdict::waiting("Forbidden", text, TRY_AGAIN),
         // A webhook that is down, say; what was done stays done.
         Failure::Page(PageError::Unavailable { .. }) | Failure::Unfinished(Unfinished::Unavailable(_)) => {
             Verdict::waiting("WaitingForServer", text, TRY_AGAIN)
         }
         Failure::Page(_) => Verdict::failed("ListRefused", text),
         Failure::Unfinished(_) => Verdict::waiting("Unauthorized", text, TRY_AGAIN),
+        Failure::Request(error) if error.code() == Some(401) => {
+            Verdict::waiting("Unauthorized", text, TRY_AGAIN)
+        }
         Failure::Request(error) if error.code() == Some(403) => {
             Verdict::waiting("Forbidden", text, TRY_AGAIN)
         }
@@ -432,6 +451,7 @@ fn judge(result: Result<Progress, Failure>, object: &StorageVersionMigration) ->
 #[cfg(test)]
 mod tests {
     use restow_core::agreement::Disagreement;
+    use restow_migrate::server::RequestError;
 
     use super::*;
 
@@ -442,11 +462,17 @@ mod tests {
         let unreadable = PageError::Unavailable { resource: name(), behind: String::new(), message: down() };
         let forbidden = PageError::Refused { resource: name(), code: 403, message: String::new() };
         let refused = PageError::Refused { resource: name(), code: 405, message: String::new() };
+        let unauthorized = PageError::Refused { resource: name(), code: 401, message: String::new() };
+        let request = |code| Failure::Request(RequestError::Refused { code, message: down() });
         for (failure, stage, reason, forget) in [
             (Failure::Page(unreadable), Stage::Waiting, "WaitingForServer", false),
             (Failure::Unfinished(Unfinished::Unavailable(down())), Stage::Waiting, "WaitingForServer", false),
             (Failure::Unfinished(Unfinished::Unauthorized(down())), Stage::Waiting, "Unauthorized", false),
             (Failure::Page(forbidden), Stage::Waiting, "Forbidden", false),
+            (Failure::Page(unauthorized), Stage::Waiting, "Unauthorized", false),
+            (request(401), Stage::Waiting, "Unauthorized", false),
+            (request(403), Stage::Waiting, "Forbidden", false),
+            (request(500), Stage::Waiting, "WaitingForServer", false),
             (Failure::Page(refused), Stage::Failed, "ListRefused", false),
             (Failure::Page(PageError::Vanished(name())), Stage::Failed, "NotServed", false),
             (Failure::Disagreement(Disagreement::Unsteady), Stage::Waiting, "WaitingForAgreement", true),

@@ -28,15 +28,18 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const PHASES: [&str; 5] = ["Waiting", "Suspended", "Running", "Succeeded", "Failed"];
 
-const REASONS: [Reason; 8] = [
+const REASONS: [Reason; 11] = [
     Reason::NewResource,
     Reason::StaleHeartbeat,
     Reason::StorageVersionChanged,
     Reason::StorageVersionChangedTwice,
     Reason::EncryptionChanged,
+    Reason::EncryptionChangedTwice,
     Reason::VersionRetired,
     Reason::Disagreement,
     Reason::Migrated,
+    Reason::RetryPlanned,
+    Reason::Retried,
 ];
 
 type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
@@ -70,6 +73,7 @@ pub struct Metrics {
     page_seconds: Histogram,
     in_flight_limit: Gauge<f64, AtomicU64>,
     prunes: Family<Labels<1>, Count>,
+    events_dropped: Count,
 }
 
 impl Default for Metrics {
@@ -100,6 +104,11 @@ impl Default for Metrics {
             page_seconds,
             in_flight_limit: new(to, "in_flight_limit", "Writes that may be under way at once"),
             prunes: new(to, "prunes_total", "Attempts to cut storedVersions down, by result"),
+            events_dropped: new(
+                to,
+                "events_dropped_total",
+                "Events that were dropped: too many waited to be sent",
+            ),
             registry,
         };
         metrics.zeroed()
@@ -217,6 +226,11 @@ impl Metrics {
         self.prunes.get_or_create(&one("result", result)).add_one();
     }
 
+    /// An Event was dropped, because too many waited to be sent.
+    pub fn event_dropped(&self) {
+        self.events_dropped.add_one();
+    }
+
     /// All of it as text, of the type [`CONTENT_TYPE`].
     pub fn encode(&self) -> String {
         let mut encoded = String::with_capacity(8 * 1024);
@@ -255,8 +269,11 @@ fn reason_label(reason: Reason) -> &'static str {
         Reason::StorageVersionChangedTwice => "storage_version_changed_twice",
         Reason::VersionRetired => "version_retired",
         Reason::EncryptionChanged => "encryption_changed",
+        Reason::EncryptionChangedTwice => "encryption_changed_twice",
         Reason::Disagreement => "disagreement",
         Reason::Migrated => "migrated",
+        Reason::RetryPlanned => "retry_planned",
+        Reason::Retried => "retried",
     }
 }
 

@@ -1,15 +1,16 @@
 //! The migrator: whose turn it is, by `restow_core::schedule`, and each migration from object to end.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::LocalBoxFuture;
+use futures::future::{Fuse, FusedFuture as _, LocalBoxFuture};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use kube::runtime::reflector::Store;
 use kube::{Api, ResourceExt as _};
-use restow_api::{ConditionType, StorageVersionMigration};
+use restow_api::{ConditionType, StorageVersionMigration, StorageVersionMigrationStatus};
 use restow_core::condition::{self, Stage};
 use restow_core::schedule::{self, Entry};
 use restow_migrate::stop::Stop;
@@ -31,8 +32,10 @@ const REST: Duration = Duration::from_secs(1);
 /// Runs migrations until it is time to stop; what is under way is left to go on from where it is.
 pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
     let mut desk =
-        Desk { shared, stop, running: HashMap::new(), not_before: HashMap::new(), put_off: HashMap::new() };
+        Desk { shared, running: HashMap::new(), not_before: HashMap::new(), put_off: HashMap::new() };
     let mut under_way: FuturesUnordered<LocalBoxFuture<'_, (String, After)>> = FuturesUnordered::new();
+    // Beside those under way, never before them: a server that is slow to take a word must not stop their writes.
+    let mut telling: Fuse<LocalBoxFuture<'_, ()>> = Fuse::terminated();
     let mut changes = shared.migrations_changed.subscribe();
     while !stop.is_stopped() {
         shared.health.beat("migrator", IDLE * 4);
@@ -50,8 +53,23 @@ pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigrat
             let attempt = Attempt { shared, name: name.clone(), lead: stop.clone(), stop: child };
             under_way.push(async move { (name, attempt.run().await) }.boxed_local());
         }
-        desk.tell(&objects, &turns.queued).await;
+        if telling.is_terminated() {
+            let words = desk.words(&objects, &turns.queued);
+            telling = async move {
+                for word in words {
+                    word.tell(shared, stop).await;
+                }
+            }
+            .boxed_local()
+            .fuse();
+        }
+        // What was told wakes this up through the watch, if at all.
+        let told = async {
+            (&mut telling).await;
+            std::future::pending::<()>().await;
+        };
         tokio::select! {
+            () = told => {}
             _ = changes.changed() => {}
             Some((name, after)) = under_way.next(), if !under_way.is_empty() => desk.ended(&name, after),
             () = tokio::time::sleep(desk.patience()) => {}
@@ -73,7 +91,6 @@ struct Running {
 /// Who is at what.
 struct Desk<'a> {
     shared: &'a Shared,
-    stop: &'a Stop,
     running: HashMap<String, Running>,
     not_before: HashMap<String, Timestamp>,
     /// How often each was put off in a row.
@@ -81,7 +98,7 @@ struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    fn turns(&mut self, objects: &[std::sync::Arc<StorageVersionMigration>]) -> schedule::Turns {
+    fn turns(&mut self, objects: &[Arc<StorageVersionMigration>]) -> schedule::Turns {
         let exists = |name: &String| objects.iter().any(|object| object.name_any() == *name);
         self.not_before.retain(|name, _| exists(name));
         self.put_off.retain(|name, _| exists(name));
@@ -143,32 +160,55 @@ impl Desk<'_> {
         wait.unwrap_or(IDLE).clamp(Duration::from_millis(50), IDLE)
     }
 
-    /// Tells in the objects why nothing happens: a person looks there first.
-    async fn tell(&self, objects: &[std::sync::Arc<StorageVersionMigration>], queued: &[(String, String)]) {
+    /// Why nothing happens to those that do not run: a person looks into the objects first.
+    fn words(&self, objects: &[Arc<StorageVersionMigration>], queued: &[(String, String)]) -> Vec<Word> {
+        let mut words = Vec::new();
         for object in objects.iter().filter(|object| !self.running.contains_key(&object.name_any())) {
             let name = object.name_any();
             let phase = object.status.as_ref().and_then(|status| status.phase.as_deref());
             let ahead = queued.iter().find(|(queued, _)| *queued == name).map(|(_, ahead)| ahead);
             if object.is_suspended() && !object.is_finished() && phase != Some("Suspended") {
-                self.set(&name, Stage::Suspended, "Suspended", "spec.suspend is true").await;
+                let message = "spec.suspend is true".to_owned();
+                words.push(Word { name, stage: Stage::Suspended, reason: "Suspended", message });
             } else if let Some(ahead) = ahead
                 && (phase.is_none() || phase == Some("Suspended"))
             {
-                self.set(&name, Stage::Waiting, "Queued", &format!("waits for {ahead}")).await;
+                let message = format!("waits for {ahead}");
+                words.push(Word { name, stage: Stage::Waiting, reason: "Queued", message });
             }
         }
+        words
     }
+}
 
-    async fn set(&self, name: &str, stage: Stage, reason: &str, message: &str) {
+/// What is to be told in the object of a migration that does not run.
+struct Word {
+    name: String,
+    stage: Stage,
+    reason: &'static str,
+    message: String,
+}
+
+impl Word {
+    async fn tell(&self, shared: &Shared, stop: &Stop) {
         let told = async {
-            let api = Api::all(self.shared.client().clone());
-            let record = Record::read(&api, name, self.stop).await.ok().flatten()?;
-            let now = restow_clock::now();
-            record.update(|status| condition::set(status, stage, reason, message, now)).await.ok()
+            let api = Api::all(shared.client().clone());
+            let record = Record::read(&api, &self.name, stop).await.ok().flatten()?;
+            let seen = record.object().await;
+            if self.stage == Stage::Waiting && (seen.is(ConditionType::Running) || seen.is_finished()) {
+                return Some(());
+            }
+            let (seen, now) = (seen.status.unwrap_or_default(), restow_clock::now());
+            let put = |status: &mut StorageVersionMigrationStatus| {
+                // It may have begun since.
+                if *status == seen {
+                    condition::set(status, self.stage, self.reason, &self.message, now);
+                }
+            };
+            record.update(put).await.ok()
         };
-        // A server that is down must not hold up everything else.
         if !matches!(tokio::time::timeout(PATIENCE, told).await, Ok(Some(()))) {
-            tracing::debug!(migration = name, "its status was not written");
+            tracing::debug!(migration = self.name, "its status was not written");
         }
     }
 }

@@ -38,10 +38,10 @@ pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigrat
             if done.contains(&uid) || stop.is_stopped() {
                 continue;
             }
-            if prune(shared, object).await {
-                done.insert(uid);
-            } else {
-                all = false;
+            shared.health.beat("pruner", IDLE * 3);
+            match stop.unless(prune(shared, object)).await {
+                Some(true) => drop(done.insert(uid)),
+                _ => all = false,
             }
         }
         let wait = if all { IDLE } else { AGAIN };
@@ -72,7 +72,7 @@ async fn prune(shared: &Shared, object: &StorageVersionMigration) -> bool {
                 pruned.after.join(", ")
             );
             tracing::info!("{message}");
-            shared.events.tell(&reference, EventType::Normal, "Pruned", &message).await;
+            shared.events.tell(&reference, EventType::Normal, "Pruned", &message);
             true
         }
         Err(PruneError::Refused(why)) => {
@@ -80,7 +80,7 @@ async fn prune(shared: &Shared, object: &StorageVersionMigration) -> bool {
             // Of one that ended long ago it is no news that things have changed since.
             if restow_clock::now().duration_since(progress.updated) < NEWS {
                 let message = format!("storedVersions of {} are left as they are: {why}", progress.resource);
-                shared.events.tell(&reference, EventType::Warning, "NotPruned", &message).await;
+                shared.events.tell(&reference, EventType::Warning, "NotPruned", &message);
             }
             true
         }

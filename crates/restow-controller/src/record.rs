@@ -29,7 +29,7 @@ pub(crate) enum Lost {
     #[error("this controller is to stop")]
     Stopped,
     /// The server will not take it.
-    #[error("writing the migration's status: {0}")]
+    #[error("writing the migration: {0}")]
     Refused(String),
 }
 
@@ -140,14 +140,41 @@ impl Record {
     }
 
     /// Takes the request for a retry away, now that it has begun.
-    pub(crate) async fn retry_begun(&self) {
+    pub(crate) async fn retry_begun(&self) -> Result<(), Lost> {
         let mut object = self.object.lock().await;
-        let patch = Patch::Merge(json!({
-            "metadata": {"uid": object.metadata.uid, "annotations": {restow_api::RETRY: null}},
-        }));
-        if let Ok(written) = self.api.patch(&self.name, &PatchParams::default(), &patch).await {
-            *object = written;
+        let mut tries = 0;
+        while object.retry_requested() {
+            if self.stop.is_stopped() {
+                return Err(Lost::Stopped);
+            }
+            let patch = Patch::Merge(json!({"metadata": {
+                "uid": object.metadata.uid,
+                "resourceVersion": object.metadata.resource_version,
+                "annotations": {restow_api::RETRY: null},
+            }}));
+            let error = match self.api.patch(&self.name, &PatchParams::default(), &patch).await {
+                Ok(written) => {
+                    *object = written;
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            match code(&error) {
+                Some(409) => {
+                    let now = self.again(&object).await?;
+                    if progress_of(&now) != progress_of(&object) {
+                        return Err(Lost::Taken);
+                    }
+                    *object = now;
+                }
+                Some(404) => return Err(Lost::Gone),
+                Some(code @ 400..500) if code != 429 && code != 408 => {
+                    return Err(Lost::Refused(error.to_string()));
+                }
+                _ => self.wait(&mut tries, &error).await?,
+            }
         }
+        Ok(())
     }
 }
 
@@ -159,12 +186,13 @@ pub(crate) fn code(error: &kube::Error) -> Option<u16> {
     }
 }
 
-/// Deletes an object, if it is still the one that was seen.
+/// Deletes an object, if it is still the one that was seen, in whatever state it is by now.
 pub(crate) async fn delete<K>(api: &Api<K>, object: &K) -> Result<(), kube::Error>
 where
     K: kube::Resource + Clone + DeserializeOwned + Debug,
 {
     let params = DeleteParams {
+        // No resourceVersion: one that runs is written after each page, and is to go all the same.
         preconditions: Some(Preconditions { uid: object.uid(), resource_version: None }),
         ..DeleteParams::background()
     };
@@ -233,5 +261,91 @@ impl Journal for ObjectJournal<'_> {
         let token = progress.continue_token.as_deref().filter(|_| progress.phase == Phase::Rewriting);
         self.record.show_token(token).await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex as SyncMutex};
+
+    use http::{Method, Request, Response};
+    use http_body_util::BodyExt as _;
+    use kube::client::Body;
+    use serde_json::Value;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    type Sent = Arc<SyncMutex<Vec<(Method, Value)>>>;
+
+    fn object(version: &str, retry: bool) -> Value {
+        let annotations = if retry { json!({restow_api::RETRY: "yes"}) } else { json!({}) };
+        json!({
+            "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration",
+            "metadata": {"name": "m", "uid": "u", "resourceVersion": version, "annotations": annotations},
+            "spec": {"resource": {"resource": "secrets"}},
+        })
+    }
+
+    /// A record of version 1 at a server whose object is of version 2 by now.
+    async fn record(stop: Stop) -> (Record, Sent) {
+        let sent = Sent::default();
+        let log = Arc::clone(&sent);
+        let answer = move |request: Request<Body>| {
+            let log = Arc::clone(&log);
+            async move {
+                let (parts, body) = request.into_parts();
+                let bytes = body.collect().await.unwrap().to_bytes();
+                let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+                let reads = log.lock().unwrap().iter().filter(|(method, _)| method == Method::GET).count();
+                log.lock().unwrap().push((parts.method.clone(), body.clone()));
+                let (code, answer) = match (parts.method, body["metadata"]["resourceVersion"].as_str()) {
+                    (Method::GET, _) if reads == 0 => (200, object("1", true)),
+                    (Method::GET, _) => (200, object("2", true)),
+                    (_, Some("2")) => (200, object("3", false)),
+                    _ => (
+                        409,
+                        json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}),
+                    ),
+                };
+                let response =
+                    Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+                Ok::<_, std::io::Error>(response.unwrap())
+            }
+        };
+        let client = kube::Client::new(tower::service_fn(answer), "default");
+        let record = Record::read(&Api::all(client), "m", &stop).await.unwrap().unwrap();
+        (record, sent)
+    }
+
+    #[tokio::test]
+    async fn a_request_for_a_retry_is_taken_away_on_condition_of_what_was_read() {
+        let (record, sent) = record(Stop::from(CancellationToken::new())).await;
+        record.retry_begun().await.unwrap();
+        let versions: Vec<(Method, Value)> = sent.lock().unwrap().clone();
+        let versions: Vec<(Method, Value)> = versions
+            .into_iter()
+            .map(|(method, body)| (method, body["metadata"]["resourceVersion"].clone()))
+            .collect();
+        let expected = [
+            (Method::GET, Value::Null),
+            (Method::PATCH, json!("1")),
+            (Method::GET, Value::Null),
+            (Method::PATCH, json!("2")),
+        ];
+        assert_eq!(versions, expected);
+        assert!(!record.object().await.retry_requested());
+        // Nothing is left to be taken away.
+        record.retry_begun().await.unwrap();
+        assert_eq!(sent.lock().unwrap().len(), expected.len());
+    }
+
+    #[tokio::test]
+    async fn who_must_not_write_takes_no_request_away() {
+        let told = CancellationToken::new();
+        let (record, sent) = record(Stop::from(told.clone())).await;
+        told.cancel();
+        assert!(matches!(record.retry_begun().await, Err(Lost::Stopped)));
+        assert_eq!(sent.lock().unwrap().len(), 1, "{sent:?}");
     }
 }

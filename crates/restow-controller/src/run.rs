@@ -79,7 +79,7 @@ pub async fn run(options: Options, stop: CancellationToken) {
     let client = options.cluster.server().client().clone();
     let shared = Shared {
         throttle: Throttle::new(options.bounds),
-        events: Events::new(client.clone(), options.identity),
+        events: Events::new(client.clone(), options.identity, Arc::clone(&metrics)),
         cluster: options.cluster,
         settings: options.settings,
         metrics,
@@ -99,6 +99,7 @@ pub async fn run(options: Options, stop: CancellationToken) {
             election.lead(&stop, |within| lead(&shared, options.controllers, within)).await;
         }
     }
+    shared.events.finish().await;
     serving.cancel();
     if let Some(served) = served {
         let _ = served.await;

@@ -3,21 +3,26 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Api, Resource as _, ResourceExt as _};
 use restow_api::{
     ConditionType, GroupVersionResource, StorageState, StorageStateSpec, StorageStateStatus,
-    StorageVersionMigration, StorageVersionMigrationSpec, UNKNOWN,
+    StorageVersionMigration, StorageVersionMigrationSpec, StorageVersionMigrationStatus, UNKNOWN,
 };
 use restow_clock::Instant;
+use restow_core::encryption::Encryption;
 use restow_core::inventory::{Crd, Resource};
+use restow_core::name;
 use restow_core::resource::{GroupResource, GroupVersion, storage_version_hash};
-use restow_core::trigger::{Attempt, Decision, Look, Wanted, Word, decide, look_every, stale_after};
+use restow_core::retry;
+use restow_core::trigger::{
+    Attempt, Decision, Failed, Look, Reason, Wanted, Word, decide, look_every, renew_after, stale_after,
+};
 use restow_migrate::server::RequestError;
 use restow_migrate::stop::Stop;
 use restow_migrate::survey::Survey;
-use sha2::{Digest as _, Sha256};
 
 use crate::events::EventType;
 use crate::record::{checkpoint, code, delete};
@@ -30,6 +35,8 @@ const SOON: Duration = Duration::from_secs(1);
 const GATHER: Duration = Duration::from_millis(300);
 /// However much changes, a look follows the one before no sooner.
 const APART: Duration = Duration::from_secs(2);
+/// How long the requests about one resource, or those before the first, may take before the loop counts as stuck.
+const SLOWEST: Duration = Duration::from_secs(600);
 
 /// Why a look could not be finished.
 #[derive(Debug, thiserror::Error)]
@@ -42,18 +49,24 @@ enum LookError {
 
 /// Looks at everything, again and again, until it is time to stop.
 pub(crate) async fn run(shared: &Shared, controllers: Controllers, stop: &Stop) {
-    let mut trigger =
-        Trigger { shared, stop, controllers, known: HashSet::new(), silent_since: HashMap::new() };
+    let mut trigger = Trigger {
+        shared,
+        stop,
+        controllers,
+        silent_since: HashMap::new(),
+        troubles: HashMap::new(),
+        missing: HashSet::new(),
+        unsettled: 0,
+    };
     let every = look_every(shared.settings.poll);
     let mut changes = shared.storage_changed.subscribe();
     while !stop.is_stopped() {
         changes.mark_unchanged();
-        shared.health.beat("trigger", every * 2 + Duration::from_secs(120));
+        trigger.beat();
         let began = Instant::now();
         let wait = match stop.unless(trigger.look()).await {
             None => break,
-            Some(Ok(true)) => every,
-            Some(Ok(false)) => SOON.min(every),
+            Some(Ok(wait)) => wait.min(every),
             Some(Err(error)) => {
                 tracing::warn!(%error, "the storage versions could not be looked at");
                 SOON * 5
@@ -77,14 +90,39 @@ struct Trigger<'a> {
     shared: &'a Shared,
     stop: &'a Stop,
     controllers: Controllers,
-    /// Those whose state this controller has looked after since it leads.
-    known: HashSet<GroupResource>,
     silent_since: HashMap<GroupResource, Instant>,
+    /// What could not be carried out, by resource.
+    troubles: HashMap<GroupResource, Trouble>,
+    /// What the last look missed.
+    missing: HashSet<GroupResource>,
+    /// How many looks in a row found something on the move.
+    unsettled: u32,
+}
+
+/// A decision that could not be carried out.
+struct Trouble {
+    what: What,
+    tries: u32,
+    /// It is not tried again before.
+    until: Instant,
+}
+
+/// What a decision comes to, whenever it is taken.
+type What = (Vec<String>, Option<Wanted>, Option<Reason>);
+
+fn what(decision: &Decision) -> What {
+    (decision.delete.clone(), decision.create.clone(), decision.reason)
 }
 
 impl Trigger<'_> {
-    /// Looks once; false when something is still on the move.
-    async fn look(&mut self) -> Result<bool, LookError> {
+    /// A look over all resources, with the requests it takes, turns the loop.
+    fn beat(&self) {
+        let every = look_every(self.shared.settings.poll);
+        self.shared.health.beat("trigger", every * 2 + SLOWEST);
+    }
+
+    /// Looks once, and says how soon to look again.
+    async fn look(&mut self) -> Result<Duration, LookError> {
         let survey = self.shared.cluster.survey(false).await?;
         let covered = |resource: &Resource| {
             self.looks_after(&resource.name) && self.shared.is_encrypted(&resource.name)
@@ -98,6 +136,7 @@ impl Trigger<'_> {
         let states: BTreeMap<String, StorageState> =
             states.into_iter().map(|state| (state.name_any(), state)).collect();
         let (mut settled, mut disagreeing, mut unsettled) = (true, 0_usize, 0_usize);
+        let mut next = Duration::MAX;
         let watched = |resource: &&Resource| resource.obstacle.is_none() && self.looks_after(&resource.name);
         for resource in survey.resources.iter().filter(watched).collect::<Vec<_>>() {
             let name = resource.name.to_string();
@@ -111,16 +150,17 @@ impl Trigger<'_> {
             // A definition's discovery follows it in a moment.
             settled &= resource.crd.is_none()
                 || matches!(&word, Word::Agreed(hash) if Some(hash) == resource.hash.as_ref());
-            if self.carry_out(resource, state, &of_resource, decision).await {
-                self.known.insert(resource.name.clone());
-            } else {
-                settled = false;
-            }
+            next = next.min(after.and_then(until_next_migration).unwrap_or(Duration::MAX));
+            self.beat();
+            next = next.min(self.carry_out(resource, state, &of_resource, decision).await);
         }
-        self.forget_gone(&survey, &states, &migrations.items).await;
+        let served = |name: &GroupResource| survey.resources.iter().any(|resource| resource.name == *name);
+        self.troubles.retain(|name, _| served(name));
+        settled &= self.forget_gone(&survey, &states, &migrations.items).await;
         self.shared.metrics.disagreeing(disagreeing);
         self.shared.metrics.unsettled(unsettled);
-        Ok(settled)
+        self.unsettled = if settled { 0 } else { self.unsettled.saturating_add(1) };
+        Ok(if settled { next } else { next.min(retry::again(self.unsettled)) })
     }
 
     /// Whether a resource is this controller's; for the sake of its key alone, only one that is encrypted.
@@ -129,9 +169,9 @@ impl Trigger<'_> {
     }
 
     /// The encryption configurations, unless they may not be read.
-    async fn keys(&self) -> Result<Option<Word>, RequestError> {
+    async fn keys(&self) -> Result<Option<Keys>, RequestError> {
         match self.shared.cluster.encryption().await {
-            Ok(encryption) => Ok(encryption.word),
+            Ok(Encryption { word, reloads, .. }) => Ok(word.map(|word| Keys { word, reloads })),
             Err(error) if error.is_final() => {
                 tracing::warn!(%error, "the API servers' metrics may not be read, so key rotations are not seen");
                 Ok(None)
@@ -144,13 +184,14 @@ impl Trigger<'_> {
         &mut self,
         survey: &Survey,
         resource: &Resource,
-        keys: Option<&Word>,
+        keys: Option<&Keys>,
         state: Option<&StorageState>,
         migrations: &[&StorageVersionMigration],
     ) -> (Decision, Word) {
         let (word, agreement) = survey.word(resource);
         let keys = keys.filter(|_| self.shared.is_encrypted(&resource.name));
-        let silent = matches!(word, Word::Silent(_)) || matches!(keys, Some(Word::Silent(_)));
+        let encryption = keys.map(|keys| &keys.word);
+        let silent = matches!(word, Word::Silent(_)) || matches!(encryption, Some(Word::Silent(_)));
         let silent_for = if silent {
             self.silent_since.entry(resource.name.clone()).or_insert_with(Instant::now).elapsed()
         } else {
@@ -172,35 +213,46 @@ impl Trigger<'_> {
         let decision = decide(&Look {
             storage: &word,
             agreement: &agreement,
-            encryption: keys,
+            encryption,
+            reloads: keys.map_or(&BTreeMap::new(), |keys| &keys.reloads),
             stored: stored.as_deref().unwrap_or_default(),
             definition: definition.as_deref(),
             served: &served,
             state: state.and_then(|state| state.status.as_ref()),
             migrations: &attempts,
-            first: !self.known.contains(&resource.name),
             stale: stale_after(poll),
-            renew: look_every(poll),
+            renew: renew_after(poll),
             silent_for,
             now: restow_clock::now(),
         });
         (decision, word)
     }
 
-    /// Deletes, creates and writes, in this order; false when something came in between.
+    /// Deletes, creates and writes, in this order; says when to look again if something came in between.
     async fn carry_out(
-        &self,
+        &mut self,
         resource: &Resource,
         state: Option<&StorageState>,
         migrations: &[&StorageVersionMigration],
         decision: Decision,
-    ) -> bool {
-        let done = self.try_carry_out(resource, state, migrations, &decision).await;
-        if let Err(error) = &done {
-            // Whatever was done already is found at the next look.
-            tracing::info!(resource = %resource.name, %error, "to be looked at again");
+    ) -> Duration {
+        let what = what(&decision);
+        let before = self.troubles.remove(&resource.name).filter(|trouble| trouble.what == what);
+        let tries = before.as_ref().map_or(1, |trouble| trouble.tries.saturating_add(1));
+        if let Some(trouble) = before.filter(|trouble| trouble.until > Instant::now()) {
+            let wait = trouble.until.duration_since(Instant::now());
+            self.troubles.insert(resource.name.clone(), trouble);
+            return wait;
         }
-        done.is_ok()
+        let Err(error) = self.try_carry_out(resource, state, migrations, &decision).await else {
+            return Duration::MAX;
+        };
+        // Whatever was done already is found at the next look.
+        let wait = retry::again(tries);
+        tracing::warn!(resource = %resource.name, %error, tries, "its state could not be followed; trying again in {wait:?}");
+        let trouble = Trouble { what, tries, until: Instant::now() + wait };
+        self.troubles.insert(resource.name.clone(), trouble);
+        wait
     }
 
     async fn try_carry_out(
@@ -211,8 +263,10 @@ impl Trigger<'_> {
         decision: &Decision,
     ) -> Result<(), kube::Error> {
         for name in &decision.delete {
-            if let Some(migration) = migrations.iter().find(|migration| migration.name_any() == *name) {
-                self.delete(migration).await?;
+            if let Some(migration) = migrations.iter().find(|migration| migration.name_any() == *name)
+                && !self.stop.is_stopped()
+            {
+                self.delete(migration, decision.reason).await?;
             }
         }
         if let Some(wanted) = &decision.create
@@ -236,16 +290,31 @@ impl Trigger<'_> {
             tracing::info!(resource = %resource.name, "{message}");
             let reference: ObjectReference = written.object_ref(&());
             let why = status.message.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
-            self.shared
-                .events
-                .tell(&reference, EventType::Normal, &format!("{reason:?}"), &format!("{message}{why}"))
-                .await;
+            let next = status.next_migration_time.as_ref();
+            let next = next.map(|time| format!("; it is replaced at {}", time.0)).unwrap_or_default();
+            let text = format!("{message}{why}{next}");
+            self.shared.events.tell(&reference, EventType::Normal, &format!("{reason:?}"), &text);
         }
         Ok(())
     }
 
-    async fn delete(&self, migration: &StorageVersionMigration) -> Result<(), kube::Error> {
-        delete(&Api::all(self.shared.client().clone()), migration).await
+    async fn delete(
+        &self,
+        migration: &StorageVersionMigration,
+        reason: Option<Reason>,
+    ) -> Result<(), kube::Error> {
+        let api = Api::<StorageVersionMigration>::all(self.shared.client().clone());
+        if reason != Some(Reason::Retried) {
+            return delete(&api, migration).await;
+        }
+        // One that failed, and for which somebody has asked for another try since, is left to that.
+        let preconditions =
+            Preconditions { uid: migration.uid(), resource_version: migration.resource_version() };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        match api.delete(&migration.name_any(), &params).await {
+            Err(error) if code(&error) != Some(404) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Makes a migration. Two controllers that act on one state make one migration: its name says what it is for.
@@ -263,11 +332,9 @@ impl Trigger<'_> {
             wanted.hash,
             wanted.encryption.as_deref().unwrap_or_default()
         );
-        let digest = Sha256::digest(occasion);
-        let suffix: String = digest[..4].iter().map(|byte| format!("{byte:02x}")).collect();
         let migration = StorageVersionMigration {
             metadata: ObjectMeta {
-                name: Some(format!("{}-{suffix}", resource.name)),
+                name: Some(name::unique(&resource.name.to_string(), &occasion)),
                 labels: Some(managed()),
                 ..ObjectMeta::default()
             },
@@ -318,17 +385,27 @@ impl Trigger<'_> {
         api.replace_status(&name, &PostParams::default(), &new).await
     }
 
-    /// Removes what is left of resources that are served no more, and only of those.
+    /// Removes what is left of resources that are served no more, and only of those; false when that is to be looked at
+    /// once more.
     async fn forget_gone(
-        &self,
+        &mut self,
         survey: &Survey,
         states: &BTreeMap<String, StorageState>,
         migrations: &[StorageVersionMigration],
-    ) {
+    ) -> bool {
+        let before = std::mem::take(&mut self.missing);
         for state in states.values() {
             let of = &state.spec.resource;
             let name = GroupResource::new(&of.group, &of.resource);
-            if !self.looks_after(&name) || !survey.is_gone(&name) || self.stop.is_stopped() {
+            if !self.looks_after(&name) || !survey.is_missing(&name) || self.stop.is_stopped() {
+                continue;
+            }
+            self.missing.insert(name.clone());
+            // Missed by two looks in a row, and by every server that is ready.
+            let gone =
+                before.contains(&name) && self.shared.cluster.is_served_nowhere(&name).await.unwrap_or(false);
+            if !gone || self.stop.is_stopped() {
+                tracing::debug!(resource = %name, "it may be served no more");
                 continue;
             }
             tracing::info!(resource = %name, "it is served no more");
@@ -336,7 +413,10 @@ impl Trigger<'_> {
                 migration.spec.resource.name() == name.to_string() && !migration.is_finished()
             };
             for migration in migrations.iter().filter(own) {
-                if let Err(error) = self.delete(migration).await {
+                if self.stop.is_stopped() {
+                    return true;
+                }
+                if let Err(error) = self.delete(migration, None).await {
                     tracing::info!(resource = %name, %error, "its migration could not be deleted");
                 }
             }
@@ -348,11 +428,35 @@ impl Trigger<'_> {
                 ..DeleteParams::default()
             };
             let api = Api::<StorageState>::all(self.shared.client().clone());
-            if let Err(error) = api.delete(&state.name_any(), &params).await {
-                tracing::info!(resource = %name, %error, "its state could not be deleted");
+            match api.delete(&state.name_any(), &params).await {
+                Ok(_) => drop(self.missing.remove(&name)),
+                Err(error) => tracing::info!(resource = %name, %error, "its state could not be deleted"),
             }
         }
+        self.missing.is_empty()
     }
+}
+
+/// The encryption configurations, and when they were taken up.
+struct Keys {
+    word: Word,
+    reloads: BTreeMap<String, String>,
+}
+
+/// How long it is until a failed migration is replaced.
+fn until_next_migration(status: &StorageStateStatus) -> Option<Duration> {
+    let due = status.next_migration_time.as_ref()?.0;
+    Some(Duration::try_from(due.duration_since(restow_clock::now())).unwrap_or_default().max(SOON))
+}
+
+/// Whether the trigger made a migration.
+pub(crate) fn is_triggered(migration: &StorageVersionMigration) -> bool {
+    let labels = migration.metadata.labels.as_ref();
+    let is_ours = |labels: &BTreeMap<String, String>| {
+        labels.get(restow_api::MANAGED_BY).is_some_and(|manager| manager == restow_api::MANAGER)
+            && !labels.contains_key(restow_api::ADOPTED)
+    };
+    migration.spec.storage_version_hash.is_some() && labels.is_some_and(is_ours)
 }
 
 /// The labels of what restow makes by itself.
@@ -366,10 +470,24 @@ fn attempt(migration: &StorageVersionMigration) -> Attempt {
     let verified = progress.as_ref().is_some_and(|progress| progress.verified);
     Attempt {
         name: migration.name_any(),
-        finished: migration.is_finished(),
+        finished: migration.is_finished() && !migration.retry_requested(),
         verified: migration.is(ConditionType::Succeeded) && verified,
         hash: progress.as_ref().map(|progress| progress.storage_version_hash.clone()),
         encryption: progress.as_ref().and_then(|progress| progress.encryption.clone()),
         definition: progress.and_then(|progress| progress.definition),
+        made_for: migration
+            .spec
+            .storage_version_hash
+            .clone()
+            .filter(|_| is_triggered(migration))
+            .map(|hash| Wanted { hash, encryption: migration.spec.encryption_config_hash.clone() }),
+        failed: migration.status.as_ref().and_then(failure),
     }
+}
+
+/// How a migration failed, if it did.
+fn failure(status: &StorageVersionMigrationStatus) -> Option<Failed> {
+    let failed = status.condition(ConditionType::Failed).filter(|_| status.is(ConditionType::Failed))?;
+    let at = failed.last_update_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    Some(Failed { reason: failed.reason.clone().unwrap_or_default(), at })
 }

@@ -17,6 +17,8 @@ use crate::shared::Shared;
 
 /// How often it looks when nothing happens.
 const IDLE: Duration = Duration::from_secs(30);
+/// How long one look may take; what it did not come to is looked at the next time.
+const PATIENCE: Duration = Duration::from_secs(75);
 
 /// Why a look could not be finished.
 #[derive(Debug, thiserror::Error)]
@@ -34,8 +36,14 @@ pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigrat
         changes.mark_unchanged();
         shared.health.beat("undelegate", IDLE * 4);
         let wanted = wanted(migrations);
-        if let Some(Err(error)) = stop.unless(look(shared, &wanted, stop)).await {
-            tracing::info!(%error, "what was handed to the built-in controller could not be looked at");
+        match stop.unless(tokio::time::timeout(PATIENCE, look(shared, &wanted, stop))).await {
+            Some(Ok(Err(error))) => {
+                tracing::info!(%error, "what was handed to the built-in controller could not be looked at");
+            }
+            Some(Err(_)) => tracing::info!(
+                "what was handed to the built-in controller could not be looked at in {PATIENCE:?}"
+            ),
+            Some(Ok(Ok(()))) | None => {}
         }
         let another =
             async { while changes.changed().await.is_ok() && self::wanted(migrations) == wanted {} };

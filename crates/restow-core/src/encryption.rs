@@ -1,6 +1,6 @@
 //! Whether all API servers write under one encryption configuration.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +54,9 @@ pub struct Encryption {
     pub word: Option<Word>,
     /// Changes whenever one of them has taken a configuration up.
     pub seal: String,
+    /// When each server last took one up without a restart, by the hash of its identity; a server that has not done so
+    /// since it started is not in it.
+    pub reloads: BTreeMap<String, String>,
     /// Those that could not be asked, and why; asking again may help.
     pub unasked: Vec<(String, String)>,
     /// Those that refused to show their metrics, and why; asking again does not help.
@@ -96,7 +99,13 @@ pub fn agree(answers: &[(String, Result<Config, Unread>)]) -> Encryption {
         Some(format!("{server}={}@{}", config.hash.as_deref().unwrap_or_default(), config.reloaded))
     };
     let seal = answers.iter().filter_map(seal).collect::<Vec<_>>().join(" ");
-    Encryption { word, seal, unasked, refused, heard }
+    let reload = |(server, config): &(String, Result<Config, Unread>)| {
+        let config = config.as_ref().ok().filter(|config| !config.reloaded.is_empty())?;
+        let id = if config.id.is_empty() { server } else { &config.id };
+        Some((id.clone(), config.reloaded.clone()))
+    };
+    let reloads = answers.iter().filter_map(reload).collect();
+    Encryption { word, seal, reloads, unasked, refused, heard }
 }
 
 impl Encryption {
@@ -295,6 +304,7 @@ mod tests {
         assert_ne!(at("1"), at("2"));
     }
 
+<<<<<<< HEAD
     fn looked(answers: &[&str]) -> Encryption {
         let answer = |(index, answer): (usize, &&str)| {
             let config = match *answer {
@@ -369,5 +379,21 @@ mod tests {
             let demand = Demand::of(&GroupResource::parse(resource), declared.as_deref());
             assert_eq!(demand, expected, "{resource} {declared:?}");
         }
+=======
+    #[test]
+    fn reloads_are_told_by_server_and_none_before_the_first() {
+        let config = |id: &str, reloaded: &str| {
+            let (id, reloaded) = (id.to_owned(), reloaded.to_owned());
+            Ok(Config { hash: Some("a".to_owned()), reloaded, id })
+        };
+        let answers = [
+            ("one".to_owned(), config("id-1", "1.7e+09")),
+            ("two".to_owned(), config("id-2", "")),
+            ("three".to_owned(), config("", "1.8e+09")),
+            ("four".to_owned(), Err("down".to_owned())),
+        ];
+        let expected = [("id-1", "1.7e+09"), ("three", "1.8e+09")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        assert_eq!(agree(&answers).reloads, BTreeMap::from(expected));
+>>>>>>> 798ef46 (Trigger and controllers: nothing is believed that nobody watched, and nothing passing is final)
     }
 }

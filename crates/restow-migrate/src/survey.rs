@@ -1,11 +1,13 @@
 //! One look at all resources and all API servers, with as few requests as that takes.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use restow_core::agreement::{self, Agreement, Answered, Asked, Disagreement, Sighting, StorageVersion};
-use restow_core::inventory::{Crd, Obstacle, Origin, Resource};
+use restow_core::inventory::{Crd, Document, Obstacle, Origin, Resource, Served};
 use restow_core::resource::{GroupResource, GroupVersion};
 use restow_core::storage_version;
 use restow_core::trigger::Word;
@@ -18,6 +20,8 @@ use crate::server::{RequestError, Server};
 
 /// How many documents are asked for at once.
 const AT_ONCE: usize = 4;
+/// How long another server may take to answer before it counts as silent.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
 
 /// What all API servers say of all resources.
 pub struct Survey {
@@ -89,21 +93,77 @@ impl Cluster {
 }
 
 async fn read(server: &Server, versions: &BTreeSet<GroupVersion>) -> Documents {
-    let ask = |version: GroupVersion| async move {
-        let document = match discovery::document(server, &version).await {
-            Ok(served) => Ok(served),
-            // An answer all the same: that server has no such version.
-            Err(error) if error.code() == Some(404) => Ok(Vec::new()),
-            Err(error) => Err(error.to_string()),
-        };
-        (version, document)
+    // One that does not answer is not asked for everything else in turn.
+    let silent = AtomicBool::new(false);
+    let why = || format!("no answer within {} s", ANSWERS_WITHIN.as_secs());
+    let ask = |version: GroupVersion| {
+        let silent = &silent;
+        async move {
+            if silent.load(Ordering::Relaxed) {
+                return (version, Err(why()));
+            }
+            let answer = tokio::time::timeout(ANSWERS_WITHIN, discovery::document(server, &version)).await;
+            silent.fetch_or(answer.is_err(), Ordering::Relaxed);
+            let document = match answer {
+                Ok(Ok(served)) => Ok(served),
+                // An answer all the same: that server has no such version.
+                Ok(Err(error)) if error.code() == Some(404) => Ok(Vec::new()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err(why()),
+            };
+            (version, document)
+        }
     };
     stream::iter(versions.iter().cloned()).map(ask).buffered(AT_ONCE).collect().await
 }
 
+impl Cluster {
+    /// Whether no API server serves a resource: every live one is ready, was asked after that, and does not have it.
+    ///
+    /// A server that is starting has not registered all it serves, so what it lacks says nothing.
+    pub async fn is_served_nowhere(&self, name: &GroupResource) -> Result<bool, RequestError> {
+        let peers = match self.trust() {
+            Trust::Single | Trust::Sampled(_) => Vec::new(),
+            _ => {
+                let members = self.all_members().await?.map(|members| members.kube_apiservers);
+                if members.is_err() && !matches!(self.trust(), Trust::Named(_)) {
+                    return Ok(false);
+                }
+                self.peers(&members)
+            }
+        };
+        for (_, peer) in peers {
+            let lacks = match peer {
+                Ok(peer) => tokio::time::timeout(ANSWERS_WITHIN, lacks(&peer, name)).await,
+                Err(_) => return Ok(false),
+            };
+            // One that cannot be asked may serve it.
+            if !matches!(lacks, Ok(Ok(true))) {
+                return Ok(false);
+            }
+        }
+        lacks(self.server(), name).await
+    }
+}
+
+/// Whether a server that is ready lacks a resource.
+async fn lacks(server: &Server, name: &GroupResource) -> Result<bool, RequestError> {
+    if server.lines("/readyz", |_| ()).await.is_err() {
+        return Ok(false);
+    }
+    let documents = discovery::documents(server).await?;
+    let of_group = documents.iter().filter(|document| document.version.group == name.group);
+    let lacks = |document: &Document| {
+        let served = document.resources.as_ref();
+        served.is_ok_and(|served| served.iter().all(|served| served.name != name.resource))
+    };
+    Ok(of_group.into_iter().all(lacks))
+}
+
 impl Survey {
-    /// Whether a resource is served no more: nobody who could serve it was silent, and nothing defines it.
-    pub fn is_gone(&self, name: &GroupResource) -> bool {
+    /// Whether the server restow talks to lacks a resource that nothing defines, and nobody who could serve it was
+    /// silent. [`Cluster::is_served_nowhere`] says whether that is so everywhere.
+    pub fn is_missing(&self, name: &GroupResource) -> bool {
         let silent = self.unavailable.iter().any(|(version, _)| version.group == name.group);
         !silent
             && !self.defined.contains(name)

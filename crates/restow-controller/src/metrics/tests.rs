@@ -196,5 +196,5 @@ fn the_text_is_of_prometheus_own_format() {
             assert!(types.contains(name) || histogram.is_some_and(|name| types.contains(name)), "{line}");
         }
     }
-    assert_eq!(types.len(), 15, "{types:?}");
+    assert_eq!(types.len(), 16, "{types:?}");
 }

@@ -1,5 +1,7 @@
 //! Events on a real API server, as kubectl shows them.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -61,12 +63,13 @@ async fn events_are_told_once_each_and_kubectl_shows_them() {
     let Some(cluster) = shared() else { return };
     let client = cluster.client(0).unwrap();
     let object = migration(&client, "told").await;
-    let events = Events::new(client.clone(), "pod_1".to_owned());
+    let events = Events::new(client.clone(), "pod_1".to_owned(), Arc::default());
     for _ in 0..3 {
-        events.tell(&object, EventType::Normal, "Started", "300 objects to look at").await;
-        events.tell(&object, EventType::Warning, "Quarantined", "one was refused").await;
-        events.tell(&object, EventType::Warning, "Quarantined", "two were refused").await;
+        events.tell(&object, EventType::Normal, "Started", "300 objects to look at");
+        events.tell(&object, EventType::Warning, "Quarantined", "one was refused");
+        events.tell(&object, EventType::Warning, "Quarantined", "two were refused");
     }
+    events.finish().await;
     let expected = [
         ["Normal", "Started", "300 objects to look at"],
         ["Warning", "Quarantined", "one was refused"],
@@ -88,12 +91,14 @@ async fn events_are_told_once_each_and_kubectl_shows_them() {
 async fn a_long_message_is_cut_and_a_flood_is_dammed() {
     let Some(cluster) = shared() else { return };
     let client = cluster.client(0).unwrap();
-    let object = migration(&client, "dammed").await;
-    let events = Events::new(client.clone(), "pod_1".to_owned());
-    events.tell(&object, EventType::Warning, &"R".repeat(500), &"ö".repeat(5000)).await;
+    // As long as a name may be: the name of an Event must not be longer.
+    let object = migration(&client, &format!("dammed-{}", "d".repeat(246))).await;
+    let events = Events::new(client.clone(), "pod_1".to_owned(), Arc::default());
+    events.tell(&object, EventType::Warning, &"R".repeat(500), &"ö".repeat(5000));
     for number in 0..30 {
-        events.tell(&object, EventType::Normal, "Number", &format!("{number}")).await;
+        events.tell(&object, EventType::Normal, "Number", &format!("{number}"));
     }
+    events.finish().await;
     let told = told(&client, &object).await;
     assert_eq!(told.len(), restow_core::flood::OF_ONE_OBJECT, "{told:?}");
     let [_, reason, note] = told.last().unwrap();
@@ -105,7 +110,8 @@ async fn events_that_are_refused_are_no_trouble() {
     let Some(cluster) = shared() else { return };
     let client = cluster.client(0).unwrap();
     let object = migration(&client, "refused").await;
-    let events = Events::new(cluster.client_as(0, "alice").unwrap(), "pod_1".to_owned());
-    events.tell(&object, EventType::Normal, "Started", "by one who may not").await;
+    let events = Events::new(cluster.client_as(0, "alice").unwrap(), "pod_1".to_owned(), Arc::default());
+    events.tell(&object, EventType::Normal, "Started", "by one who may not");
+    events.finish().await;
     assert_eq!(told(&client, &object).await, Vec::<[String; 3]>::new());
 }

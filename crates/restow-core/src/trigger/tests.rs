@@ -1,5 +1,6 @@
 //! Looks, and what follows from each.
 
+use jiff::SignedDuration;
 use restow_api::StorageStateStatus;
 
 use super::*;
@@ -26,14 +27,7 @@ fn state(persisted: &str, current: &str) -> StorageStateStatus {
 }
 
 fn attempt(name: &str, hash: &str, finished: bool, verified: bool) -> Attempt {
-    Attempt {
-        name: name.to_owned(),
-        finished,
-        verified,
-        hash: Some(hash.to_owned()),
-        encryption: None,
-        definition: None,
-    }
+    Attempt { name: name.to_owned(), finished, verified, hash: Some(hash.to_owned()), ..Attempt::default() }
 }
 
 /// A look, as a test changes it.
@@ -46,8 +40,9 @@ struct Case {
     state: Option<StorageStateStatus>,
     migrations: Vec<Attempt>,
     since: Option<Timestamp>,
-    first: bool,
     silent_for: Duration,
+    reloads: BTreeMap<String, String>,
+    now: Timestamp,
 }
 
 impl Case {
@@ -61,12 +56,21 @@ impl Case {
             state,
             migrations: Vec::new(),
             since: None,
-            first: false,
             silent_for: Duration::ZERO,
+            reloads: BTreeMap::new(),
+            now: now(),
         }
     }
 
     fn decide(&self) -> Decision {
+        self.decide_with(STALE, Duration::from_secs(300))
+    }
+
+    fn decide_every(&self, poll: Duration) -> Decision {
+        self.decide_with(stale_after(poll), renew_after(poll))
+    }
+
+    fn decide_with(&self, stale: Duration, renew: Duration) -> Decision {
         let agreement = match &self.storage {
             Word::Agreed(hash) => {
                 let (mark, definition, since) = (String::new(), None, self.since);
@@ -78,16 +82,16 @@ impl Case {
             storage: &self.storage,
             agreement: &agreement,
             encryption: self.encryption.as_ref(),
+            reloads: &self.reloads,
             stored: &self.stored,
             definition: self.definition,
             served: &self.served,
             state: self.state.as_ref(),
             migrations: &self.migrations,
-            first: self.first,
-            stale: STALE,
-            renew: Duration::from_secs(300),
+            stale,
+            renew,
             silent_for: self.silent_for,
-            now: now(),
+            now: self.now,
         })
     }
 }
@@ -156,21 +160,95 @@ fn a_state_that_says_nothing_is_unknown() {
 
 #[test]
 fn a_short_absence_is_forgiven_and_a_long_one_is_not() {
-    for (seconds, reset) in [(60, false), (599, false), (601, true), (86_400, true)] {
+    // A heartbeat in the future is another clock's.
+    for (seconds, reset) in
+        [(60, false), (599, false), (601, true), (86_400, true), (-60, false), (-3600, true)]
+    {
         let mut old = state("A", "A");
-        old.last_heartbeat_time = Some(Time(now() - Duration::from_secs(seconds)));
-        let mut case = Case::new(agreed("A"), Some(old));
-        case.first = true;
-        let decision = case.decide();
-        let expected = reset.then_some(("Unknown", "A"));
+        old.last_heartbeat_time = Some(Time(now() - SignedDuration::from_secs(seconds)));
+        let decision = Case::new(agreed("A"), Some(old)).decide();
         if reset {
-            expect(&decision, "", Some("A"), expected);
+            expect(&decision, "", Some("A"), Some(("Unknown", "A")));
+            assert_eq!(decision.reason, Some(Reason::StaleHeartbeat));
         } else {
             assert_eq!(decision.create, None, "{seconds}");
         }
-        // Only on start: a controller that runs knows what it saw.
-        case.first = false;
-        assert_eq!(case.decide().create, None, "{seconds}");
+    }
+}
+
+#[test]
+fn a_stale_state_is_forgotten_even_while_a_server_is_silent() {
+    let mut old = state("A", "A");
+    old.last_heartbeat_time = Some(Time(now() - Duration::from_secs(601)));
+    old.current_encryption_config_hash = Some("k1".to_owned());
+    old.persisted_encryption_config_hashes = strings("k1");
+    let beat = old.last_heartbeat_time.clone();
+    for (storage, encryption) in [
+        (Word::Silent(strings("A")), agreed("k1")),
+        (agreed("A"), Word::Silent(strings("k1"))),
+        (Word::Silent(strings("A")), Word::Silent(strings("k1"))),
+    ] {
+        let mut case = Case::new(storage, Some(old.clone()));
+        case.encryption = Some(encryption);
+        case.migrations = vec![attempt("running", "A", false, false), attempt("done", "A", true, true)];
+        let forgotten = case.decide();
+        assert_eq!((&forgotten.create, forgotten.reason), (&None, Some(Reason::StaleHeartbeat)));
+        assert_eq!(forgotten.delete, strings("running"));
+        let after = forgotten.state.unwrap();
+        for persisted in [&after.persisted_storage_version_hashes, &after.persisted_encryption_config_hashes]
+        {
+            assert_eq!(persisted[0], UNKNOWN, "{after:#?}");
+        }
+        assert!(!after.is_settled(), "{after:#?}");
+        // Nobody was heard by this look, so it is no heartbeat.
+        assert_eq!(after.last_heartbeat_time, beat);
+        // The next look, another controller's perhaps, finds nothing more to forget.
+        case.state = Some(after);
+        case.migrations.remove(0);
+        assert_eq!(case.decide(), Decision::default());
+        // Whenever all are heard again, everything is migrated, and what was proven before counts no more.
+        case.storage = agreed("A");
+        case.encryption = Some(agreed("k1"));
+        let again = case.decide();
+        assert_eq!(again.create, Some(Wanted { hash: "A".to_owned(), encryption: Some("k1".to_owned()) }));
+        assert_eq!(again.delete, strings("done"));
+        assert_eq!(again.state.unwrap().last_heartbeat_time, Some(Time(now())));
+    }
+}
+
+#[test]
+fn a_running_controllers_heartbeat_never_comes_near_to_stale() {
+    let mut random = 1_u64;
+    let mut draw = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    // How long a look may take at most, after the pause before it.
+    let slow = 60;
+    for poll in [1, 10, 60, 200, 300, 600, 3600] {
+        let poll = Duration::from_secs(poll);
+        let (stale, every) = (stale_after(poll), look_every(poll));
+        let mut case = Case::new(agreed("A"), Some(state("A", "A")));
+        let mut beat = case.now;
+        case.state.as_mut().unwrap().last_heartbeat_time = Some(Time(beat));
+        for step in 0..2000 {
+            // Looks come early whenever something changes, now and then just before a heartbeat is due.
+            let early = match step % 3 {
+                0 => draw(every.as_secs() + 1),
+                1 => every.as_secs().saturating_sub(1),
+                _ => every.as_secs(),
+            };
+            case.now += Duration::from_secs(early + draw(slow + 1));
+            let age = case.now.duration_since(beat).unsigned_abs();
+            assert!(age <= stale - stale / 3 + Duration::from_secs(2 * slow), "{poll:?}: {age:?}");
+            assert!(age < stale, "{poll:?}: {age:?}");
+            let decision = case.decide_every(poll);
+            assert_eq!(decision.reason, None);
+            if let Some(state) = decision.state {
+                beat = state.last_heartbeat_time.as_ref().unwrap().0;
+                case.state = Some(state);
+            }
+        }
     }
 }
 
@@ -207,6 +285,13 @@ fn silence_is_borne_for_a_while() {
     expect(&case.decide(), "", None, None);
     case.silent_for = SILENCE;
     expect(&case.decide(), "m", None, Some(("A Unknown", "Unknown")));
+    // A look that could not hear everybody is no heartbeat.
+    assert_eq!(case.decide().state.unwrap().last_heartbeat_time, state("A", "A").last_heartbeat_time);
+    // What is not known anyway is not waited for: the silent one may be writing anything.
+    let mut split = Case::new(silent.clone(), Some(state("A B", UNKNOWN)));
+    expect(&split.decide(), "", None, Some(("A B Unknown", UNKNOWN)));
+    split.state = split.decide().state;
+    expect(&split.decide(), "", None, None);
     // A resource never seen before has nothing to lose.
     expect(&Case::new(silent, None).decide(), "", None, Some(("Unknown A", "Unknown")));
 }
@@ -282,6 +367,7 @@ fn a_key_is_migrated_to_when_all_servers_have_it() {
     let mut known = state("A", "A");
     known.current_encryption_config_hash = Some("k1".to_owned());
     known.persisted_encryption_config_hashes = strings("k1");
+    known.encryption_config_reloads = Some(BTreeMap::new());
     let mut case = Case::new(agreed("A"), Some(known));
     case.encryption = Some(agreed("k1"));
     expect(&case.decide(), "", None, None);
@@ -314,9 +400,143 @@ fn a_key_is_migrated_to_when_all_servers_have_it() {
 
 #[test]
 fn heartbeats_are_renewed_before_they_are_stale() {
-    for (poll, stale, every) in [(1, 600, 1), (300, 600, 300), (600, 600, 300), (3600, 3600, 1800)] {
+    for (poll, stale, every) in [(1, 600, 1), (200, 600, 200), (600, 600, 200), (3600, 3600, 1200)] {
         let poll = Duration::from_secs(poll);
         assert_eq!(stale_after(poll), Duration::from_secs(stale));
         assert_eq!(look_every(poll), Duration::from_secs(every));
     }
+}
+
+#[test]
+fn a_configuration_that_was_used_in_between_is_told_by_the_reloads() {
+    let reloads = |text: &str| -> BTreeMap<String, String> {
+        let pair = |text: &str| text.split_once('@').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        text.split_whitespace().map(pair).collect()
+    };
+    for (what, before, now, word, made) in [
+        ("nothing happened", Some("a@1 b@1"), "a@1 b@1", agreed("k1"), false),
+        ("one took up another one, and this one again", Some("a@1 b@1"), "a@1 b@2", agreed("k1"), true),
+        ("the first time since it started", Some("a@1"), "a@1 b@2", agreed("k1"), true),
+        ("a restart forgets", Some("a@1 b@1"), "a@1", agreed("k1"), false),
+        ("it was not known before", None, "a@1 b@1", agreed("k1"), false),
+        ("known to be none before", Some(""), "a@1", agreed("k1"), true),
+    ] {
+        let mut known = state("A", "A");
+        known.current_encryption_config_hash = Some("k1".to_owned());
+        known.persisted_encryption_config_hashes = strings("k1");
+        known.encryption_config_reloads = before.map(reloads);
+        let mut case = Case::new(agreed("A"), Some(known));
+        (case.encryption, case.reloads) = (Some(word), reloads(now));
+        case.migrations =
+            vec![Attempt { encryption: Some("k1".to_owned()), ..attempt("done", "A", true, true) }];
+        let decision = case.decide();
+        assert_eq!(decision.create.is_some(), made, "{what}");
+        if made {
+            assert_eq!(decision.reason, Some(Reason::EncryptionChangedTwice), "{what}");
+            let after = decision.state.clone().unwrap();
+            assert_eq!(after.persisted_encryption_config_hashes, strings("k1 Unknown"), "{what}");
+            assert_eq!(decision.delete, strings("done"), "{what}");
+        }
+        if let Some(after) = decision.state {
+            assert_eq!(after.encryption_config_reloads, Some(reloads(now)), "{what}");
+            case.state = Some(after);
+            case.migrations.clear();
+            assert_eq!(case.decide().create, None, "{what}: once");
+        }
+    }
+    // A change that was seen is told as that.
+    let mut known = state("A", "A");
+    known.current_encryption_config_hash = Some("k1".to_owned());
+    known.persisted_encryption_config_hashes = strings("k1");
+    known.encryption_config_reloads = Some(reloads("a@1 b@1"));
+    let mut case = Case::new(agreed("A"), Some(known));
+    (case.encryption, case.reloads) = (Some(agreed("k2")), reloads("a@2 b@2"));
+    assert_eq!(case.decide().reason, Some(Reason::EncryptionChanged));
+    // What a silent server said before still stands.
+    (case.encryption, case.reloads, case.silent_for) =
+        (Some(Word::Silent(strings("k1"))), reloads("a@2"), SILENCE);
+    assert_eq!(case.decide().state.unwrap().encryption_config_reloads, Some(reloads("a@2 b@1")));
+}
+
+/// A migration that the trigger made for A, and that failed so many seconds ago.
+fn failed(reason: &str, ago: i64) -> Attempt {
+    Attempt {
+        made_for: Some(Wanted { hash: "A".to_owned(), encryption: None }),
+        failed: Some(Failed { reason: reason.to_owned(), at: now() - SignedDuration::from_secs(ago) }),
+        ..attempt("failed", "A", true, false)
+    }
+}
+
+#[test]
+fn a_failure_that_may_pass_is_retried_after_a_growing_pause() {
+    for (reason, before, ago, expected) in [
+        ("ListRefused", None, 10, Some(50)),
+        ("ListRefused", None, 60, Some(0)),
+        ("ListRefused", Some(1), 60, Some(60)),
+        ("ListRefused", Some(3), 480, Some(0)),
+        ("NotServed", Some(20), 3600, Some(0)),
+        ("StorageVersionChanged", None, 61, Some(0)),
+        ("Quarantined", None, 86_400, None),
+    ] {
+        let mut unsettled = state("B A", "A");
+        unsettled.replaced_migrations = before;
+        let mut case = Case::new(agreed("A"), Some(unsettled));
+        case.migrations = vec![failed(reason, ago), attempt("user's", "A", true, false)];
+        let decision = case.decide();
+        let what = format!("{reason} {before:?} {ago}");
+        let Some(seconds) = expected else {
+            assert_eq!(decision, Decision::default(), "{what}");
+            continue;
+        };
+        let after = decision.state.clone().unwrap();
+        if seconds == 0 {
+            assert_eq!(decision.reason, Some(Reason::Retried), "{what}");
+            assert_eq!(decision.delete, strings("failed"), "{what}");
+            assert!(decision.create.is_some(), "{what}");
+            assert_eq!(after.replaced_migrations, Some(before.unwrap_or_default() + 1), "{what}");
+            assert_eq!(after.next_migration_time, None, "{what}");
+        } else {
+            assert_eq!(decision.reason, Some(Reason::RetryPlanned), "{what}");
+            assert_eq!(decision.create, None, "{what}");
+            let due = now() + SignedDuration::from_secs(seconds);
+            assert_eq!(after.next_migration_time, Some(Time(due)), "{what}");
+            // Told once, and carried out by whichever controller looks then.
+            case.state = Some(after);
+            assert_eq!(case.decide(), Decision::default(), "{what}");
+            case.now = due;
+            assert_eq!(case.decide().reason, Some(Reason::Retried), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_failure_is_not_retried_when_something_else_is_done_about_it() {
+    // Settled by another migration.
+    let mut case = Case::new(agreed("A"), Some(state("A", "A")));
+    case.migrations = vec![failed("ListRefused", 3600)];
+    assert_eq!(case.decide(), Decision::default());
+    // One is under way.
+    case.state = Some(state("B A", "A"));
+    case.migrations.push(attempt("user's", "A", false, false));
+    assert_eq!(case.decide(), Decision::default());
+    // It was for something else.
+    case.migrations = vec![failed("ListRefused", 3600)];
+    case.migrations[0].made_for = None;
+    assert_eq!(case.decide(), Decision::default());
+    // Servers disagree.
+    case.migrations = vec![failed("ListRefused", 3600)];
+    case.storage = Word::Split(strings("A B"));
+    assert_eq!(case.decide().create, None);
+    // Success forgets the failures before it.
+    let mut retried = state("B A", "A");
+    retried.replaced_migrations = Some(4);
+    let mut case = Case::new(agreed("A"), Some(retried.clone()));
+    case.migrations = vec![attempt("m", "A", true, true)];
+    assert_eq!(case.decide().state.unwrap().replaced_migrations, None);
+    // So does a change.
+    let mut case = Case::new(agreed("C"), Some(retried));
+    case.migrations = vec![failed("ListRefused", 3600)];
+    let changed = case.decide();
+    assert_eq!(changed.reason, Some(Reason::StorageVersionChanged));
+    assert_eq!(changed.state.unwrap().replaced_migrations, None);
 }

@@ -42,6 +42,8 @@ pub(crate) enum Bug {
     PruneUnguarded,
     /// Whether servers have disagreed between two looks is not asked.
     BetweenLooksUnasked,
+    /// A migration that failed for a passing reason is not replaced.
+    FailureIsFinal,
     /// Nobody clears up after servers that have gone.
     NoCollector,
     /// A server gives up when somebody else wrote at the same time.

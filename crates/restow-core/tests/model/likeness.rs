@@ -195,6 +195,8 @@ impl Names {
             Some(before) => {
                 let mut after = (*before).clone();
                 after.agreed_since = after.agreed_since.as_ref().map(|time| self.time(time));
+                // However often it was tried before, the pause is over.
+                after.replaced_migrations = None;
                 Persisted::new(after)
             }
         })

@@ -138,6 +138,7 @@ fn a_bug_that_leaves_something_for_ever_is_caught() {
     for (bug, scene) in [
         (Bug::NoCollector, PAIR),
         (Bug::ConflictIsFinal, FOUNDING),
+        (Bug::FailureIsFinal, DISTURBED),
         (Bug::BetweenLooksUnasked, FORTH_AND_BACK),
     ] {
         let model = Protocol { scene, bug: Some(bug) };

@@ -14,7 +14,12 @@ impl Protocol {
         let Some(run) = state.run else { return };
         match run.at {
             At::Made | At::Check | At::Recheck => actions.push(Action::Check),
-            At::List => actions.push(Action::List),
+            At::List => {
+                actions.push(Action::List);
+                if state.budget.faults > 0 {
+                    actions.push(Action::Refuse);
+                }
+            }
             At::Page { .. } => {
                 let open = |server: &usize| self.may_write(&state.servers[*server]);
                 for server in (0..self.scene.servers).filter(open) {
@@ -43,7 +48,8 @@ impl Protocol {
             state.ghost.early_refinement |= !state.is_stored_in(now);
             return;
         }
-        let decided = rules::look(seen, state.definition, state.persisted, state.run);
+        let failure_is_final = self.has(Bug::FailureIsFinal);
+        let decided = rules::look(seen, state.definition, state.persisted, state.run, failure_is_final);
         if decided.delete {
             state.run = None;
         }
@@ -130,6 +136,13 @@ impl Protocol {
         if let Some(run) = &mut state.run {
             run.at = At::Check;
             run.rewritten = false;
+        }
+    }
+
+    pub(crate) fn refuse(&self, state: &mut State) {
+        state.budget.faults -= 1;
+        if let Some(run) = &mut state.run {
+            run.at = At::Failed;
         }
     }
 

@@ -1,5 +1,6 @@
 //! The decisions on migrations, taken by restow-core's own functions.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -7,7 +8,7 @@ use restow_core::inventory::Crd;
 use restow_core::progress::{Counts, Phase, Progress, Proof, judge};
 use restow_core::prune;
 use restow_core::resource::GroupResource;
-use restow_core::trigger::{self, Attempt, Look, Reason};
+use restow_core::trigger::{self, Attempt, Failed, Look, Reason, Wanted};
 
 use super::rules::{CURRENT, FORMER, Memory, Persisted, Seen, definition, hash, name, now, remember};
 use super::state::{At, Definition, Mark, Pass, Run, Version};
@@ -107,41 +108,44 @@ pub(crate) fn look(
     defined: Option<Definition>,
     persisted: Persisted,
     run: Option<Run>,
+    failure_is_final: bool,
 ) -> Decided {
     // Of a migration nothing else is asked.
     let run =
         run.map(|run| Run { shifted: false, rewritten: false, passes: 0, pass: Pass::Verifying, ..run });
-    type Key = (Seen, Option<Definition>, Persisted, Option<Run>);
+    type Key = (Seen, Option<Definition>, Persisted, Option<Run>, bool);
     thread_local!(static KNOWN: Memory<Key, Decided> = Memory::default());
-    remember(&KNOWN, (seen, defined, persisted, run), || {
-        decide(&seen, defined.as_ref(), persisted, run.as_ref())
+    remember(&KNOWN, (seen, defined, persisted, run, failure_is_final), || {
+        let attempt = run.as_ref().map(attempt);
+        let failed =
+            |attempt: Attempt| Attempt { failed: attempt.failed.filter(|_| !failure_is_final), ..attempt };
+        decide(&seen, defined.as_ref(), persisted, attempt.map(failed))
     })
 }
 
-fn decide(seen: &Seen, defined: Option<&Definition>, persisted: Persisted, run: Option<&Run>) -> Decided {
+fn decide(seen: &Seen, defined: Option<&Definition>, persisted: Persisted, run: Option<Attempt>) -> Decided {
     let stored = |defined: &Definition| -> Vec<String> {
         Version::BOTH.into_iter().filter(|version| defined.stored[*version as usize]).map(hash).collect()
     };
-    let migrations: Vec<Attempt> = run.map(attempt).into_iter().collect();
+    let migrations: Vec<Attempt> = run.into_iter().collect();
     let served = Version::BOTH.map(|version| name(version).to_owned());
     let (storage, agreement) = (seen.word(), seen.agreement());
     let decision = trigger::decide(&Look {
         storage: &storage,
         agreement: &agreement,
         encryption: None,
+        reloads: &BTreeMap::new(),
         stored: &defined.map(stored).unwrap_or_default(),
         definition: defined.map(|defined| definition(defined.generation)).as_deref(),
         served: if defined.is_some() { &served } else { &[] },
         state: persisted.read().as_deref(),
         migrations: &migrations,
-        first: false,
         stale: trigger::STALE,
         renew: trigger::STALE,
         silent_for: Duration::ZERO,
         now: now(),
     });
-    let version =
-        |wanted: trigger::Wanted| Version::BOTH.into_iter().find(|version| hash(*version) == wanted.hash);
+    let version = |wanted: Wanted| Version::BOTH.into_iter().find(|version| hash(*version) == wanted.hash);
     Decided {
         delete: decision.delete.iter().any(|name| name == RUN),
         create: decision.create.and_then(version),
@@ -160,5 +164,9 @@ fn attempt(run: &Run) -> Attempt {
         hash: Some(progress.storage_version_hash),
         encryption: None,
         definition: progress.definition,
+        made_for: Some(Wanted { hash: hash(run.version), encryption: None }),
+        // So long ago that it is replaced now.
+        failed: (run.at == At::Failed)
+            .then(|| Failed { reason: "ListRefused".to_owned(), at: Timestamp::UNIX_EPOCH }),
     }
 }

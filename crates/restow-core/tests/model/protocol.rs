@@ -59,6 +59,8 @@ pub(crate) enum Action {
     List,
     /// The migrator rewrites the next object through a server; the answer may be lost.
     Patch { server: usize, lost: bool },
+    /// The list is refused to the migrator, and the migration fails.
+    Refuse,
     /// The migrator's process dies, and goes on from its checkpoint.
     Resume,
     /// The pruner looks at storedVersions.
@@ -134,6 +136,7 @@ impl Protocol {
             | Action::Repeat(_)
             | Action::Write { .. }
             | Action::Resume
+            | Action::Refuse
             | Action::Redefine(_) => false,
             _ => true,
         }
@@ -260,6 +263,7 @@ impl Protocol {
             Action::List => self.list(state),
             Action::Patch { server, lost } => self.patch(state, server, lost),
             Action::Resume => self.resume(state),
+            Action::Refuse => self.refuse(state),
             Action::Prune => self.prune(state),
             Action::Redefine(version) => {
                 state.budget.redefinitions -= 1;
