@@ -1,10 +1,14 @@
 //! A resource that is served no more, and one whose server only cannot be asked.
 
-use restow_lab::{ClusterSpec, Part};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use restow_lab::{Action, ClusterSpec, Part};
 use serde_json::{Value, json};
 
 use crate::controller::{Controller, STATES, ask_for, migration, migrations, prepared, wait_for};
-use crate::support::{CRDS, Widgets, cluster, create_all, lab, name, send, try_send, wait};
+use crate::support::{CRDS, Restow, Widgets, cluster, create_all, lab, name, send, try_send, wait};
+use crate::traffic::{Traffic, status};
 
 const FLUNDERS: &str = "flunders.wardle.example.com";
 
@@ -63,4 +67,52 @@ async fn an_aggregated_server_that_is_down_is_not_gone() {
     send(&client, "DELETE", &format!("{CRDS}/{}", widgets.name()), None).await;
     wait("its state to go", || async { state(&widgets.name()).await.is_none() }).await;
     assert!(state(FLUNDERS).await.is_some());
+}
+
+#[tokio::test]
+async fn what_a_server_lacks_while_it_starts_is_not_gone() {
+    const DEPLOYMENTS: &str = "deployments.apps";
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let (client, _) = prepared(&cluster).await;
+    let widgets = Widgets { plural: "lingerings" };
+    widgets.define(&client).await;
+    // A server that starts lists the groups it has registered by then, and is not ready.
+    let mut groups = send(&client, "GET", "/apis", None).await;
+    groups["groups"].as_array_mut().unwrap().retain(|group| group["name"] != "apps");
+    let starts = Arc::new(AtomicBool::new(false));
+    let starting = Arc::clone(&starts);
+    let rule = move |seen: &restow_lab::Seen, _| match seen.path.as_str() {
+        _ if !starting.load(Ordering::SeqCst) => Action::Forward,
+        "/apis" => Action::reply(200, &groups.to_string()),
+        "/readyz" => {
+            status(500, "InternalError", "[-]poststarthook/apiservice-registration-controller failed")
+        }
+        _ => Action::Forward,
+    };
+    let (recorder, _traffic) = Traffic::record(&cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let resources = format!("{DEPLOYMENTS},{}", widgets.name());
+    let _controller = Controller::start(&restow, &["--resources", &resources, "--poll-interval", "1s"]).await;
+    let state = async |name: &str| try_send(&client, "GET", &format!("{STATES}/{name}"), None).await.ok();
+    let heartbeat =
+        async |name: &str| state(name).await.map(|state| state["status"]["lastHeartbeatTime"].clone());
+    wait("both to be looked after", || async {
+        heartbeat(DEPLOYMENTS).await.is_some() && heartbeat(&widgets.name()).await.is_some()
+    })
+    .await;
+    let before = state(DEPLOYMENTS).await.unwrap()["metadata"]["uid"].clone();
+    starts.store(true, Ordering::SeqCst);
+    let mut last = heartbeat(&widgets.name()).await;
+    for _ in 0..5 {
+        wait("another look", || async { heartbeat(&widgets.name()).await != last }).await;
+        last = heartbeat(&widgets.name()).await;
+    }
+    let during = state(DEPLOYMENTS).await.expect("the state of a built-in resource");
+    assert_eq!(during["metadata"]["uid"], before);
+    // Ready, it serves it as before.
+    starts.store(false, Ordering::SeqCst);
+    let last = heartbeat(DEPLOYMENTS).await;
+    wait("it to be looked at again", || async { heartbeat(DEPLOYMENTS).await != last }).await;
+    assert_eq!(state(DEPLOYMENTS).await.unwrap()["metadata"]["uid"], before);
 }

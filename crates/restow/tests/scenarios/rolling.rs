@@ -4,8 +4,10 @@ use restow_core::resource::{GroupVersion, storage_version_hash};
 use restow_lab::{ClusterSpec, Part, ServerSpec};
 use serde_json::json;
 
-use crate::controller::{Controller, STATES, ask_for, is, migration, migrations, prepared, state};
-use crate::support::{cluster, create_all, lab, name, send, wait};
+use crate::controller::{
+    Controller, MIGRATIONS, STATES, ask_for, is, migration, migrations, prepared, state,
+};
+use crate::support::{cluster, create_all, lab, name, patch, send, wait};
 
 const CLASSES: &str = "deviceclasses.resource.k8s.io";
 const STORED: &str = "/registry/deviceclasses/";
@@ -75,6 +77,9 @@ async fn upgrade(with_api: bool) {
     let last = heartbeat().await;
     wait("another look", || async { heartbeat().await != last }).await;
     assert_eq!(revisions().await, before, "something was written without agreement");
+
+    // It would begin at the same moment as the one that is counted below.
+    patch(&client, &format!("{MIGRATIONS}/by-hand"), &json!({"spec": {"suspend": true}})).await;
 
     // The upgrade ends: one migration, verified, and what was unknown is known.
     cluster

@@ -233,3 +233,32 @@ async fn a_slow_status_write_beside_a_wait_is_no_deadlock() {
         .await;
     wait_for(&client, "slow", "Succeeded").await;
 }
+
+#[tokio::test]
+async fn a_server_that_is_slow_to_take_words_does_not_hold_up_who_works() {
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let (client, _) = prepared(&cluster).await;
+    // Whatever is said about those that wait, and every Event, takes for ever.
+    let rule = |seen: &restow_lab::Seen, _| {
+        if seen.path.contains("/waiting-") || seen.path.ends_with("/events") {
+            return Action::Wait(Box::pin(std::future::pending()));
+        }
+        Action::Forward
+    };
+    let (recorder, _traffic) = Traffic::record(&cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let widgets = flipped(&client, "diligents").await;
+    ask_for(&client, "at-work", &widgets.name()).await;
+    for index in 0..10 {
+        ask_for(&client, &format!("waiting-{index}"), &widgets.name()).await;
+    }
+    let controller = Controller::start(&restow, &["--controllers", "migrator", "--page-size", "20"]).await;
+    let began = std::time::Instant::now();
+    wait_for(&client, "at-work", "Succeeded").await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(45), "it took {took:?}");
+    assert!(controller.get("/healthz").await.starts_with("HTTP/1.1 200"));
+    let new = format!("{}/v2", widgets.group());
+    assert_eq!(widgets.stored_as(&cluster).await.get(&new), Some(&MANY));
+}

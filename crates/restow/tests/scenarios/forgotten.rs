@@ -1,0 +1,125 @@
+//! What nobody watched may have changed: a state that may have missed something is forgotten, whoever is silent then.
+
+use std::collections::BTreeSet;
+
+use restow_core::resource::{GroupVersion, storage_version_hash};
+use restow_lab::{ClusterSpec, Encryption, Part};
+use serde_json::{Value, json};
+
+use crate::controller::{Controller, STATES, is, migrations, prepared, state};
+use crate::keys::keys;
+use crate::support::{cluster, create_all, lab, name, patch, send, try_send, wait};
+
+const CLASSES: &str = "deviceclasses.resource.k8s.io";
+const PATH: &str = "/apis/resource.k8s.io/v1/deviceclasses";
+
+#[tokio::test]
+async fn a_stale_state_is_forgotten_although_a_server_is_silent_at_the_first_look() {
+    const MANY: usize = 20;
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new().servers(2)).await;
+    let (client, restow) = prepared(&cluster).await;
+    let class = |index| {
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass",
+               "metadata": {"name": name(index)}, "spec": {}})
+    };
+    create_all(&client, PATH, 0..MANY, class).await;
+    let hash = storage_version_hash(&GroupVersion::new("resource.k8s.io", "v1"), "DeviceClass");
+    let versions = [(hash.as_str(), "v1")];
+    let settled = Some(("v1".to_owned(), "v1".to_owned()));
+    let urls = [cluster.url(0), cluster.url(1)];
+    let args =
+        ["--resources", CLASSES, "--poll-interval", "1s", "--api-server", &urls[0], "--api-server", &urls[1]];
+    let controller = Controller::start(&restow, &args).await;
+    wait("the state to be settled", || async { state(&client, CLASSES, &versions).await == settled }).await;
+    controller.kill().await;
+
+    // While nobody watches, the second server stores objects in another version, and then in the first one again.
+    let second = Part::ApiServer(1);
+    let older = |flags: &mut restow_lab::Flags| {
+        flags.set("emulated-version", "1.34");
+    };
+    cluster.restart_with(second, older).await.unwrap();
+    create_all(&cluster.client(1).unwrap(), PATH, MANY..2 * MANY, class).await;
+    let newer = |flags: &mut restow_lab::Flags| {
+        flags.remove("emulated-version");
+    };
+    cluster.restart_with(second, newer).await.unwrap();
+    assert_eq!(stored(&cluster).await, (MANY, MANY));
+
+    // The next controller comes so late that it cannot know, and one server is silent at its first look.
+    let past = json!({"status": {"lastHeartbeatTime": "2020-01-01T00:00:00Z"}});
+    patch(&client, &format!("{STATES}/{CLASSES}/status"), &past).await;
+    cluster.kill(second).unwrap();
+    let controller = Controller::start(&restow, &args).await;
+    wait("a look that one server is silent at", || async {
+        controller.get("/metrics").await.contains("\nrestow_disagreeing_resources 1")
+    })
+    .await;
+    cluster.restart(second).await.unwrap();
+    wait("everything to be stored in one version", || async { stored(&cluster).await == (2 * MANY, 0) })
+        .await;
+    wait("the state to be settled again", || async { state(&client, CLASSES, &versions).await == settled })
+        .await;
+    let done = migrations(&client, CLASSES).await;
+    assert_eq!(done.len(), 1, "{done:#?}");
+    assert!(is(&done[0], "Succeeded"), "{done:#?}");
+}
+
+/// How many are stored in the new version, and how many in the old one.
+async fn stored(cluster: &restow_lab::Cluster) -> (usize, usize) {
+    let (mut new, mut old) = (0, 0);
+    let each = |_: &str, bytes: &[u8]| {
+        let head = String::from_utf8_lossy(&bytes[..60.min(bytes.len())]).into_owned();
+        if head.contains("v1beta2") { old += 1 } else { new += 1 }
+    };
+    cluster.etcd().for_each("/registry/deviceclasses/", each).await.unwrap();
+    (new, old)
+}
+
+#[tokio::test]
+async fn a_key_that_was_in_force_between_two_looks_leaves_nothing_behind() {
+    const MANY: usize = 20;
+    let assets = lab!();
+    let (first, second) = (Encryption::aescbc(&["key1", "key2"]), Encryption::aescbc(&["key2", "key1"]));
+    let cluster = cluster(&assets, ClusterSpec::new().encryption(first.clone())).await;
+    let (client, restow) = prepared(&cluster).await;
+    let secret = |index| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name(index)}, "data": {"key": "dmFsdWU="}});
+    let path = "/api/v1/namespaces/default/secrets";
+    create_all(&client, path, 0..MANY, secret).await;
+    let args = ["--resources", "secrets", "--poll-interval", "1s"];
+    let settled = async || {
+        let state = try_send(&client, "GET", &format!("{STATES}/secrets"), None).await.unwrap_or_default();
+        state["status"]["persistedEncryptionConfigHashes"] == json!([first.hash()])
+    };
+    let controller = Controller::start(&restow, &args).await;
+    wait("the first key to be settled", &settled).await;
+    controller.stop().await;
+
+    // Away for less time than makes a state stale.
+    let only = |key: &str| BTreeSet::from([key.to_owned()]);
+    cluster.set_encryption(0, &second).unwrap();
+    cluster.wait_for_encryption(0, &second).await.unwrap();
+    create_all(&client, path, MANY..2 * MANY, secret).await;
+    cluster.set_encryption(0, &first).unwrap();
+    cluster.wait_for_encryption(0, &first).await.unwrap();
+    assert_eq!(keys(&cluster).await.len(), 2);
+    let uid = async || -> Value { migrations(&client, "secrets").await[0]["metadata"]["uid"].clone() };
+    let before = uid().await;
+    let controller = Controller::start(&restow, &args).await;
+    wait("everything to be stored under one key", || async { keys(&cluster).await == only("key1") }).await;
+    wait("the first key to be settled again", &settled).await;
+    let after = uid().await;
+    assert_ne!(before, after);
+    controller.stop().await;
+
+    // A restart under the same configuration is no reason to write everything again.
+    cluster.restart(Part::ApiServer(0)).await.unwrap();
+    let heartbeat = async || {
+        send(&client, "GET", &format!("{STATES}/secrets"), None).await["status"]["lastHeartbeatTime"].clone()
+    };
+    let last = heartbeat().await;
+    let _controller = Controller::start(&restow, &args).await;
+    wait("a look after the restart", || async { heartbeat().await != last }).await;
+    assert_eq!((uid().await, settled().await), (after, true));
+}
