@@ -304,7 +304,6 @@ mod tests {
         assert_ne!(at("1"), at("2"));
     }
 
-<<<<<<< HEAD
     fn looked(answers: &[&str]) -> Encryption {
         let answer = |(index, answer): (usize, &&str)| {
             let config = match *answer {
@@ -379,7 +378,8 @@ mod tests {
             let demand = Demand::of(&GroupResource::parse(resource), declared.as_deref());
             assert_eq!(demand, expected, "{resource} {declared:?}");
         }
-=======
+    }
+
     #[test]
     fn reloads_are_told_by_server_and_none_before_the_first() {
         let config = |id: &str, reloaded: &str| {
@@ -390,10 +390,9 @@ mod tests {
             ("one".to_owned(), config("id-1", "1.7e+09")),
             ("two".to_owned(), config("id-2", "")),
             ("three".to_owned(), config("", "1.8e+09")),
-            ("four".to_owned(), Err("down".to_owned())),
+            ("four".to_owned(), Err(Unread::Silent("down".to_owned()))),
         ];
         let expected = [("id-1", "1.7e+09"), ("three", "1.8e+09")].map(|(a, b)| (a.to_owned(), b.to_owned()));
         assert_eq!(agree(&answers).reloads, BTreeMap::from(expected));
->>>>>>> 798ef46 (Trigger and controllers: nothing is believed that nobody watched, and nothing passing is final)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use restow_core::agreement::{self, Agreement, Answered, Asked, Disagreement, Sighting, StorageVersion};
-use restow_core::inventory::{Crd, Document, Obstacle, Origin, Resource, Served};
+use restow_core::inventory::{Crd, Document, Obstacle, Origin, Resource};
 use restow_core::resource::{GroupResource, GroupVersion};
 use restow_core::storage_version;
 use restow_core::trigger::Word;
