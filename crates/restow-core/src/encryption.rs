@@ -196,7 +196,8 @@ impl Check {
 pub enum Demand {
     /// Nothing: the user says that the resource is not encrypted, or its server's key cannot be known.
     Nothing,
-    /// API servers that report different configurations stop the run; what cannot be read is only reported.
+    /// API servers that report different configurations stop the run. Where one reports a configuration, which may
+    /// cover the resource, every one must; where none does, nothing is missing.
     #[default]
     Reported,
     /// As before, and unreadable metrics leave the run unverified: the resource is usually encrypted.
@@ -221,7 +222,8 @@ impl Demand {
     pub fn unmet(self, check: &Check) -> Option<String> {
         let open = check.open()?;
         let missing = match self {
-            Self::Nothing | Self::Reported => false,
+            Self::Nothing => false,
+            Self::Reported => check.config_hash.is_some() && !check.unchecked.is_empty(),
             Self::Usual => !check.unchecked.is_empty() || check.servers.is_empty(),
             Self::Declared => true,
         };
@@ -319,18 +321,18 @@ mod tests {
     #[test]
     fn a_key_is_proven_only_if_every_server_reported_it() {
         let unreported = "no API server reports an encryption configuration in its metrics";
-        for (answers, open, usual, declared) in [
-            (vec!["a", "a"], None, true, true),
-            (vec!["-", "-"], Some(unreported), true, false),
-            (vec!["a", "403"], Some("s1: 403"), false, false),
-            (vec!["-", "403"], Some("s1: 403"), false, false),
-            (vec!["a", "down"], Some("s1: down"), false, false),
-            (vec!["403", "down"], Some("s0: 403; s1: down"), false, false),
+        for (answers, open, reported, usual, declared) in [
+            (vec!["a", "a"], None, true, true, true),
+            (vec!["-", "-"], Some(unreported), true, true, false),
+            (vec!["a", "403"], Some("s1: 403"), false, false, false),
+            (vec!["-", "403"], Some("s1: 403"), true, false, false),
+            (vec!["a", "down"], Some("s1: down"), false, false, false),
+            (vec!["403", "down"], Some("s0: 403; s1: down"), true, false, false),
         ] {
             let check = looked(&answers).check();
             assert_eq!(check.open().as_deref(), open, "{answers:?}");
             assert_eq!(Demand::Nothing.unmet(&check), None, "{answers:?}");
-            assert_eq!(Demand::Reported.unmet(&check), None, "{answers:?}");
+            assert_eq!(Demand::Reported.unmet(&check).is_none(), reported, "{answers:?}");
             assert_eq!(Demand::Usual.unmet(&check).is_none(), usual, "{answers:?}");
             assert_eq!(Demand::Declared.unmet(&check).is_none(), declared, "{answers:?}");
         }

@@ -421,8 +421,7 @@ impl<O: Observer> Migration<'_, O> {
             let silent = match self.unless_stopped(look).await? {
                 Ok(look) => {
                     let reported = look.heard.iter().any(|(_, hash)| hash.is_some());
-                    let matters = reported && self.demand() != Demand::Reported;
-                    if look.unasked.is_empty() || !(expected || matters) {
+                    if look.unasked.is_empty() || !(expected || reported) {
                         return Ok(Some(look));
                     }
                     if since.elapsed() >= SILENCE {

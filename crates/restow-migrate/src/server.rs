@@ -1,5 +1,6 @@
 //! One API server behind one address, and plain requests to it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use kube::client::{Body, ClientBuilder};
 use restow_clock::Instant;
-use restow_core::outcome::Answer;
+use restow_core::outcome::{Answer, backoff};
 use serde::de::DeserializeOwned;
 
 use crate::wire::Status;
@@ -27,6 +28,9 @@ const READY_EVERY: Duration = Duration::from_millis(500);
 /// How long a server is left alone that did not say it even then.
 const UNTOLD_FOR: Duration = Duration::from_secs(60);
 
+/// How often a document is asked for again after a 401; with growing pauses, that is about 6 seconds.
+const RENEWAL_TRIES: u32 = 6;
+
 /// What restow asks lists for: metadata only.
 pub(crate) const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 /// What restow asks single objects and watches for: metadata only.
@@ -40,6 +44,8 @@ pub struct Server {
     client: kube::Client,
     /// Until when its word is taken that something is forbidden.
     trusted: Arc<Mutex<Option<Instant>>>,
+    /// Whether it has accepted the credentials before.
+    accepted: Arc<AtomicBool>,
 }
 
 /// A request that got no answer.
@@ -133,7 +139,7 @@ impl Server {
             http::HeaderValue::from_static(concat!("restow/", env!("CARGO_PKG_VERSION"))),
         ));
         let client = ClientBuilder::try_from(config)?.build();
-        Ok(Self { name, client, trusted: Arc::default() })
+        Ok(Self { name, client, trusted: Arc::default(), accepted: Arc::default() })
     }
 
     /// Its address.
@@ -154,6 +160,10 @@ impl Server {
             {
                 // A server that starts forbids everything; see `send`.
                 self.ready().await?;
+                response = self.open(Method::GET, path, "*/*", None).await?;
+            }
+            let mut tries = 0;
+            while self.may_be_renewed(response.status().as_u16(), &mut tries).await {
                 response = self.open(Method::GET, path, "*/*", None).await?;
             }
             let code = response.status().as_u16();
@@ -186,7 +196,7 @@ impl Server {
 
     /// Reads the metadata of one object.
     pub(crate) async fn get_metadata<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {
-        read(path, &self.send(Method::GET, path, METADATA, None).await?)
+        read(path, &self.read_document(path, METADATA).await?)
     }
 
     /// Reads one JSON document, and the server's own time.
@@ -194,11 +204,37 @@ impl Server {
         &self,
         path: &str,
     ) -> Result<(T, Option<Timestamp>), RequestError> {
-        let reply = self.send(Method::GET, path, JSON, None).await?;
+        let reply = self.read_document(path, JSON).await?;
         let date = reply.headers.get(DATE).and_then(|value| {
             jiff::fmt::rfc2822::parse(value.to_str().ok()?).ok().map(|zoned| zoned.timestamp())
         });
         Ok((read(path, &reply)?, date))
+    }
+
+    /// Reads one document. A server that has accepted the credentials before is asked again after a 401, because tokens
+    /// are renewed.
+    async fn read_document(&self, path: &str, accept: &'static str) -> Result<Reply, Broken> {
+        let mut tries = 0;
+        loop {
+            let reply = self.send(Method::GET, path, accept, None).await?;
+            if !self.may_be_renewed(reply.code, &mut tries).await {
+                return Ok(reply);
+            }
+        }
+    }
+
+    /// Whether to ask again after an answer of this code, once a pause has passed.
+    async fn may_be_renewed(&self, code: u16, tries: &mut u32) -> bool {
+        if code != 401 {
+            self.accepted.store(true, Ordering::Relaxed);
+            return false;
+        }
+        *tries += 1;
+        if *tries > RENEWAL_TRIES || !self.accepted.load(Ordering::Relaxed) {
+            return false;
+        }
+        tokio::time::sleep(backoff(*tries, None)).await;
+        true
     }
 
     /// Sends one JSON document and reads the answer.

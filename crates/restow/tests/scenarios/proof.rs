@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::support::{
     CRDS, Ran, Restow, Widgets, cluster, create_all, lab, name, send, shared, try_send, wait,
 };
+use crate::traffic::{Traffic, status};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -84,10 +85,13 @@ async fn a_key_rotation_is_verified_only_if_every_server_shows_the_new_key() {
     assert!(error(&report).contains("metrics are secret"), "{report:#}");
     assert_eq!(report["encryption"]["unchecked"][0]["server"], json!(second), "{report:#}");
     restow.migrate("secrets", &both).await.expect(4);
-    // Who does not say that it is encrypted is told what was not checked.
-    let report = restow.migrate("configmaps", &both).await.expect(0).resource();
-    let open = report["notChecked"][0].as_str().unwrap();
-    assert!(open.contains("the encryption key") && open.contains("metrics are secret"), "{report:#}");
+    // One server reports a configuration, which may cover anything that nobody has spoken of.
+    let report = restow.migrate("configmaps", &both).await.expect(4).resource();
+    assert_eq!(report["verified"], json!(false), "{report:#}");
+    // Who says that it is not encrypted is taken at their word.
+    let others = [&both[..], &["--encrypted", "secrets"]].concat();
+    let report = restow.migrate("configmaps", &others).await.expect(0).resource();
+    assert_eq!(report["verified"], json!(true), "{report:#}");
 
     // Both can be asked, and agree.
     forbidding.0.store(false, Ordering::SeqCst);
@@ -295,4 +299,37 @@ async fn a_storage_version_that_is_not_served_is_said_to_be_served_first() {
     let report = restow.migrate(&widgets.name(), &[]).await.expect(0).resource();
     assert_eq!((&report["rewritten"], &report["verified"]), (&json!(5), &json!(true)), "{report:#}");
     assert_eq!(widgets.stored_as(cluster).await[&format!("{}/v2", widgets.group())], 5);
+}
+
+#[tokio::test]
+async fn a_single_401_on_any_read_does_not_end_a_run() {
+    const MANY: usize = 30;
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let widgets = Widgets { plural: "renewals" };
+    widgets.define(&client).await;
+    widgets.create(&client, MANY).await;
+    widgets.store_as(&client, "v2").await;
+    let refused = Arc::new(AtomicUsize::new(0));
+    let rule = {
+        let refused = Arc::clone(&refused);
+        move |seen: &Seen, before: usize| {
+            if seen.method != http::Method::GET || before != 1 {
+                return Action::Forward;
+            }
+            refused.fetch_add(1, Ordering::SeqCst);
+            status(401, "Unauthorized", "Unauthorized")
+        }
+    };
+    let (recorder, _) = Traffic::record(cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let flags = ["--page-size", "10", "--prune-stored-versions"];
+    let report = restow.migrate(&widgets.name(), &flags).await.expect(0).resource();
+    assert_eq!((&report["verified"], &report["rewritten"]), (&json!(true), &json!(MANY)), "{report:#}");
+    assert!(
+        refused.load(Ordering::SeqCst) >= 3,
+        "Leases, the definition and the discovery are read again and again"
+    );
+    let stored = widgets.stored_as(cluster).await;
+    assert_eq!(stored.get(&format!("{}/v2", widgets.group())), Some(&MANY), "{stored:?}");
 }
