@@ -46,4 +46,4 @@ pub use parts::Part;
 pub use proxy::Proxy;
 pub use recorder::{Action, Observer, Recorder, Seen};
 pub use spec::{ClusterSpec, ServerSpec};
-pub use webhook::ConversionWebhook;
+pub use webhook::{AdmissionWebhook, ConversionWebhook};

@@ -1,4 +1,5 @@
-//! A conversion webhook for custom resources, which can be taken down and can deny objects.
+//! Webhooks on loopback: one that converts custom resources, can be taken down and can deny objects, and one that
+//! denies writes with a status of the test's choice.
 
 use std::{
     fmt, fs, io,
@@ -34,26 +35,124 @@ type Denial = dyn Fn(&str, &str) -> Option<String> + Send + Sync;
 /// Changes an object that is converted to this apiVersion.
 type Conversion = dyn Fn(&mut Value, &str) + Send + Sync;
 
-/// A webhook of a test's own; it ends when it is dropped.
+/// Answers one review with another.
+type Review = dyn Fn(Value) -> Value + Send + Sync;
+/// Says with which code and message a write of an object of this name is denied, when it is.
+type Refusal = dyn Fn(&str) -> Option<(u16, String)> + Send + Sync;
+
+/// A conversion webhook of a test's own; it ends when it is dropped.
 #[derive(Debug)]
 pub struct ConversionWebhook {
+    endpoint: Endpoint,
+    converter: Arc<Converter>,
+}
+
+/// An admission webhook of a test's own, which denies updates; it ends when it is dropped.
+#[derive(Debug)]
+pub struct AdmissionWebhook {
+    endpoint: Endpoint,
+}
+
+/// Where API servers send their reviews.
+struct Endpoint {
     port: Port,
     ca_bundle: String,
-    shared: Arc<Shared>,
+    tls: TlsAcceptor,
+    review: Arc<Review>,
     listener: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared {
-    tls: TlsAcceptor,
+struct Converter {
     convert: Box<Conversion>,
     deny: Mutex<Option<Box<Denial>>>,
     calls: AtomicU64,
     converted: AtomicU64,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("calls", &self.calls).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Converter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Converter").field("calls", &self.calls).finish_non_exhaustive()
+    }
+}
+
+impl AdmissionWebhook {
+    /// Starts one with a certificate of the cluster's authority. Updates for which `deny` gives a code and a message
+    /// are denied with them.
+    pub async fn start(
+        cluster: &Cluster,
+        deny: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let review = move |review| admit(&deny, review);
+        Ok(Self { endpoint: Endpoint::start(cluster, Arc::new(review)).await? })
+    }
+
+    /// The ValidatingWebhookConfiguration of this name for updates of one resource.
+    pub fn configuration(&self, name: &str, group: &str, resource: &str) -> Value {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": name},
+            "webhooks": [{
+                "name": format!("{resource}.{group}"),
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Fail",
+                "clientConfig": self.endpoint.client_config(),
+                "rules": [{
+                    "apiGroups": [group], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [resource],
+                }],
+            }],
+        })
+    }
+}
+
+/// Answers an AdmissionReview.
+fn admit(deny: &Refusal, mut review: Value) -> Value {
+    let request = review["request"].take();
+    let mut response = json!({"uid": request["uid"], "allowed": true});
+    if let Some((code, message)) = deny(request["name"].as_str().unwrap_or_default()) {
+        response["allowed"] = false.into();
+        response["status"] = json!({"code": code, "message": message});
+    }
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+}
+
+impl Endpoint {
+    async fn start(cluster: &Cluster, review: Arc<Review>) -> Result<Self> {
+        let endpoint = Self {
+            port: Port::claim(&assets::cache_dir()?.join("ports"))?,
+            ca_bundle: cluster.access().ca_bundle(),
+            tls: acceptor(cluster)?,
+            review,
+            listener: Mutex::default(),
+        };
+        endpoint.up().await?;
+        Ok(endpoint)
+    }
+
+    fn client_config(&self) -> Value {
+        json!({"url": format!("https://127.0.0.1:{}/review", self.port.number), "caBundle": self.ca_bundle})
+    }
+
+    async fn down(&self) {
+        let listener = lock(&self.listener).take();
+        if let Some(listener) = listener {
+            listener.abort();
+            listener.await.ok();
+        }
+    }
+
+    async fn up(&self) -> Result<()> {
+        self.down().await;
+        let listener = TcpListener::bind(("127.0.0.1", self.port.number)).await.context("listening")?;
+        let accepting = accept(listener, self.tls.clone(), Arc::clone(&self.review));
+        *lock(&self.listener) = Some(tokio::spawn(accepting));
+        Ok(())
     }
 }
 
@@ -64,20 +163,15 @@ impl ConversionWebhook {
         cluster: &Cluster,
         convert: impl Fn(&mut Value, &str) + Send + Sync + 'static,
     ) -> Result<Self> {
-        let webhook = Self {
-            port: Port::claim(&assets::cache_dir()?.join("ports"))?,
-            ca_bundle: cluster.access().ca_bundle(),
-            shared: Arc::new(Shared {
-                tls: acceptor(cluster)?,
-                convert: Box::new(convert),
-                deny: Mutex::default(),
-                calls: AtomicU64::new(0),
-                converted: AtomicU64::new(0),
-            }),
-            listener: Mutex::default(),
-        };
-        webhook.up().await?;
-        Ok(webhook)
+        let converter = Arc::new(Converter {
+            convert: Box::new(convert),
+            deny: Mutex::default(),
+            calls: AtomicU64::new(0),
+            converted: AtomicU64::new(0),
+        });
+        let reviewing = Arc::clone(&converter);
+        let review = move |review| reviewing.review(review);
+        Ok(Self { endpoint: Endpoint::start(cluster, Arc::new(review)).await?, converter })
     }
 
     /// `spec.conversion` of a definition that is converted by it.
@@ -86,54 +180,44 @@ impl ConversionWebhook {
             "strategy": "Webhook",
             "webhook": {
                 "conversionReviewVersions": ["v1"],
-                "clientConfig": {
-                    "url": format!("https://127.0.0.1:{}/convert", self.port.number),
-                    "caBundle": self.ca_bundle,
-                },
+                "clientConfig": self.endpoint.client_config(),
             },
         })
     }
 
     /// Takes it down: connections are cut, and new ones refused once this has returned.
     pub async fn down(&self) {
-        let listener = lock(&self.listener).take();
-        if let Some(listener) = listener {
-            listener.abort();
-            listener.await.ok();
-        }
+        self.endpoint.down().await;
     }
 
     /// Brings it back on the same port.
     pub async fn up(&self) -> Result<()> {
-        self.down().await;
-        let listener = TcpListener::bind(("127.0.0.1", self.port.number)).await.context("listening")?;
-        *lock(&self.listener) = Some(tokio::spawn(accept(listener, Arc::clone(&self.shared))));
-        Ok(())
+        self.endpoint.up().await
     }
 
     /// Denies objects from now on, by their names and the apiVersion wanted; a review with one of them fails as a
     /// whole.
     pub fn deny(&self, why: impl Fn(&str, &str) -> Option<String> + Send + Sync + 'static) {
-        *lock(&self.shared.deny) = Some(Box::new(why));
+        *lock(&self.converter.deny) = Some(Box::new(why));
     }
 
     /// Denies nothing any more.
     pub fn mend(&self) {
-        *lock(&self.shared.deny) = None;
+        *lock(&self.converter.deny) = None;
     }
 
     /// How often it was called.
     pub fn calls(&self) -> u64 {
-        self.shared.calls.load(Ordering::SeqCst)
+        self.converter.calls.load(Ordering::SeqCst)
     }
 
     /// How many objects it has converted.
     pub fn converted(&self) -> u64 {
-        self.shared.converted.load(Ordering::SeqCst)
+        self.converter.converted.load(Ordering::SeqCst)
     }
 }
 
-impl Drop for ConversionWebhook {
+impl Drop for Endpoint {
     fn drop(&mut self) {
         if let Some(listener) = lock(&self.listener).take() {
             listener.abort();
@@ -159,30 +243,29 @@ fn acceptor(cluster: &Cluster) -> Result<TlsAcceptor> {
 }
 
 /// Takes connections until it is aborted, which aborts them too.
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, tls: TlsAcceptor, review: Arc<Review>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        connections.spawn(serve(stream, Arc::clone(&shared)));
+        connections.spawn(serve(stream, tls.clone(), Arc::clone(&review)));
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn serve(stream: TcpStream, shared: Arc<Shared>) {
-    let Ok(stream) = shared.tls.accept(stream).await else { return };
-    let service = service_fn(|request| answer(request, &shared));
+async fn serve(stream: TcpStream, tls: TlsAcceptor, review: Arc<Review>) {
+    let Ok(stream) = tls.accept(stream).await else { return };
+    let service = service_fn(|request| answer(request, &*review));
     http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
 }
 
-async fn answer(request: Request<Incoming>, shared: &Shared) -> io::Result<Response<Full<Bytes>>> {
+async fn answer(request: Request<Incoming>, review: &Review) -> io::Result<Response<Full<Bytes>>> {
     let body = request.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
-    let review: Value = serde_json::from_slice(&body)?;
-    let answer = Bytes::from(shared.review(review).to_string());
+    let answer = Bytes::from(review(serde_json::from_slice(&body)?).to_string());
     let mut response = Response::new(Full::new(answer));
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
     Ok(response)
 }
 
-impl Shared {
+impl Converter {
     /// Answers a ConversionReview.
     fn review(&self, mut review: Value) -> Value {
         self.calls.fetch_add(1, Ordering::SeqCst);
