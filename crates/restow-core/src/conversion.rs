@@ -13,6 +13,8 @@ use crate::resource::GroupVersion;
 pub struct Conversion {
     /// The served versions, besides the one asked, that objects may be stored in: there these are read as they are.
     pub others: Vec<GroupVersion>,
+    /// A served version, besides the one asked, that objects in the storage version are converted to.
+    other: Option<GroupVersion>,
     /// Whether objects may be stored in a version that is not served, so that they are read by the webhook's leave.
     pub blind: bool,
     /// Every version the definition has.
@@ -32,9 +34,19 @@ impl Conversion {
         Some(Self {
             others: stored.iter().filter(served).filter(|stored| **stored != endpoint).cloned().collect(),
             blind: !stored.iter().all(|stored| resource.served.contains(stored)),
+            other: resource
+                .served
+                .iter()
+                .find(|served| **served != endpoint && served.version != crd.storage_version)
+                .cloned(),
             versions: crd.versions.iter().map(|(name, _)| version(name)).collect(),
             endpoint,
         })
+    }
+
+    /// A served version that an object in the storage version can be read through only if the webhook converts it.
+    pub fn other(&self) -> Option<&GroupVersion> {
+        self.other.as_ref()
     }
 
     /// Whether the webhook has to convert managedFields of these apiVersions with every write.
@@ -108,6 +120,11 @@ mod tests {
             let names: Vec<&str> = conversion.others.iter().map(|other| other.version.as_str()).collect();
             assert_eq!(names.join(" "), others, "{versions} {served} {stored}");
             assert_eq!(conversion.blind, blind, "{versions} {served} {stored}");
+        }
+        for (served, storage, other) in [("v1 v2", "v2", "v1"), ("v2", "v2", ""), ("v2 v3", "v3", "v2")] {
+            let conversion = Conversion::of(&resource(true, "v1 v2 v3", served, storage, "v1")).unwrap();
+            let name = conversion.other().map_or("", |other| other.version.as_str());
+            assert_eq!(name, other, "{served} {storage}");
         }
         assert_eq!(Conversion::of(&resource(false, "v1 v2", "v1 v2", "v2", "v1 v2")), None);
         assert_eq!(

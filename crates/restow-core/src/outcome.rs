@@ -9,16 +9,20 @@ pub enum Answer {
     Http {
         /// The HTTP status code.
         code: u16,
+        /// Whether the body is a Status, as an API server sends it; a load balancer sends something else.
+        status: bool,
         /// `reason` of the Status body, empty when there is none.
         reason: String,
         /// `message` of the Status body, or the start of a body that is none.
         message: String,
+        /// Where a redirect points to.
+        location: Option<String>,
         /// How long the server asks to wait.
         retry_after: Option<Duration>,
         /// The resourceVersion that was sent.
         sent: String,
-        /// The resourceVersion that came back with a success.
-        returned: Option<String>,
+        /// What came back with a success that is about the object.
+        returned: Option<Returned>,
     },
     /// There was no answer: refused, reset, cut short or timed out.
     Broken {
@@ -27,13 +31,35 @@ pub enum Answer {
     },
 }
 
+/// What a successful answer says of the object that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Returned {
+    /// Its resourceVersion.
+    pub resource_version: String,
+    /// Whether it is being deleted.
+    pub terminating: bool,
+}
+
+/// Which object a write is for, or an answer about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity<'a> {
+    /// Its namespace, empty for cluster-wide objects.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its uid.
+    pub uid: &'a str,
+}
+
 impl Answer {
-    /// An answer with just a status code.
+    /// An answer with just a status code, from an API server.
     pub fn http(code: u16) -> Self {
         Self::Http {
             code,
+            status: true,
             reason: String::new(),
             message: String::new(),
+            location: None,
             retry_after: None,
             sent: String::new(),
             returned: None,
@@ -44,7 +70,8 @@ impl Answer {
     pub fn with_versions(mut self, before: &str, after: Option<&str>) -> Self {
         if let Self::Http { sent, returned, .. } = &mut self {
             *sent = before.to_owned();
-            *returned = after.map(str::to_owned);
+            *returned =
+                after.map(|version| Returned { resource_version: version.to_owned(), terminating: false });
         }
         self
     }
@@ -70,12 +97,14 @@ pub enum Outcome {
         /// The server's own words.
         message: String,
     },
+    /// Not decided: the answer may be about something else, so the object itself must be looked up.
+    Doubtful(Doubt),
     /// Not decided: wait and send it again.
     Again {
         /// How long the server asks to wait.
         after: Option<Duration>,
-        /// Whether the number of tries is bounded, because the fault may be the object's own.
-        bounded: bool,
+        /// Whose fault it may be.
+        blame: Blame,
         /// Whether the server is short of strength, so that the pace must fall.
         overloaded: bool,
         /// What to tell when it does not pass.
@@ -83,49 +112,183 @@ pub enum Outcome {
         /// The words that came with it.
         message: String,
     },
-    /// The credentials no longer hold; nothing else can succeed either.
-    Unauthorized {
+}
+
+/// An answer that may be about something else than the object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// A refusal with a code that says that the object is gone or was changed.
+    Refusal {
+        /// Whether an API server sent it, and not something in front of it.
+        status: bool,
+        /// How long the server asks to wait.
+        after: Option<Duration>,
+        /// The server's own reason.
+        reason: String,
         /// The server's own words.
+        message: String,
+    },
+    /// A success without a write, for an object that is being deleted: the write may have let it go.
+    Terminating,
+}
+
+/// What a look-up shows of an object whose write was answered in a doubtful way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sighting {
+    /// It is not listed any more, or another object has its name.
+    Absent,
+    /// It was changed since it was listed.
+    Changed,
+    /// It is stored just as it was listed.
+    Unchanged,
+    /// The look-up failed, which proves nothing.
+    Unknown {
+        /// Why.
         message: String,
     },
 }
 
+impl Sighting {
+    /// What it means that a list shows this uid and resourceVersion under the object's name, or nothing.
+    pub fn of(uid: &str, resource_version: &str, listed: Option<(&str, &str)>) -> Self {
+        match listed {
+            Some((other, _)) if other != uid => Self::Absent,
+            None => Self::Absent,
+            Some((_, version)) if version == resource_version => Self::Unchanged,
+            Some(_) => Self::Changed,
+        }
+    }
+}
+
+/// Whose fault a failed write may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// The server's or the wire's; the object's only if everything else is written well for long.
+    Server,
+    /// The object's, if others are written well.
+    Object,
+    /// The object's: an API server refused it while it was stored as it was listed.
+    Refusal,
+    /// The credentials', or the object's if others are written well.
+    Credentials,
+}
+
 /// Decides what an answer means.
 pub fn classify(answer: &Answer) -> Outcome {
-    let (code, reason, message, retry_after, sent, returned) = match answer {
+    let (code, status, reason, message, location, retry_after, sent, returned) = match answer {
         Answer::Broken { message } => {
             return Outcome::Again {
                 after: None,
-                bounded: false,
+                blame: Blame::Server,
                 overloaded: true,
                 reason: "ConnectionLost".to_owned(),
                 message: message.clone(),
             };
         }
-        Answer::Http { code, reason, message, retry_after, sent, returned } => {
-            (*code, reason, message, *retry_after, sent, returned)
+        Answer::Http { code, status, reason, message, location, retry_after, sent, returned } => {
+            (*code, *status, reason, message, location.as_deref(), *retry_after, sent, returned)
         }
     };
-    let again = |bounded, overloaded| Outcome::Again {
+    let again = |blame, overloaded| Outcome::Again {
         after: retry_after,
-        bounded,
+        blame,
         overloaded,
         reason: reason_or_code(reason, code),
-        message: message.clone(),
+        message: message_or_code(message, code, location),
     };
     match code {
         200..=299 => match returned {
-            Some(returned) if returned == sent => Outcome::Current,
-            Some(_) => Outcome::Rewritten,
-            // A success that does not say what it did proves nothing.
-            None => again(true, false),
+            Some(returned) if returned.resource_version != *sent => Outcome::Rewritten,
+            Some(returned) if returned.terminating => Outcome::Doubtful(Doubt::Terminating),
+            Some(_) => Outcome::Current,
+            // A success that does not say what it did, or to what, proves nothing.
+            None => Outcome::Again {
+                after: retry_after,
+                blame: Blame::Object,
+                overloaded: false,
+                reason: "UnexpectedAnswer".to_owned(),
+                message: format!("the server answered {code} with something else than this object"),
+            },
         },
-        401 => Outcome::Unauthorized { message: message.clone() },
-        404 => Outcome::Gone,
-        409 => Outcome::Conflicted,
-        408 | 429 | 502 | 503 | 504 => again(false, true),
-        500..=599 => again(true, false),
-        _ => Outcome::Quarantined { reason: reason_or_code(reason, code), message: message.clone() },
+        300..=399 => again(Blame::Object, false),
+        401 => again(Blame::Credentials, true),
+        404 | 409 | 410 => Outcome::Doubtful(Doubt::Refusal {
+            status,
+            after: retry_after,
+            reason: reason_or_code(reason, code),
+            message: message_or_code(message, code, location),
+        }),
+        408 | 429 | 502 | 503 | 504 => again(Blame::Server, true),
+        500..=599 => again(Blame::Object, false),
+        _ => Outcome::Quarantined {
+            reason: reason_or_code(reason, code),
+            message: message_or_code(message, code, location),
+        },
+    }
+}
+
+/// Whether a successful answer is about the object that was written.
+pub fn is_about(sent: Identity<'_>, kind: &str, answered_kind: &str, answered: Identity<'_>) -> bool {
+    (answered_kind == "PartialObjectMetadata" || answered_kind == kind) && sent == answered
+}
+
+/// Decides by what a look-up shows of the object itself.
+pub fn resolve(doubt: Doubt, sighting: Sighting) -> Outcome {
+    match (doubt, sighting) {
+        (_, Sighting::Absent) => Outcome::Gone,
+        (_, Sighting::Changed) => Outcome::Conflicted,
+        (Doubt::Terminating, Sighting::Unchanged) => Outcome::Current,
+        (Doubt::Refusal { status, after, reason, message }, Sighting::Unchanged) => Outcome::Again {
+            after,
+            blame: if status { Blame::Refusal } else { Blame::Object },
+            overloaded: false,
+            reason,
+            message: format!("{message}; the object is still stored unchanged"),
+        },
+        (Doubt::Refusal { after, reason, message, .. }, Sighting::Unknown { message: why }) => {
+            Outcome::Again {
+                after,
+                blame: Blame::Object,
+                overloaded: false,
+                reason,
+                message: format!("{message}; whether the object still exists could not be found out: {why}"),
+            }
+        }
+        (Doubt::Terminating, Sighting::Unknown { message }) => Outcome::Again {
+            after: None,
+            blame: Blame::Object,
+            overloaded: false,
+            reason: "Terminating".to_owned(),
+            message: format!(
+                "it is being deleted, and whether it still exists could not be found out: {message}"
+            ),
+        },
+    }
+}
+
+/// What becomes of a listed object that cannot be sent, because the write would not be bound to it.
+pub fn unsendable(object: Identity<'_>, resource_version: &str) -> Option<Outcome> {
+    let (reason, missing) = match (object.name, object.uid, resource_version) {
+        ("", ..) => ("NoName", "name"),
+        (_, "", _) => ("NoUid", "uid"),
+        (_, _, "") => ("NoResourceVersion", "resourceVersion"),
+        _ => return None,
+    };
+    Some(Outcome::Quarantined {
+        reason: reason.to_owned(),
+        message: format!(
+            "it is listed without a {missing}, so that no write can be bound to it; delete it and create it again"
+        ),
+    })
+}
+
+/// What becomes of an object that is listed still although nothing is found under its name.
+pub fn misplaced() -> Outcome {
+    Outcome::Quarantined {
+        reason: "Misplaced".to_owned(),
+        message: "it is listed, but there is no such object under its name: it is stored under another key, and no \
+                  write reaches it; delete that key from etcd, or move the object to the key of its name"
+            .to_owned(),
     }
 }
 
@@ -136,6 +299,13 @@ pub fn give_up(reason: String, message: String) -> Outcome {
 
 /// How often a write fails before the fault is taken to be the object's own.
 const TRIES: u32 = 5;
+/// How often an API server refuses an object that is stored as it was listed, before that is final.
+const REFUSALS: u32 = 3;
+/// How often, and for how long, a fault that looks like the server's hits one object alone before it is the object's.
+const SERVER_TRIES: u32 = 10;
+const SERVER_FOR: Duration = Duration::from_secs(30);
+/// How long credentials are refused for everything before they count as expired: they may be renewed meanwhile.
+const RENEWAL: Duration = Duration::from_secs(10);
 /// How long a server is waited for that does nothing well.
 pub const OUTAGE: Duration = Duration::from_secs(300);
 
@@ -148,19 +318,40 @@ pub enum Patience {
     GiveUp,
     /// Leave everything for later: the server cannot write such objects now.
     Later,
+    /// End: the credentials are no longer accepted for anything.
+    Unauthorized,
 }
 
-/// Decides by how many tries count against the object, and for how long it has failed. A try counts if the server was
-/// well otherwise since the one before.
+/// The failures of one object so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Failed {
+    /// How often an API server refused it while it was stored unchanged.
+    pub refused: u32,
+    /// How many failures count against it: those since whose predecessor the server was well otherwise.
+    pub counted: u32,
+    /// For how long it has failed.
+    pub lasted: Duration,
+    /// Whether others fail alike.
+    pub elsewhere: bool,
+}
+
+/// Decides whether an object is tried again after a failure.
 ///
-/// `outage` says that a webhook converts these objects, and that others fail alike: then it is no object's fault,
-/// however long it lasts.
-pub fn patience(counted: u32, lasted: Duration, outage: bool) -> Patience {
-    match (counted >= TRIES, lasted >= OUTAGE) {
-        (true, _) => Patience::GiveUp,
-        (false, true) if outage => Patience::Later,
-        (false, true) => Patience::GiveUp,
-        (false, false) => Patience::Again,
+/// Where others fail alike and nothing is written well, it is no object's fault, however long it lasts.
+pub fn patience(blame: Blame, failed: Failed) -> Patience {
+    let Failed { refused, counted, lasted, elsewhere } = failed;
+    match blame {
+        Blame::Refusal if refused >= REFUSALS => Patience::GiveUp,
+        Blame::Refusal => Patience::Again,
+        Blame::Server if counted >= SERVER_TRIES && lasted >= SERVER_FOR => Patience::GiveUp,
+        Blame::Server => Patience::Again,
+        Blame::Object | Blame::Credentials if counted >= TRIES => Patience::GiveUp,
+        Blame::Credentials if lasted >= RENEWAL => Patience::Unauthorized,
+        Blame::Credentials => Patience::Again,
+        // It failed, another was written well, and it failed again.
+        Blame::Object if lasted >= OUTAGE && (!elsewhere || counted > 1) => Patience::GiveUp,
+        Blame::Object if lasted >= OUTAGE => Patience::Later,
+        Blame::Object => Patience::Again,
     }
 }
 
@@ -171,14 +362,15 @@ pub enum Helper {
     None,
     /// A webhook, if the object was stored in another version.
     Perhaps,
-    /// A webhook: the object's managedFields had to be converted.
+    /// A webhook: the object's managedFields had to be converted, or it was written through another version than it
+    /// is stored in.
     Webhook,
 }
 
 /// Whether the outcome of one write shows that the server, with what it needs, could have done another one.
 pub fn shows_well(outcome: &Outcome, helper: Helper) -> bool {
     match (outcome, helper) {
-        (Outcome::Again { .. } | Outcome::Unauthorized { .. }, _) => false,
+        (Outcome::Again { .. } | Outcome::Doubtful(_), _) => false,
         (_, Helper::None) => true,
         // Only an object in an old version has to be rewritten.
         (Outcome::Rewritten, _) => true,
@@ -198,14 +390,28 @@ pub fn backoff(attempt: u32, asked: Option<Duration>) -> Duration {
     }
 }
 
+fn message_or_code(message: &str, code: u16, location: Option<&str>) -> String {
+    match (message, location) {
+        ("", None) => format!("the server answered {code} without a message"),
+        ("", Some(location)) => format!("the server answered {code} and pointed to {location}"),
+        (message, None) => message.to_owned(),
+        (message, Some(location)) => {
+            format!("{message} (the server answered {code} and pointed to {location})")
+        }
+    }
+}
+
 fn reason_or_code(reason: &str, code: u16) -> String {
     if !reason.is_empty() {
         return reason.to_owned();
     }
     match code {
         400 => "BadRequest".to_owned(),
+        401 => "Unauthorized".to_owned(),
         403 => "Forbidden".to_owned(),
+        404 => "NotFound".to_owned(),
         405 => "MethodNotAllowed".to_owned(),
+        409 => "Conflict".to_owned(),
         413 => "RequestEntityTooLarge".to_owned(),
         415 => "UnsupportedMediaType".to_owned(),
         422 => "Invalid".to_owned(),
@@ -215,109 +421,4 @@ fn reason_or_code(reason: &str, code: u16) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_status_has_one_meaning() {
-        let name = |outcome: &Outcome| match outcome {
-            Outcome::Rewritten => "rewritten",
-            Outcome::Current => "current",
-            Outcome::Conflicted => "conflicted",
-            Outcome::Gone => "gone",
-            Outcome::Accepted => "accepted",
-            Outcome::Quarantined { .. } => "quarantined",
-            Outcome::Again { bounded: true, .. } => "again, bounded",
-            Outcome::Again { bounded: false, .. } => "again",
-            Outcome::Unauthorized { .. } => "unauthorized",
-        };
-        for (code, expected) in [
-            (400, "quarantined"),
-            (401, "unauthorized"),
-            (403, "quarantined"),
-            (404, "gone"),
-            (405, "quarantined"),
-            (408, "again"),
-            (409, "conflicted"),
-            (413, "quarantined"),
-            (415, "quarantined"),
-            (422, "quarantined"),
-            (429, "again"),
-            (500, "again, bounded"),
-            (501, "again, bounded"),
-            (502, "again"),
-            (503, "again"),
-            (504, "again"),
-        ] {
-            assert_eq!(name(&classify(&Answer::http(code))), expected, "{code}");
-        }
-    }
-
-    #[test]
-    fn a_success_is_judged_by_the_resource_version() {
-        for (before, after, expected) in [
-            ("7", Some("7"), Outcome::Current),
-            ("7", Some("8"), Outcome::Rewritten),
-            // etcd restored from a backup may go back; it was written all the same.
-            ("7", Some("6"), Outcome::Rewritten),
-        ] {
-            assert_eq!(classify(&Answer::http(200).with_versions(before, after)), expected);
-        }
-        assert!(matches!(classify(&Answer::http(200)), Outcome::Again { bounded: true, .. }));
-    }
-
-    #[test]
-    fn an_object_is_given_up_while_the_server_is_well_otherwise() {
-        for (counted, seconds, outage, expected) in [
-            (1, 0, false, Patience::Again),
-            (4, 299, false, Patience::Again),
-            (5, 2, false, Patience::GiveUp),
-            (1, 300, false, Patience::GiveUp),
-            (5, 2, true, Patience::GiveUp),
-            (5, 900, true, Patience::GiveUp),
-            (4, 299, true, Patience::Again),
-            (4, 300, true, Patience::Later),
-        ] {
-            let decided = patience(counted, Duration::from_secs(seconds), outage);
-            assert_eq!(decided, expected, "{counted} in {seconds} s, {outage}");
-        }
-    }
-
-    #[test]
-    fn only_what_needed_the_same_shows_that_the_server_is_well() {
-        let quarantined = give_up("Invalid".to_owned(), String::new());
-        let failed = classify(&Answer::http(500));
-        let unauthorized = classify(&Answer::http(401));
-        for (outcome, none, perhaps, webhook) in [
-            (Outcome::Rewritten, true, true, true),
-            (Outcome::Current, true, false, true),
-            (Outcome::Accepted, true, false, true),
-            (Outcome::Conflicted, true, false, false),
-            (Outcome::Gone, true, false, false),
-            (quarantined, true, false, false),
-            (failed, false, false, false),
-            (unauthorized, false, false, false),
-        ] {
-            let shown =
-                [Helper::None, Helper::Perhaps, Helper::Webhook].map(|helper| shows_well(&outcome, helper));
-            assert_eq!(shown, [none, perhaps, webhook], "{outcome:?}");
-        }
-    }
-
-    #[test]
-    fn a_broken_connection_is_never_final() {
-        let outcome = classify(&Answer::Broken { message: "connection refused".to_owned() });
-        assert!(matches!(outcome, Outcome::Again { bounded: false, overloaded: true, .. }), "{outcome:?}");
-    }
-
-    #[test]
-    fn waiting_honours_the_server_and_is_capped() {
-        let s = Duration::from_secs;
-        assert_eq!(backoff(1, Some(s(4))), s(4));
-        assert_eq!(backoff(1, Some(s(4000))), s(60));
-        assert_eq!(backoff(1, Some(s(0))), Duration::from_millis(100));
-        assert_eq!(backoff(1, None), Duration::from_millis(100));
-        assert_eq!(backoff(3, None), Duration::from_millis(400));
-        assert_eq!(backoff(u32::MAX, None), s(5));
-    }
-}
+mod tests;

@@ -43,7 +43,7 @@ impl Counts {
             Outcome::Gone => self.gone += 1,
             Outcome::Quarantined { .. } => self.quarantined += 1,
             Outcome::Accepted => self.accepted += 1,
-            Outcome::Again { .. } | Outcome::Unauthorized { .. } => {}
+            Outcome::Again { .. } | Outcome::Doubtful(_) => {}
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::outcome::{Helper, Outcome, Patience, patience, shows_well};
+use restow_core::outcome::{Blame, Failed, Helper, Outcome, Patience, patience, shows_well};
 
 use crate::pages::Item;
 
@@ -27,8 +27,12 @@ struct State {
     well: Option<Instant>,
     /// When a witness was last asked in vain.
     unwell: Option<Instant>,
+    /// When the credentials were last refused.
+    refused: Option<Instant>,
     /// An object that can be written, as it was last answered.
     witness: Option<Item>,
+    /// An object that is stored in the storage version, as it was last answered.
+    stored: Option<Item>,
     /// How many objects have failed and are not decided yet.
     failing: usize,
 }
@@ -48,24 +52,34 @@ impl Health {
         version: Option<&str>,
         sent: Instant,
     ) {
+        let mut state = self.state();
+        let as_answered =
+            |version: &str| Item { stale_fields: None, resource_version: version.into(), ..item.clone() };
+        if let (Some(version), Outcome::Rewritten | Outcome::Current) = (version, outcome) {
+            state.stored = Some(as_answered(version));
+        }
         if !shows_well(outcome, helper) {
             return;
         }
-        let mut state = self.state();
         state.well = state.well.max(Some(sent));
         // One that no webhook has a part in says nothing of the webhook when it is asked again.
         if let Some(version) = version
             && state.witness.is_none()
             && helper != Helper::Perhaps
         {
-            let witness = Item { stale_fields: None, resource_version: version.into(), ..item.clone() };
-            state.witness = Some(witness);
+            state.witness = Some(as_answered(version));
         }
     }
 
     /// Whether a write that was sent since then was answered well.
     pub(crate) fn is_well_since(&self, then: Instant) -> bool {
         self.assumed || self.state().well.is_some_and(|sent| sent > then)
+    }
+
+    /// Whether credentials were refused, and nothing was written well since: no further object is begun meanwhile.
+    pub(crate) fn is_locked_out(&self) -> bool {
+        let state = self.state();
+        state.refused > state.well
     }
 
     /// Whether a witness was asked in vain just now.
@@ -84,11 +98,16 @@ impl Health {
         self.state().witness.clone()
     }
 
+    /// An object that is stored in the storage version.
+    pub(crate) fn stored(&self) -> Option<Item> {
+        self.state().stored.clone()
+    }
+
     /// Takes in what a witness, asked then, was answered with.
     pub(crate) fn asked(&self, outcome: &Outcome, sent: Instant) {
         let mut state = self.state();
         match outcome {
-            Outcome::Gone => state.witness = None,
+            Outcome::Gone => (state.witness, state.stored) = (None, None),
             // Even one that somebody else has written since was read and judged.
             answered if shows_well(answered, Helper::None) => state.well = state.well.max(Some(sent)),
             _ => state.unwell = Some(sent),
@@ -105,6 +124,8 @@ pub(crate) struct Failures<'a> {
     health: &'a Health,
     /// How many count against it.
     counted: u32,
+    /// How often it was refused while it was stored unchanged.
+    refused: u32,
     first: Option<Instant>,
     last: Option<Instant>,
     /// Whether the server was well otherwise since the last one.
@@ -113,18 +134,28 @@ pub(crate) struct Failures<'a> {
 
 impl<'a> Failures<'a> {
     pub(crate) fn new(health: &'a Health) -> Self {
-        Self { health, counted: 0, first: None, last: None, well: false }
+        Self { health, counted: 0, refused: 0, first: None, last: None, well: false }
     }
 
     /// Takes one more in, and says what to do about it.
-    pub(crate) fn add(&mut self, now: Instant, webhook: bool) -> Patience {
+    pub(crate) fn add(&mut self, blame: Blame, now: Instant, webhook: bool) -> Patience {
         let first = *self.first.get_or_insert_with(|| {
             self.health.state().failing += 1;
             now
         });
         self.counted += u32::from(self.well || self.last.is_none());
+        self.refused += u32::from(blame == Blame::Refusal);
+        if blame == Blame::Credentials {
+            self.health.state().refused = Some(now);
+        }
         self.last = Some(now);
-        patience(self.counted, now - first, webhook && self.health.fails_elsewhere())
+        let failed = Failed {
+            refused: self.refused,
+            counted: self.counted,
+            lasted: now - first,
+            elsewhere: webhook && self.health.fails_elsewhere(),
+        };
+        patience(blame, failed)
     }
 
     /// When the last one was; none when it has not failed.
@@ -179,15 +210,15 @@ mod tests {
             let health = Health::default();
             let mut other = Failures::new(&health);
             if others {
-                other.add(now, true);
+                other.add(Blame::Object, now, true);
             }
             let mut failures = Failures::new(&health);
             let mut at = now;
-            let mut decided = vec![failures.add(at, true)];
+            let mut decided = vec![failures.add(Blame::Object, at, true)];
             for well in well.chars() {
                 failures.otherwise(well == 'y');
                 at += Duration::from_secs(seconds);
-                decided.push(failures.add(at, true));
+                decided.push(failures.add(Blame::Object, at, true));
             }
             assert_eq!(decided, expected, "{well} every {seconds} s, {others}");
         }
@@ -201,6 +232,7 @@ mod tests {
         health.saw(&item("a", false), Helper::Perhaps, &Outcome::Rewritten, Some("2"), before);
         assert!(!health.is_well_since(failed), "it was sent before the failure");
         assert!(health.witness().is_none(), "asked again, it would need no webhook");
+        assert_eq!(health.stored().map(|stored| stored.name), Some("a".into()));
         let after = failed + Duration::from_secs(1);
         health.saw(&item("b", true), Helper::Webhook, &Outcome::Current, Some("3"), after);
         assert!(health.is_well_since(failed));

@@ -8,6 +8,7 @@
 pub mod access;
 pub mod chunks;
 pub mod cluster;
+mod confirm;
 pub mod discovery;
 pub mod election;
 mod health;

@@ -1,13 +1,15 @@
 //! Looks up how many objects there are, and single ones among them.
 
-use restow_core::outcome::backoff;
+use http::Method;
+use restow_core::outcome::{Sighting, backoff};
 use restow_core::page::{Refusal, Step, step};
 use restow_core::progress::Quarantined;
 use restow_core::resource::GroupVersion;
 use restow_core::token::{NEWEST, Token};
 
 use crate::pages::{Item, Page, PageError, Target, key, page, segment};
-use crate::server::Server;
+use crate::server::{METADATA_LIST, Server};
+use crate::wire::{Object, ObjectMeta};
 
 /// How many objects a resource has, as far as its server tells.
 pub async fn count(server: &Server, target: &Target) -> Result<Option<u64>, Refusal> {
@@ -37,6 +39,76 @@ async fn first_page(server: &Server, target: &Target) -> Result<Page, Refusal> {
     Err(refused.unwrap_or_default())
 }
 
+/// Why an object could not be looked up.
+pub(crate) enum Blind {
+    /// The resource is not served, says the server.
+    NotServed(String),
+    /// Anything else, which may pass.
+    Failed(String),
+}
+
+/// Looks once, with the right to list alone, at what is stored now under an object's name.
+pub(crate) async fn sight(server: &Server, target: &Target, item: &Item) -> Result<Sighting, Blind> {
+    let mut blind = None;
+    // Through another version, an object is seen that a webhook fails to convert.
+    for version in target.readable() {
+        for path in [by_key, by_name] {
+            match listed(server, item, &path(target, version, &item.namespace, &item.name)).await {
+                Ok(Some(sighting)) => return Ok(sighting),
+                // The server makes other tokens, or does not understand the selector.
+                Ok(None) => {}
+                Err(why) => {
+                    blind = blind.or(Some(why));
+                    break;
+                }
+            }
+        }
+    }
+    Err(blind.unwrap_or_else(|| Blind::Failed("the server's lists cannot be searched".to_owned())))
+}
+
+/// What a list that should begin with the object, or hold just it, shows of it; none where the list is another one.
+async fn listed(server: &Server, item: &Item, path: &str) -> Result<Option<Sighting>, Blind> {
+    let reply = server
+        .send(Method::GET, path, METADATA_LIST, None)
+        .await
+        .map_err(|broken| Blind::Failed(broken.to_string()))?;
+    match reply.code {
+        200 => read(&reply.body, item).map_err(|error| Blind::Failed(format!("the list is none: {error}"))),
+        400 | 410 => Ok(None),
+        404 if reply.status().kind == "Status" => Err(Blind::NotServed(reply.status().message)),
+        code => Err(Blind::Failed(format!("{} ({code})", reply.status().message))),
+    }
+}
+
+/// A list whose every part must be there: from one that is cut short or none, nothing can be missing.
+#[derive(serde::Deserialize)]
+struct Strict<'a> {
+    kind: String,
+    #[serde(rename = "metadata")]
+    _metadata: serde::de::IgnoredAny,
+    /// Servers write `null` for none.
+    #[serde(borrow, deserialize_with = "Option::deserialize")]
+    items: Option<Vec<Object<'a>>>,
+}
+
+fn read(body: &[u8], item: &Item) -> Result<Option<Sighting>, serde_json::Error> {
+    let list: Strict<'_> = serde_json::from_slice(body)?;
+    if !list.kind.ends_with("List") {
+        return Err(serde::de::Error::custom(format!("it is a {:?}", list.kind)));
+    }
+    let items = list.items.unwrap_or_default();
+    let at = |meta: &ObjectMeta<'_>| key(&meta.namespace, &meta.name);
+    let found = items.iter().map(|object| &object.metadata).find(|meta| at(meta) == item.key());
+    let Some(found) = found else {
+        // One that begins before the object ignores where it was to begin.
+        let before = items.iter().any(|object| at(&object.metadata) < item.key());
+        return Ok((!before).then_some(Sighting::Absent));
+    };
+    let found = Some((&*found.uid, &*found.resource_version));
+    Ok(Some(Sighting::of(&item.uid, &item.resource_version, found)))
+}
+
 /// What is to be found of one object.
 pub enum Found {
     /// It is there.
@@ -54,10 +126,12 @@ pub async fn find(server: &Server, target: &Target, object: &Quarantined) -> Res
     let mut tries = 0;
     loop {
         let path = if named { by_name } else { by_key };
-        let refusal = match page(server, target, &path(target, &target.version, object)).await {
-            Ok((page, _)) => return Ok(found(page, object)),
-            Err(refusal) => refusal,
-        };
+        let refusal =
+            match page(server, target, &path(target, &target.version, &object.namespace, &object.name)).await
+            {
+                Ok((page, _)) => return Ok(found(page, object)),
+                Err(refusal) => refusal,
+            };
         match step(&refusal, tries, true) {
             Step::Wait(asked) => {
                 tries += 1;
@@ -81,7 +155,9 @@ pub async fn find(server: &Server, target: &Target, object: &Quarantined) -> Res
 /// Looks it up through the other versions it may be stored in.
 async fn elsewhere(server: &Server, target: &Target, object: &Quarantined) -> Found {
     for version in target.others() {
-        if let Ok((page, _)) = page(server, target, &by_key(target, version, object)).await {
+        if let Ok((page, _)) =
+            page(server, target, &by_key(target, version, &object.namespace, &object.name)).await
+        {
             return found(page, object);
         }
     }
@@ -93,12 +169,51 @@ fn found(page: Page, object: &Quarantined) -> Found {
     page.items.into_iter().next().filter(is_it).map_or(Found::Gone, Found::Item)
 }
 
-fn by_key(target: &Target, version: &GroupVersion, object: &Quarantined) -> String {
-    let token = Token { resource_version: NEWEST, start: key(&object.namespace, &object.name) };
+fn by_key(target: &Target, version: &GroupVersion, namespace: &str, name: &str) -> String {
+    let token = Token { resource_version: NEWEST, start: key(namespace, name) };
     format!("{}?limit=1&continue={}", target.list_path_at(version, ""), token.encode())
 }
 
-fn by_name(target: &Target, version: &GroupVersion, object: &Quarantined) -> String {
-    let list = target.list_path_at(version, &object.namespace);
-    format!("{list}?limit=1&fieldSelector=metadata.name%3D{}", segment(&object.name))
+fn by_name(target: &Target, version: &GroupVersion, namespace: &str, name: &str) -> String {
+    let list = target.list_path_at(version, namespace);
+    format!("{list}?limit=1&fieldSelector=metadata.name%3D{}", segment(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_a_list_shows_that_an_object_is_missing() {
+        let item = Item {
+            namespace: "default".into(),
+            name: "m".into(),
+            uid: "uid".into(),
+            resource_version: "7".into(),
+            stale_fields: None,
+            converted_fields: false,
+        };
+        let list = |items: serde_json::Value| {
+            json!({"kind": "PartialObjectMetadataList", "metadata": {}, "items": items}).to_string()
+        };
+        let object = |name: &str, uid: &str, version: &str| json!([{"metadata": {"namespace": "default", "name": name, "uid": uid, "resourceVersion": version}}]);
+        for (body, expected) in [
+            (list(json!([])), Some(Some(Sighting::Absent))),
+            (list(json!(null)), Some(Some(Sighting::Absent))),
+            (list(object("m", "uid", "7")), Some(Some(Sighting::Unchanged))),
+            (list(object("m", "uid", "8")), Some(Some(Sighting::Changed))),
+            (list(object("m", "other", "7")), Some(Some(Sighting::Absent))),
+            (list(object("n", "n", "7")), Some(Some(Sighting::Absent))),
+            (list(object("a", "a", "7")), Some(None)),
+            ("{}".to_owned(), None),
+            ("<html>".to_owned(), None),
+            (json!({"kind": "WidgetList", "metadata": {}}).to_string(), None),
+            (json!({"kind": "WidgetList", "items": []}).to_string(), None),
+            (json!({"kind": "Status", "metadata": {}, "items": []}).to_string(), None),
+        ] {
+            assert_eq!(read(body.as_bytes(), &item).ok(), expected, "{body}");
+        }
+    }
 }

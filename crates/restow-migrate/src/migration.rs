@@ -87,13 +87,22 @@ pub enum Failure {
     Page(#[from] PageError),
     /// A page could not be finished.
     #[error(transparent)]
-    Unfinished(#[from] Unfinished),
+    Unfinished(Unfinished),
     /// The progress cannot be kept.
     #[error("keeping the progress")]
     Journal(#[from] std::io::Error),
     /// The server did not answer what is needed before the first write.
     #[error(transparent)]
     Request(#[from] RequestError),
+}
+
+impl From<Unfinished> for Failure {
+    fn from(unfinished: Unfinished) -> Self {
+        match unfinished {
+            Unfinished::Vanished(resource) => PageError::Vanished(resource).into(),
+            other => Self::Unfinished(other),
+        }
+    }
 }
 
 /// How long servers that do not answer are waited for in the middle of a run, before it is unsafe to go on.
@@ -196,6 +205,7 @@ impl<O: Observer> Migration<'_, O> {
             };
             let write = rewriter.page(&page.items, self.stop, |outcome| self.observer.decided(outcome));
             let (next, mut tally) = futures::try_join!(fetch, write)?;
+            self.confirm(&target, progress, &page, &mut tally).await?;
             tally.counts.quarantined += page.unreadable.len() as u64;
             tally.quarantined.append(&mut page.unreadable);
             let last_key = page.items.last().map(pages::Item::key);

@@ -3,12 +3,15 @@
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use restow_clock::Instant;
-use restow_core::outcome::{Helper, Outcome, Patience, backoff, give_up};
+use restow_core::outcome::{
+    Blame, Helper, Outcome, Patience, Sighting, backoff, give_up, misplaced, resolve, unsendable,
+};
 use restow_core::pace::Signal;
 use restow_core::progress::{Counts, Quarantined};
+use restow_core::resource::GroupResource;
 
 use crate::health::{Failures, Health};
-use crate::lookup;
+use crate::lookup::{self, Blind};
 use crate::pages::{Item, Target, Waiting};
 use crate::server::Server;
 use crate::stop::Stop;
@@ -47,7 +50,12 @@ pub struct Tally {
     pub counts: Counts,
     /// The objects that were left.
     pub quarantined: Vec<Quarantined>,
+    /// The objects that are gone or were changed, as a look-up of their names shows.
+    pub(crate) elsewhere: Vec<(Item, Outcome)>,
 }
+
+/// How often in a row a look-up says that a resource is not served, before that is believed.
+const UNSERVED: u32 = 3;
 
 /// Why a page was not finished.
 #[derive(Debug, thiserror::Error)]
@@ -59,8 +67,11 @@ pub enum Unfinished {
     #[error("the credentials are no longer accepted: {0}")]
     Unauthorized(String),
     /// Objects cannot be written now; no one of them is to blame for that.
-    #[error("no object can be written: {0}")]
+    #[error("objects cannot be written now, among them {0}")]
     Unavailable(String),
+    /// The resource is no longer served.
+    #[error("{0} is no longer served")]
+    Vanished(GroupResource),
 }
 
 /// How the writing of one object ended.
@@ -68,8 +79,8 @@ enum End {
     Decided(Outcome),
     /// It was to stop.
     Stopped,
-    /// The server's words, when it cannot write such objects now.
-    Unavailable(String),
+    /// Nor can any other be written.
+    Unfinished(Unfinished),
 }
 
 impl Rewriter<'_> {
@@ -88,11 +99,13 @@ impl Rewriter<'_> {
         let (halt, stop) = stop.child();
         let mut under_way = FuturesUnordered::new();
         loop {
-            let halted = stop.is_stopped();
+            // Expired credentials are not tried on everything; those under way find out whether they are renewed.
+            let locked_out = !under_way.is_empty() && self.health.is_locked_out();
+            let halted = stop.is_stopped() || locked_out;
             tokio::select! {
                 slot = self.throttle.acquire(), if next.is_some() && !halted => {
                     // The place may have been long in coming.
-                    if stop.is_stopped() {
+                    if stop.is_stopped() || (!under_way.is_empty() && self.health.is_locked_out()) {
                         continue;
                     }
                     if let Some(item) = next {
@@ -102,17 +115,13 @@ impl Rewriter<'_> {
                     next = items.next();
                 }
                 Some((item, end)) = under_way.next(), if !under_way.is_empty() => match end {
-                    End::Decided(Outcome::Unauthorized { message }) => {
-                        unfinished = Some(Unfinished::Unauthorized(message));
-                        halt.cancel();
-                    }
                     End::Decided(outcome) => {
                         decided(&outcome);
                         tally.take(item, outcome);
                     }
                     End::Stopped => {}
-                    End::Unavailable(message) => {
-                        unfinished = unfinished.or(Some(Unfinished::Unavailable(message)));
+                    End::Unfinished(why) => {
+                        unfinished = unfinished.or(Some(why));
                         halt.cancel();
                     }
                 },
@@ -129,31 +138,43 @@ impl Rewriter<'_> {
 
     /// Writes one object until its outcome is decided.
     async fn one<'t>(&'t self, item: &Item, mut slot: Slot<'t>, stop: &Stop) -> End {
-        let mut tries = 0;
+        if let Some(left) = unsendable(item.identity(), &item.resource_version) {
+            return End::Decided(left);
+        }
+        let (mut tries, mut unserved) = (0, 0);
         let mut failures = Failures::new(&self.health);
         loop {
             let began = Instant::now();
             let sent = self.careful(item, self.manner.dry_run).await.unwrap_or_else(Sent::broken);
-            let Outcome::Again { after, bounded, overloaded, reason, message } = sent.outcome else {
-                slot.ended(Signal::Fine, sent.bytes);
-                self.health.saw(item, self.helper(item), &sent.outcome, sent.version.as_deref(), began);
-                return End::Decided(sent.outcome);
-            };
+            let overloaded = matches!(sent.outcome, Outcome::Again { overloaded: true, .. });
             slot.ended(if overloaded { Signal::Overloaded } else { Signal::Fine }, sent.bytes);
+            // Boxed, because it is rarely needed and every write under way would hold its space.
+            let settled = Box::pin(self.settled(item, sent.outcome));
+            let Some((outcome, served)) = stop.unless(settled).await else { return End::Stopped };
+            unserved = if served { 0 } else { unserved + 1 };
+            if unserved >= UNSERVED {
+                return End::Unfinished(Unfinished::Vanished(self.target.name.clone()));
+            }
+            let Outcome::Again { after, blame, reason, message, .. } = outcome else {
+                self.health.saw(item, self.helper(item), &outcome, sent.version.as_deref(), began);
+                return End::Decided(outcome);
+            };
             tries += 1;
-            if bounded {
-                match failures.add(Instant::now(), self.target.conversion.is_some()) {
-                    Patience::Again => {}
-                    Patience::GiveUp => return End::Decided(give_up(reason, message)),
-                    Patience::Later => return End::Unavailable(message),
+            match failures.add(blame, Instant::now(), self.target.conversion.is_some()) {
+                Patience::Again => {}
+                Patience::GiveUp => return End::Decided(give_up(reason, message)),
+                Patience::Later => {
+                    let message = format!("{}: {message}", item.key());
+                    return End::Unfinished(Unfinished::Unavailable(message));
                 }
+                Patience::Unauthorized => return End::Unfinished(Unfinished::Unauthorized(message)),
             }
             let wait = backoff(tries, after);
-            self.waiting.waiting(if message.is_empty() { &reason } else { &message }, wait);
+            self.waiting.waiting(&message, wait);
             let ready = async {
                 tokio::time::sleep(wait).await;
-                if let Some(last) = failures.last() {
-                    failures.otherwise(self.is_well(item, last).await);
+                if let Some(last) = failures.last().filter(|_| blame != Blame::Refusal) {
+                    failures.otherwise(Box::pin(self.is_well(item, blame, last)).await);
                 }
                 self.throttle.acquire().await
             };
@@ -164,50 +185,134 @@ impl Rewriter<'_> {
         }
     }
 
+    /// What an outcome comes to once the object itself was looked up, where that is needed, and whether its resource
+    /// is served.
+    async fn settled(&self, item: &Item, outcome: Outcome) -> (Outcome, bool) {
+        let Outcome::Doubtful(doubt) = outcome else { return (outcome, true) };
+        let (sighting, served) = match lookup::sight(self.server, self.target, item).await {
+            Ok(sighting) => (sighting, true),
+            Err(Blind::Failed(message)) => (Sighting::Unknown { message }, true),
+            Err(Blind::NotServed(message)) => (Sighting::Unknown { message }, false),
+        };
+        (resolve(doubt, sighting), served)
+    }
+
     /// Whether the server is well otherwise: other writes have shown it since then, or one that is sent for that does.
-    ///
-    /// Where a webhook can only be needed to read an object, it is not to blame once that can be read.
-    async fn is_well(&self, item: &Item, since: Instant) -> bool {
+    async fn is_well(&self, item: &Item, blame: Blame, since: Instant) -> bool {
         if self.health.is_well_since(since) {
             return true;
         }
-        if self.helper(item) == Helper::Perhaps && self.can_read(item).await {
-            return true;
-        }
-        let _one_at_a_time = self.health.asking.lock().await;
+        let _one_at_a_time = match self.health.asking.try_lock() {
+            Ok(guard) => guard,
+            // A server that hangs is not to hold up the others, which find out by themselves when it is back.
+            Err(_) if blame == Blame::Server => return false,
+            Err(_) => self.health.asking.lock().await,
+        };
         if self.health.is_well_since(since) || self.health.is_unwell() {
             return self.health.is_well_since(since);
         }
-        let witness = match self.health.witness() {
-            Some(witness) => witness,
-            None => match lookup::first(self.server, self.target).await {
-                Some(first) if self.helper(&first) != Helper::Perhaps => first,
-                _ => return false,
-            },
-        };
-        if witness.uid == item.uid {
-            return false;
-        }
         let slot = self.throttle.acquire().await;
         let began = Instant::now();
-        let sent = self.careful(&witness, true).await.unwrap_or_else(Sent::broken);
+        let Some((witness, sent)) = self.ask_witness(item).await else { return false };
         slot.ended(Signal::Fine, sent.bytes);
-        self.health.asked(&sent.outcome, began);
+        let (outcome, _) = self.settled(&witness, sent.outcome).await;
+        self.health.asked(&outcome, began);
         self.health.is_well_since(since)
+    }
+
+    /// Sends a dry run of another object, which needs all that the write of this one needs; none where there is none.
+    async fn ask_witness(&self, item: &Item) -> Option<(Item, Sent)> {
+        let other = |witness: &Item| witness.uid != item.uid;
+        let mut witness = self.health.witness();
+        if witness.is_none() {
+            if let Some(stored) = self.health.stored().filter(other)
+                && let Some(sent) = self.converts(&stored).await
+            {
+                return Some((stored, sent));
+            }
+            let first = lookup::first(self.server, self.target).await;
+            witness = first.filter(|first| self.helper(first) != Helper::Perhaps);
+        }
+        let witness = witness.filter(other)?;
+        let sent = self.careful(&witness, true).await.unwrap_or_else(Sent::broken);
+        Some((witness, sent))
     }
 }
 
 impl Tally {
     fn take(&mut self, item: &Item, outcome: Outcome) {
         self.counts.count(&outcome);
-        if let Outcome::Quarantined { reason, message } = outcome {
-            self.quarantined.push(Quarantined {
-                namespace: item.namespace.to_string(),
-                name: item.name.to_string(),
-                uid: item.uid.to_string(),
-                reason,
-                message,
-            });
+        match outcome {
+            Outcome::Quarantined { reason, message } => self.leave(item, reason, message),
+            Outcome::Gone | Outcome::Conflicted => {
+                let item = Item { stale_fields: None, ..item.clone() };
+                self.elsewhere.push((item, outcome));
+            }
+            _ => {}
+        }
+    }
+
+    fn leave(&mut self, item: &Item, reason: String, message: String) {
+        self.quarantined.push(Quarantined {
+            namespace: item.namespace.to_string(),
+            name: item.name.to_string(),
+            uid: item.uid.to_string(),
+            reason,
+            message,
+        });
+    }
+
+    /// Leaves an object that a list still shows although it seemed gone, or still shows as it was although it seemed
+    /// changed: a write and a look-up by its name have reached another one.
+    pub(crate) fn still_listed(&mut self, listed: &Item) {
+        let is_it = |(item, outcome): &(Item, Outcome)| {
+            let unchanged = item.resource_version == listed.resource_version;
+            item.uid == listed.uid && (unchanged || *outcome == Outcome::Gone)
+        };
+        while let Some(index) = self.elsewhere.iter().position(is_it) {
+            let (item, outcome) = self.elsewhere.swap_remove(index);
+            match outcome {
+                Outcome::Gone => self.counts.gone -= 1,
+                _ => self.counts.conflicted -= 1,
+            }
+            let left = misplaced();
+            self.counts.count(&left);
+            if let Outcome::Quarantined { reason, message } = left {
+                self.leave(&item, reason, message);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_still_listed_was_neither_deleted_nor_changed() {
+        let item = |uid: &str, version: &str| Item {
+            namespace: "default".into(),
+            name: "a".into(),
+            uid: uid.into(),
+            resource_version: version.into(),
+            stale_fields: None,
+            converted_fields: false,
+        };
+        // The outcome, what is listed afterwards, and whether the object is left.
+        for (outcome, listed, left) in [
+            (Outcome::Gone, item("1", "7"), true),
+            (Outcome::Gone, item("1", "8"), true),
+            (Outcome::Gone, item("2", "7"), false),
+            (Outcome::Conflicted, item("1", "7"), true),
+            (Outcome::Conflicted, item("1", "8"), false),
+            (Outcome::Conflicted, item("2", "7"), false),
+        ] {
+            let mut tally = Tally::default();
+            tally.take(&item("1", "7"), outcome.clone());
+            tally.still_listed(&listed);
+            tally.still_listed(&listed);
+            assert_eq!(tally.quarantined.len(), usize::from(left), "{outcome:?} {listed:?}");
+            assert_eq!((tally.counts.done(), tally.counts.quarantined), (1, u64::from(left)));
         }
     }
 }

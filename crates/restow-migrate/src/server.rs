@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, CONTENT_TYPE, DATE, RETRY_AFTER};
+use http::header::{ACCEPT, CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use kube::client::{Body, ClientBuilder};
 use restow_clock::Instant;
-use restow_core::outcome::{Answer, backoff};
+use restow_core::outcome::{Answer, Returned, backoff};
 use serde::de::DeserializeOwned;
 
 use crate::wire::Status;
@@ -113,13 +113,16 @@ impl Reply {
     }
 
     /// What this answer to a write says, for `core` to classify.
-    pub(crate) fn answer(&self, sent: &str, returned: Option<String>) -> Answer {
+    pub(crate) fn answer(&self, sent: &str, returned: Option<Returned>) -> Answer {
         let status = if self.code < 300 { Status::default() } else { self.status() };
         let retry_after = self.retry_after(&status);
+        let location = self.headers.get(LOCATION).filter(|_| (300..400).contains(&self.code));
         Answer::Http {
             code: self.code,
+            status: status.kind == "Status",
             reason: status.reason,
             message: status.message,
+            location: location.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
             retry_after,
             sent: sent.to_owned(),
             returned,

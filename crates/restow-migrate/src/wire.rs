@@ -77,6 +77,9 @@ pub(crate) struct ListMeta {
 /// One PartialObjectMetadata.
 #[derive(Deserialize)]
 pub(crate) struct Object<'a> {
+    /// Empty in lists.
+    #[serde(borrow, default)]
+    pub(crate) kind: Cow<'a, str>,
     #[serde(borrow)]
     pub(crate) metadata: ObjectMeta<'a>,
 }
@@ -94,6 +97,8 @@ pub(crate) struct ObjectMeta<'a> {
     #[serde(borrow, default)]
     pub(crate) resource_version: Cow<'a, str>,
     #[serde(borrow, default)]
+    pub(crate) deletion_timestamp: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
     pub(crate) managed_fields: Option<&'a RawValue>,
 }
 
@@ -108,6 +113,8 @@ pub(crate) struct ManagedFieldsEntry<'a> {
 /// A Status.
 #[derive(Default, Deserialize)]
 pub(crate) struct Status {
+    #[serde(default)]
+    pub(crate) kind: String,
     #[serde(default)]
     pub(crate) reason: String,
     #[serde(default)]

@@ -1,12 +1,12 @@
 //! Sends the no-op write of one object.
 
 use http::Method;
-use restow_core::managed_fields::{Care, care};
-use restow_core::outcome::{Answer, Helper, Outcome, classify};
+use restow_core::managed_fields::{Care, care, moved};
+use restow_core::outcome::{Answer, Doubt, Helper, Identity, Outcome, Returned, classify, is_about};
+use restow_core::resource::GroupVersion;
 use serde::Serialize;
-use serde_json::value::RawValue;
 
-use crate::pages::Item;
+use crate::pages::{Item, segment};
 use crate::rewrite::Rewriter;
 use crate::server::{Broken, METADATA, Reply};
 use crate::wire::{ManagedFieldsEntry, Object};
@@ -46,6 +46,8 @@ struct PatchMeta<'a> {
 enum Way<'a> {
     /// By a merge patch, perhaps with other managedFields.
     Merge(Option<&'a serde_json::Value>),
+    /// By a merge patch through another version.
+    Through(&'a GroupVersion),
     /// By a server-side apply of nothing. It fails where managedFields cannot be converted, and a merge patch would
     /// wipe them.
     Apply,
@@ -67,6 +69,12 @@ impl Sent {
         let outcome = classify(&Answer::Broken { message: broken.to_string() });
         Self { outcome, bytes: 0, version: None, kept: 0 }
     }
+
+    /// An object that is left because of its managedFields.
+    fn stale(why: &str) -> Self {
+        let (reason, message) = ("StaleManagedFields".to_owned(), why.to_owned());
+        Self { outcome: Outcome::Quarantined { reason, message }, bytes: 0, version: None, kept: 0 }
+    }
 }
 
 impl Rewriter<'_> {
@@ -79,56 +87,84 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Whether an object can be read from where it is stored; caches answer no request for a single one.
-    pub(crate) async fn can_read(&self, item: &Item) -> bool {
-        let path = self.target.object_path(&item.namespace, &item.name);
-        self.server.send(Method::GET, &path, METADATA, None).await.is_ok_and(|reply| reply.code == 200)
-    }
-
     /// Whether an object's managedFields are moved to the version that is written through.
     fn repairs(&self, item: &Item) -> bool {
-        self.manner.repair_managed_fields && item.stale_fields.is_some()
+        self.manner.repair_managed_fields && item.stale_fields.is_some() && self.target.versions.can_move()
     }
 
     /// Writes one object once; one whose managedFields a write may wipe is sent so that they stay.
     pub(crate) async fn careful(&self, item: &Item, dry_run: bool) -> Result<Sent, Broken> {
-        let Some(fields) =
-            item.stale_fields.as_ref().filter(|_| self.repairs(item) || !item.converted_fields)
-        else {
-            let way = if item.converted_fields { Way::Apply } else { Way::Merge(None) };
-            return self.send(item, way, dry_run).await;
-        };
+        let Some(fields) = &item.stale_fields else { return self.plain(item, dry_run).await };
         if self.repairs(item) {
-            let moved = self.moved(fields);
-            return self.send(item, Way::Merge(Some(&moved)), dry_run).await;
+            let entries: Vec<serde_json::Value> = serde_json::from_str(fields.get()).unwrap_or_default();
+            let to = self.target.version.to_string();
+            let Some(moved) = moved(entries, &self.target.versions, &to) else {
+                return Ok(Sent::stale("its managedFields hold entries of a form that cannot be united"));
+            };
+            let count = moved.len();
+            let moved = moved.into();
+            return self.tried(item, Way::Merge(Some(&moved)), count, dry_run).await;
         }
-        let tried = self.send(item, Way::Merge(None), true).await?;
+        // Entries that the server can convert are kept as they are.
+        if item.converted_fields {
+            return self.plain(item, dry_run).await;
+        }
+        self.tried(item, Way::Merge(None), entries(fields.get()), dry_run).await
+    }
+
+    /// Writes an object whose managedFields entries the server knows.
+    async fn plain(&self, item: &Item, dry_run: bool) -> Result<Sent, Broken> {
+        let way = if item.converted_fields { Way::Apply } else { Way::Merge(None) };
+        self.send(item, way, dry_run).await
+    }
+
+    /// Sends a write only if a dry run of it comes back with so many managedFields entries.
+    async fn tried(&self, item: &Item, way: Way<'_>, entries: usize, dry_run: bool) -> Result<Sent, Broken> {
+        let tried = self.send(item, way, true).await?;
         if tried.outcome != Outcome::Accepted {
             return Ok(tried);
         }
-        match care(entries(fields.get()), tried.kept) {
+        match care(entries, tried.kept) {
             Care::Send if dry_run => Ok(tried),
             Care::Send => {
-                let sent = self.send(item, Way::Merge(None), false).await?;
+                let sent = self.send(item, way, false).await?;
                 Ok(Sent { bytes: tried.bytes + sent.bytes, ..sent })
             }
             Care::Quarantine => {
-                let message = "its managedFields hold entries of a version that the server no longer knows, and any \
-                               write would wipe them all; --repair-managed-fields moves them to the storage version"
-                    .to_owned();
-                let outcome = Outcome::Quarantined { reason: "StaleManagedFields".to_owned(), message };
-                Ok(Sent { outcome, ..tried })
+                let advice = if self.target.versions.can_move() {
+                    "--repair-managed-fields moves them to the storage version"
+                } else {
+                    "they cannot be moved, because a webhook converted that version; define it again until their \
+                     managers have written through the storage version"
+                };
+                let stale = Sent::stale(&format!(
+                    "its managedFields hold entries of a version that the server no longer knows, and any write would \
+                     wipe them all; {advice}"
+                ));
+                Ok(Sent { bytes: tried.bytes, ..stale })
             }
         }
     }
 
+    /// Whether the webhook converts an object that is stored in the storage version, as a dry run through another
+    /// version needs it to; none where no other version is served.
+    pub(crate) async fn converts(&self, witness: &Item) -> Option<Sent> {
+        let version = self.target.conversion.as_ref()?.other()?;
+        Some(self.send(witness, Way::Through(version), true).await.unwrap_or_else(Sent::broken))
+    }
+
     /// Sends one patch.
     async fn send(&self, item: &Item, way: Way<'_>, dry_run: bool) -> Result<Sent, Broken> {
-        let path = self.target.object_path(&item.namespace, &item.name);
         let dry = if dry_run { "dryRun=All" } else { "" };
         let type_meta = TypeMeta { api_version: self.target.version.to_string(), kind: &self.target.kind };
+        let mut path = self.target.object_path(&item.namespace, &item.name);
         let (content_type, query, apply, name, managed_fields) = match way {
             Way::Merge(fields) => (MERGE_PATCH, dry.to_owned(), None, None, fields),
+            Way::Through(other) => {
+                path =
+                    format!("{}/{}", self.target.list_path_at(other, &item.namespace), segment(&item.name));
+                (MERGE_PATCH, dry.to_owned(), None, None, None)
+            }
             Way::Apply => {
                 (APPLY_PATCH, format!("fieldManager=restow&{dry}"), Some(type_meta), Some(&*item.name), None)
             }
@@ -142,38 +178,43 @@ impl Rewriter<'_> {
         let reply =
             self.server.send(Method::PATCH, path.trim_end_matches(['?', '&']), METADATA, body).await?;
         let bytes = length + reply.body.len();
-        let (version, kept) = returned(&reply);
-        let outcome = match classify(&reply.answer(&item.resource_version, version.clone())) {
-            Outcome::Rewritten | Outcome::Current if dry_run => Outcome::Accepted,
+        let (returned, kept) = self.returned(item, &reply);
+        let version = returned.as_ref().map(|returned| returned.resource_version.clone());
+        let outcome = match classify(&reply.answer(&item.resource_version, returned)) {
+            Outcome::Rewritten | Outcome::Current | Outcome::Doubtful(Doubt::Terminating) if dry_run => {
+                Outcome::Accepted
+            }
             other => other,
         };
         Ok(Sent { outcome, bytes, version, kept })
     }
 
-    /// The entries, those of versions that do not stay moved to the version that is written through.
-    fn moved(&self, fields: &RawValue) -> serde_json::Value {
-        let mut entries: Vec<serde_json::Value> = serde_json::from_str(fields.get()).unwrap_or_default();
-        for entry in &mut entries {
-            let goes = entry["apiVersion"].as_str().is_some_and(|version| self.target.versions.goes(version));
-            if goes {
-                entry["apiVersion"] = self.target.version.to_string().into();
-            }
+    /// What a successful answer says of the object, and how many managedFields entries it has; none where it is about
+    /// something else.
+    fn returned(&self, item: &Item, reply: &Reply) -> (Option<Returned>, usize) {
+        let object = match serde_json::from_slice::<Object<'_>>(&reply.body) {
+            Ok(object) if reply.code < 300 => object,
+            _ => return (None, 0),
+        };
+        let meta = &object.metadata;
+        let answered = Identity { namespace: &meta.namespace, name: &meta.name, uid: &meta.uid };
+        if meta.resource_version.is_empty()
+            || !is_about(item.identity(), &self.target.kind, &object.kind, answered)
+        {
+            return (None, 0);
         }
-        entries.into()
+        let returned = Returned {
+            resource_version: meta.resource_version.to_string(),
+            terminating: meta.deletion_timestamp.is_some(),
+        };
+        (Some(returned), meta.managed_fields.map_or(0, |fields| entries(fields.get())))
     }
 }
 
-/// The resourceVersion of a successful answer, and how many managedFields entries it has.
-fn returned(reply: &Reply) -> (Option<String>, usize) {
-    if reply.code >= 300 {
-        return (None, 0);
-    }
-    match serde_json::from_slice::<Object<'_>>(&reply.body) {
-        Ok(object) if !object.metadata.resource_version.is_empty() => (
-            Some(object.metadata.resource_version.into_owned()),
-            object.metadata.managed_fields.map_or(0, |fields| entries(fields.get())),
-        ),
-        _ => (None, 0),
+impl Item {
+    /// Which object it is.
+    pub(crate) fn identity(&self) -> Identity<'_> {
+        Identity { namespace: &self.namespace, name: &self.name, uid: &self.uid }
     }
 }
 

@@ -47,7 +47,7 @@ fn objects_are_counted_under_new_and_old_names() {
     widgets.decided(&quarantined());
     let again = Outcome::Again {
         after: None,
-        bounded: false,
+        blame: restow_core::outcome::Blame::Server,
         overloaded: true,
         reason: String::new(),
         message: String::new(),

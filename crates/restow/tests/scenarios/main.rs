@@ -14,6 +14,7 @@ mod apiserver;
 mod cli;
 mod controller;
 mod demo;
+mod denied;
 mod faults;
 mod footprint;
 mod forgotten;

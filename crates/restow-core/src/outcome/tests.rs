@@ -1,0 +1,242 @@
+//! Every answer, what it means, and what a look-up or patience makes of it.
+
+use super::*;
+
+#[test]
+fn every_status_has_one_meaning() {
+    let name = |outcome: &Outcome| match outcome {
+        Outcome::Rewritten => "rewritten",
+        Outcome::Current => "current",
+        Outcome::Conflicted => "conflicted",
+        Outcome::Gone => "gone",
+        Outcome::Accepted => "accepted",
+        Outcome::Quarantined { .. } => "quarantined",
+        Outcome::Doubtful(_) => "doubtful",
+        Outcome::Again { blame: Blame::Object, .. } => "again, object",
+        Outcome::Again { blame: Blame::Server, .. } => "again, server",
+        Outcome::Again { blame: Blame::Credentials, .. } => "again, credentials",
+        Outcome::Again { blame: Blame::Refusal, .. } => "again, refusal",
+    };
+    for (code, expected) in [
+        (0, "quarantined"),
+        (302, "again, object"),
+        (400, "quarantined"),
+        (401, "again, credentials"),
+        (403, "quarantined"),
+        (404, "doubtful"),
+        (405, "quarantined"),
+        (408, "again, server"),
+        (409, "doubtful"),
+        (410, "doubtful"),
+        (413, "quarantined"),
+        (415, "quarantined"),
+        (418, "quarantined"),
+        (422, "quarantined"),
+        (429, "again, server"),
+        (500, "again, object"),
+        (501, "again, object"),
+        (502, "again, server"),
+        (503, "again, server"),
+        (504, "again, server"),
+        (599, "again, object"),
+    ] {
+        assert_eq!(name(&classify(&Answer::http(code))), expected, "{code}");
+    }
+}
+
+#[test]
+fn no_message_is_empty() {
+    for code in [0, 200, 302, 400, 401, 404, 409, 418, 429, 500, 599] {
+        let message = match classify(&Answer::http(code)) {
+            Outcome::Quarantined { message, reason }
+            | Outcome::Again { message, reason, .. }
+            | Outcome::Doubtful(Doubt::Refusal { message, reason, .. }) => {
+                assert!(!reason.is_empty(), "{code}");
+                message
+            }
+            other => panic!("{code}: {other:?}"),
+        };
+        assert!(message.contains(&code.to_string()), "{code}: {message}");
+    }
+    let mut answer = Answer::http(302);
+    if let Answer::Http { location, .. } = &mut answer {
+        *location = Some("https://login.example.com/".to_owned());
+    }
+    let outcome = classify(&answer);
+    assert!(matches!(&outcome, Outcome::Again { message, .. } if message.contains("login.example.com")));
+}
+
+#[test]
+fn a_success_is_judged_by_the_resource_version() {
+    for (before, after, expected) in [
+        ("7", Some("7"), Outcome::Current),
+        ("7", Some("8"), Outcome::Rewritten),
+        // etcd restored from a backup may go back; it was written all the same.
+        ("7", Some("6"), Outcome::Rewritten),
+    ] {
+        assert_eq!(classify(&Answer::http(200).with_versions(before, after)), expected);
+    }
+    assert!(matches!(classify(&Answer::http(200)), Outcome::Again { blame: Blame::Object, .. }));
+    for (after, expected) in [("7", Outcome::Doubtful(Doubt::Terminating)), ("8", Outcome::Rewritten)] {
+        let mut answer = Answer::http(200).with_versions("7", Some(after));
+        if let Answer::Http { returned: Some(returned), .. } = &mut answer {
+            returned.terminating = true;
+        }
+        assert_eq!(classify(&answer), expected);
+    }
+}
+
+#[test]
+fn a_success_must_be_about_the_object() {
+    let object = Identity { namespace: "default", name: "a", uid: "1" };
+    for (kind, answered, expected) in [
+        ("PartialObjectMetadata", object, true),
+        ("Widget", object, true),
+        ("Status", object, false),
+        ("", object, false),
+        ("Widget", Identity { uid: "2", ..object }, false),
+        ("Widget", Identity { uid: "", ..object }, false),
+        ("Widget", Identity { name: "b", ..object }, false),
+        ("Widget", Identity { namespace: "other", ..object }, false),
+    ] {
+        assert_eq!(is_about(object, "Widget", kind, answered), expected, "{kind} {answered:?}");
+    }
+}
+
+#[test]
+fn a_list_shows_what_became_of_an_object() {
+    for (listed, expected) in [
+        (None, Sighting::Absent),
+        (Some(("other", "7")), Sighting::Absent),
+        (Some(("", "7")), Sighting::Absent),
+        (Some(("uid", "8")), Sighting::Changed),
+        (Some(("uid", "7")), Sighting::Unchanged),
+    ] {
+        assert_eq!(Sighting::of("uid", "7", listed), expected, "{listed:?}");
+    }
+}
+
+#[test]
+fn a_doubtful_answer_counts_only_with_evidence_about_the_object() {
+    let refusal = |status| Doubt::Refusal {
+        status,
+        after: None,
+        reason: "NotFound".to_owned(),
+        message: "no such team".to_owned(),
+    };
+    let unknown = || Sighting::Unknown { message: "500".to_owned() };
+    for (doubt, sighting, expected) in [
+        (refusal(true), Sighting::Absent, Ok(Outcome::Gone)),
+        (refusal(false), Sighting::Absent, Ok(Outcome::Gone)),
+        (refusal(true), Sighting::Changed, Ok(Outcome::Conflicted)),
+        (refusal(true), Sighting::Unchanged, Err(Blame::Refusal)),
+        // A load balancer's own page.
+        (refusal(false), Sighting::Unchanged, Err(Blame::Object)),
+        (refusal(true), unknown(), Err(Blame::Object)),
+        (Doubt::Terminating, Sighting::Absent, Ok(Outcome::Gone)),
+        (Doubt::Terminating, Sighting::Changed, Ok(Outcome::Conflicted)),
+        (Doubt::Terminating, Sighting::Unchanged, Ok(Outcome::Current)),
+        (Doubt::Terminating, unknown(), Err(Blame::Object)),
+    ] {
+        let case = format!("{doubt:?}, {sighting:?}");
+        let terminating = doubt == Doubt::Terminating;
+        match (resolve(doubt, sighting), expected) {
+            (Outcome::Again { blame, message, .. }, Err(expected)) => {
+                assert_eq!(blame, expected, "{case}");
+                assert!(terminating || message.starts_with("no such team; "), "{case}: {message}");
+            }
+            (outcome, Ok(expected)) => assert_eq!(outcome, expected, "{case}"),
+            (outcome, Err(_)) => panic!("{case}: {outcome:?}"),
+        }
+    }
+}
+
+#[test]
+fn nothing_is_sent_without_a_precondition() {
+    let object = Identity { namespace: "default", name: "a", uid: "1" };
+    for (object, version, expected) in [
+        (object, "7", None),
+        (Identity { namespace: "", ..object }, "7", None),
+        (Identity { uid: "", ..object }, "7", Some("NoUid")),
+        (Identity { name: "", ..object }, "7", Some("NoName")),
+        (object, "", Some("NoResourceVersion")),
+    ] {
+        let reason = unsendable(object, version).map(|outcome| match outcome {
+            Outcome::Quarantined { reason, .. } => reason,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(reason.as_deref(), expected, "{object:?} {version:?}");
+    }
+}
+
+#[test]
+fn an_object_is_given_up_while_the_server_is_well_otherwise() {
+    use Blame::{Credentials, Object, Refusal, Server};
+    // Refusals, counted failures, seconds, and whether others fail alike.
+    for (blame, refused, counted, seconds, elsewhere, expected) in [
+        (Object, 0, 1, 0, false, Patience::Again),
+        (Object, 0, 4, 299, false, Patience::Again),
+        (Object, 0, 5, 2, false, Patience::GiveUp),
+        (Object, 0, 1, 300, false, Patience::GiveUp),
+        (Object, 0, 5, 2, true, Patience::GiveUp),
+        (Object, 0, 5, 900, true, Patience::GiveUp),
+        (Object, 0, 4, 299, true, Patience::Again),
+        (Object, 0, 1, 300, true, Patience::Later),
+        (Object, 0, 2, 300, true, Patience::GiveUp),
+        (Server, 0, 9, 3000, false, Patience::Again),
+        (Server, 0, 10, 29, false, Patience::Again),
+        (Server, 0, 10, 30, true, Patience::GiveUp),
+        // The whole server is down: it is waited for, however long.
+        (Server, 0, 1, 86_400, false, Patience::Again),
+        (Server, 0, 1, 86_400, true, Patience::Again),
+        (Credentials, 0, 1, 9, true, Patience::Again),
+        (Credentials, 0, 1, 10, true, Patience::Unauthorized),
+        (Credentials, 0, 4, 2, false, Patience::Again),
+        (Credentials, 0, 5, 2, false, Patience::GiveUp),
+        (Refusal, 2, 1, 0, false, Patience::Again),
+        (Refusal, 3, 1, 0, true, Patience::GiveUp),
+    ] {
+        let failed = Failed { refused, counted, lasted: Duration::from_secs(seconds), elsewhere };
+        assert_eq!(patience(blame, failed), expected, "{blame:?} {failed:?}");
+    }
+}
+
+#[test]
+fn only_what_needed_the_same_shows_that_the_server_is_well() {
+    let quarantined = give_up("Invalid".to_owned(), String::new());
+    let failed = classify(&Answer::http(500));
+    let unauthorized = classify(&Answer::http(401));
+    let doubtful = classify(&Answer::http(404));
+    for (outcome, none, perhaps, webhook) in [
+        (Outcome::Rewritten, true, true, true),
+        (Outcome::Current, true, false, true),
+        (Outcome::Accepted, true, false, true),
+        (Outcome::Conflicted, true, false, false),
+        (Outcome::Gone, true, false, false),
+        (quarantined, true, false, false),
+        (failed, false, false, false),
+        (unauthorized, false, false, false),
+        (doubtful, false, false, false),
+    ] {
+        let shown =
+            [Helper::None, Helper::Perhaps, Helper::Webhook].map(|helper| shows_well(&outcome, helper));
+        assert_eq!(shown, [none, perhaps, webhook], "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_broken_connection_is_never_final_by_itself() {
+    let outcome = classify(&Answer::Broken { message: "connection refused".to_owned() });
+    assert!(matches!(outcome, Outcome::Again { blame: Blame::Server, overloaded: true, .. }), "{outcome:?}");
+}
+
+#[test]
+fn waiting_honours_the_server_and_is_capped() {
+    let s = Duration::from_secs;
+    assert_eq!(backoff(1, Some(s(4))), s(4));
+    assert_eq!(backoff(1, Some(s(4000))), s(60));
+    assert_eq!(backoff(1, Some(s(0))), Duration::from_millis(100));
+    assert_eq!(backoff(1, None), Duration::from_millis(100));
+    assert_eq!(backoff(3, None), Duration::from_millis(400));
+    assert_eq!(backoff(u32::MAX, None), s(5));
+}
