@@ -214,7 +214,7 @@ impl<'a> Chunks<'a> {
     /// Takes a page in, unless it cannot follow the one before; `smooth` says that nothing failed on the way.
     fn take(&mut self, (mut page, version): (Page, i64), smooth: bool) -> Result<Page, Refusal> {
         let shown = sequence::Shown {
-            ends: page.items.first().zip(page.items.last()).map(|(a, b)| (a.identity(), b.identity())),
+            ends: page.items.first().zip(page.items.last()).map(|(a, b)| (a.fingerprint(), b.fingerprint())),
             items: page.items.len() as u64,
             next: page.next.clone(),
             version,

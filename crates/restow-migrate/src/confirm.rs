@@ -31,6 +31,7 @@ impl<O: Observer> Migration<'_, O> {
             self.settings.page_size,
             start(progress).map(|start| start.encode()),
             self.observer,
+            self.throttle,
         );
         let mut listed = 0;
         loop {

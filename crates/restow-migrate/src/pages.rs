@@ -184,7 +184,7 @@ pub(crate) fn segment(name: &str) -> Cow<'_, str> {
 
 impl Item {
     /// What tells it, as it was listed, from every other object.
-    pub(crate) fn identity(&self) -> String {
+    pub(crate) fn fingerprint(&self) -> String {
         format!("{} {} {}", self.key(), self.uid, self.resource_version)
     }
 
