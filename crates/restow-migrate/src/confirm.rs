@@ -11,6 +11,9 @@ use crate::migration::{Failure, Migration, Observer};
 use crate::pages::{Item, Page, Target};
 use crate::rewrite::Tally;
 
+/// How many objects are listed at once: two pages are in memory already.
+const AT_ONCE: u32 = 50;
+
 impl<O: Observer> Migration<'_, O> {
     /// Lists once more what a page showed, if some of its objects seemed gone or changed, and leaves those that are
     /// listed as before. The progress is that before the page.
@@ -28,7 +31,7 @@ impl<O: Observer> Migration<'_, O> {
         let mut listing = Chunks::new(
             self.cluster.server(),
             target,
-            self.settings.page_size,
+            self.settings.page_size.min(AT_ONCE),
             start(progress).map(|start| start.encode()),
             self.observer,
             self.throttle,
