@@ -98,6 +98,7 @@ impl Collector {
             };
             stop.unless(async {
                 tokio::select! {
+                    biased;
                     () = departure => {}
                     () = tokio::time::sleep(self.every) => {}
                 }

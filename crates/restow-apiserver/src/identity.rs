@@ -88,6 +88,7 @@ impl Tenure {
     pub async fn ended(&self) {
         while self.stands() {
             tokio::select! {
+                biased;
                 () = self.0.over.cancelled() => {}
                 () = tokio::time::sleep(self.0.term.left()) => {}
             }

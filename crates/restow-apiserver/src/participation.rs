@@ -28,6 +28,7 @@ impl Participation {
     pub async fn run(&self, stop: &Stop) -> Result<(), Unregistered> {
         while let Some(tenure) = self.identity.establish(stop).await {
             let ended = tokio::select! {
+                biased;
                 () = self.identity.keep(&tenure, stop) => Ok(()),
                 error = self.serve(&tenure, stop) => Err(error),
             };

@@ -77,6 +77,7 @@ async fn serve(shared: &Shared, in_tree: &InTree, migrations: &Store<StorageVers
         }
     };
     tokio::select! {
+        biased;
         () = watched => {}
         () = work => {}
     }
@@ -110,6 +111,7 @@ impl Adopter<'_> {
             self.shared.health.beat("adopter", IDLE * 3);
             let wait = if self.look().await { IDLE } else { SOON };
             tokio::select! {
+                biased;
                 _ = heard.changed() => {}
                 _ = changes.changed() => {}
                 () = tokio::time::sleep(wait) => {}

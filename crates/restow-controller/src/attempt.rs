@@ -191,6 +191,7 @@ impl Attempt<'_> {
         };
         // Side by side: what tells must not hold up the writer of the same object.
         tokio::select! {
+            biased;
             ended = self.work(&migration, record, object) => ended,
             lost = tell_waits(&watcher, record) => Err(lost),
         }

@@ -69,9 +69,10 @@ pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigrat
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = told => {}
-            _ = changes.changed() => {}
+            biased;
             Some((name, after)) = under_way.next(), if !under_way.is_empty() => desk.ended(&name, after),
+            _ = changes.changed() => {}
+            () = told => {}
             () = tokio::time::sleep(desk.patience()) => {}
             () = stop.stopped() => {}
         }

@@ -47,6 +47,7 @@ pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigrat
         let wait = if all { IDLE } else { AGAIN };
         stop.unless(async {
             tokio::select! {
+                biased;
                 _ = changes.changed(), if all => {}
                 () = tokio::time::sleep(wait) => {}
             }

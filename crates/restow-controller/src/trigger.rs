@@ -78,6 +78,7 @@ pub(crate) async fn run(shared: &Shared, controllers: Controllers, stop: &Stop) 
         };
         stop.unless(async {
             tokio::select! {
+                biased;
                 () = woken => {}
                 () = tokio::time::sleep(wait) => {}
             }

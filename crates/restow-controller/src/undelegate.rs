@@ -49,6 +49,7 @@ pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigrat
             async { while changes.changed().await.is_ok() && self::wanted(migrations) == wanted {} };
         stop.unless(async {
             tokio::select! {
+                biased;
                 () = another => {}
                 () = tokio::time::sleep(IDLE) => {}
             }

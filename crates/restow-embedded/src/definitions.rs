@@ -104,6 +104,7 @@ impl Definitions {
             let readiness = self.api.gate.readiness();
             let is_new = self.api.gate.tenure().is_none_or(|tenure| tenure.holder() != self.holder);
             let told = tokio::select! {
+                biased;
                 told = changes.next() => told,
                 // Writes of custom resources begin as soon as the server is a member.
                 () = readiness.ready(), if is_new => {

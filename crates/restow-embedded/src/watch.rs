@@ -66,6 +66,7 @@ pub async fn watch(api: &Arc<Api>, wanted: Wanted, options: &Options) -> Result<
         let stopped = pump.api.stopped.clone();
         let gone = pump.sender.clone();
         tokio::select! {
+            biased;
             () = stopped.cancelled() => {}
             () = gone.closed() => {}
             _ = pump.run(pages, feed, ended) => {}
@@ -142,7 +143,7 @@ impl Pump {
         loop {
             let wake = self.end.min(told + BOOKMARK_EVERY);
             let next = tokio::select! {
-                changes = feed.next() => changes,
+                biased;
                 () = tokio::time::sleep_until(wake) => {
                     if self.bookmarks {
                         // All that has happened by now is told before it is said to be.
@@ -158,6 +159,7 @@ impl Pump {
                     }
                     continue;
                 }
+                changes = feed.next() => changes,
             };
             match next {
                 Some(changes) => {

@@ -33,9 +33,17 @@ pub enum Trust {
     Single,
 }
 
+/// How API servers are reached at their addresses.
+enum Reach {
+    /// Over the network, with these credentials.
+    Network(Box<kube::Config>),
+    /// By clients that somebody else makes.
+    Clients(Box<dyn Fn(&str) -> kube::Client + Send + Sync>),
+}
+
 /// A cluster.
 pub struct Cluster {
-    config: kube::Config,
+    reach: Reach,
     server: Server,
     trust: Trust,
     peers: Mutex<HashMap<String, Server>>,
@@ -126,15 +134,29 @@ impl Cluster {
     /// Connects as a kubeconfig says.
     pub fn connect(config: kube::Config, trust: Trust) -> Result<Self, kube::Error> {
         let server = Server::connect(config.clone())?;
-        Ok(Self {
-            config,
+        Ok(Self::reached(Reach::Network(Box::new(config)), server, trust))
+    }
+
+    /// A cluster whose servers are reached by clients that `connect` makes, for the main address and for each other.
+    pub fn over(
+        url: &str,
+        trust: Trust,
+        connect: impl Fn(&str) -> kube::Client + Send + Sync + 'static,
+    ) -> Self {
+        let server = Server::over(url, connect(url));
+        Self::reached(Reach::Clients(Box::new(connect)), server, trust)
+    }
+
+    fn reached(reach: Reach, server: Server, trust: Trust) -> Self {
+        Self {
+            reach,
             server,
             trust,
             peers: Mutex::default(),
             versions: Mutex::default(),
             unreported: Mutex::default(),
             samples: tokio::sync::Mutex::default(),
-        })
+        }
     }
 
     /// The server everything but agreement goes through.
@@ -402,7 +424,7 @@ impl Cluster {
 
     /// The discovery documents of these versions, over one fresh connection.
     async fn sample_once(&self, versions: &BTreeSet<GroupVersion>) -> Result<Documents, RequestError> {
-        let fresh = Server::connect(self.config.clone()).map_err(|error| unconnected(&error))?;
+        let fresh = self.fresh()?;
         let mut documents = Documents::new();
         for version in versions {
             let document = match discovery::document(&fresh, version).await {
@@ -428,7 +450,7 @@ impl Cluster {
         let ends = restow_clock::Instant::now() + period;
         let mut met: HashMap<String, Config> = HashMap::new();
         loop {
-            let fresh = Server::connect(self.config.clone()).map_err(|error| unconnected(&error))?;
+            let fresh = self.fresh()?;
             let config = metrics(&fresh).await?;
             met.insert(config.id.clone(), config);
             let all = live.as_ref().is_ok_and(|live| met.len() >= *live);
@@ -455,15 +477,30 @@ impl Cluster {
         Ok(encryption::agree(&answers))
     }
 
+    /// The main address over a new connection.
+    fn fresh(&self) -> Result<Server, RequestError> {
+        match &self.reach {
+            Reach::Network(config) => {
+                Server::connect(kube::Config::clone(config)).map_err(|error| unconnected(&error))
+            }
+            Reach::Clients(connect) => Ok(Server::over(self.server.name(), connect(self.server.name()))),
+        }
+    }
+
     /// The server at another address, reached with the same credentials.
     fn peer(&self, url: &str) -> Result<Server, String> {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(peer) = peers.get(url) {
             return Ok(peer.clone());
         }
-        let mut config = self.config.clone();
-        config.cluster_url = url.parse().map_err(|error| format!("{url} is no URL: {error}"))?;
-        let peer = Server::connect(config).map_err(|error| error.to_string())?;
+        let peer = match &self.reach {
+            Reach::Network(config) => {
+                let mut config = kube::Config::clone(config);
+                config.cluster_url = url.parse().map_err(|error| format!("{url} is no URL: {error}"))?;
+                Server::connect(config).map_err(|error| error.to_string())?
+            }
+            Reach::Clients(connect) => Server::over(url, connect(url)),
+        };
         peers.insert(url.to_owned(), peer.clone());
         Ok(peer)
     }

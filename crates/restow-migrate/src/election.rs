@@ -95,6 +95,7 @@ impl Election {
                     let within = Stop::within(mandate.clone(), Some(Arc::clone(&term)));
                     let ends = async {
                         tokio::select! {
+                            biased;
                             // Until the lead is lost or the channel with it.
                             _ = leads.wait_for(|leads| !leads) => mandate.cancel(),
                             () = within.stopped() => {}
@@ -105,6 +106,7 @@ impl Election {
                     tokio::time::sleep(PAUSE).await;
                 } else {
                     tokio::select! {
+                        biased;
                         _ = leads.changed() => {}
                         () = stop.cancelled() => {}
                     }

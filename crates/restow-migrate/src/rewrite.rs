@@ -103,6 +103,7 @@ impl Rewriter<'_> {
             let locked_out = !under_way.is_empty() && self.health.is_locked_out();
             let halted = stop.is_stopped() || locked_out;
             tokio::select! {
+                biased;
                 slot = self.throttle.acquire(), if next.is_some() && !halted => {
                     // The place may have been long in coming.
                     if stop.is_stopped() || (!under_way.is_empty() && self.health.is_locked_out()) {

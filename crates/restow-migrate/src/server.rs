@@ -145,6 +145,11 @@ impl Server {
         Ok(Self { name, client, trusted: Arc::default(), accepted: Arc::default() })
     }
 
+    /// A server behind a client that is already there.
+    pub fn over(name: &str, client: kube::Client) -> Self {
+        Self { name: name.to_owned(), client, trusted: Arc::default() }
+    }
+
     /// Its address.
     pub fn name(&self) -> &str {
         &self.name

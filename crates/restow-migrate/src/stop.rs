@@ -79,6 +79,7 @@ impl Stop {
                 return;
             }
             tokio::select! {
+                biased;
                 () = self.told.cancelled() => return,
                 () = tokio::time::sleep(left) => {}
             }

@@ -60,6 +60,7 @@ async fn follow(api: &Api, writer: &Writer) -> Result<(), StoreError> {
     let mut tick = tokio::time::interval(EVERY);
     loop {
         tokio::select! {
+            biased;
             told = changes.next() => {
                 let Some(told) = told.transpose()? else { return Ok(()) };
                 let entries = told.changes.into_iter().filter_map(|change| change.now);

@@ -74,14 +74,7 @@ impl Collector {
         let mut tick = tokio::time::interval(EVERY);
         loop {
             tokio::select! {
-                told = changes.next() => {
-                    let Some(told) = told.transpose()? else { return Ok(()) };
-                    for change in told.changes {
-                        self.take(&mut unknown, &change.key, change.now);
-                    }
-                    self.state().graph.revision = told.revision;
-                    self.more.notify_one();
-                }
+                biased;
                 _ = tick.tick() => {
                     let before = std::mem::replace(&mut served, self.api.registry.served());
                     if Arc::ptr_eq(&before, &served) {
@@ -91,6 +84,14 @@ impl Collector {
                         let entry = self.api.store.get(&key).await?.entry;
                         self.take(&mut unknown, &key, entry);
                     }
+                    self.more.notify_one();
+                }
+                told = changes.next() => {
+                    let Some(told) = told.transpose()? else { return Ok(()) };
+                    for change in told.changes {
+                        self.take(&mut unknown, &change.key, change.now);
+                    }
+                    self.state().graph.revision = told.revision;
                     self.more.notify_one();
                 }
             }
