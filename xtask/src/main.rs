@@ -3,6 +3,7 @@
 
 mod bench;
 mod lab;
+mod simulate;
 mod test;
 mod tour;
 
@@ -27,6 +28,8 @@ enum Chore {
     /// A real control plane on this machine, to try things on.
     #[command(subcommand)]
     Lab(lab::Command),
+    /// Simulate clusters that go wrong in ways drawn from seeds: `--seeds N`, `--from S`, `--seed S` to replay one.
+    Simulate(simulate::Simulate),
     /// Run everything that must pass before a change lands.
     Test,
     /// See restow do its job on a real control plane.
@@ -39,6 +42,7 @@ async fn main() -> ExitCode {
         Chore::Bench(bench) => bench::run(bench).await,
         Chore::BenchServers(bench) => bench::servers::run(bench).await,
         Chore::Lab(command) => lab::run(command).await,
+        Chore::Simulate(simulate) => simulate::run(&simulate),
         Chore::Test => test::run(),
         Chore::Tour(tour) => tour::run(&tour).await,
     };

@@ -1,0 +1,261 @@
+//! Drives the engine as the command line does, and starts it again as its user would.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use restow_core::encryption::Demand;
+use restow_core::inventory::{Resource, find};
+use restow_core::outcome::Outcome;
+use restow_core::pace::Preset;
+use restow_core::progress::{Phase, Progress, Quarantined};
+use restow_migrate::cluster::{Cluster, Trust};
+use restow_migrate::migration::{Failure, Journal, ListMode, Migration, Observer, Settings};
+use restow_migrate::pages::Waiting;
+use restow_migrate::prune::prune_stored_versions;
+use restow_migrate::rewrite::Manner;
+use restow_migrate::stop::Stop;
+use restow_migrate::throttle::Throttle;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::plan::{Effect, Plan, Scene};
+use crate::run::World;
+
+/// What a killed process leaves behind.
+#[derive(Default)]
+struct Saved {
+    progress: Option<Progress>,
+    left: Vec<Quarantined>,
+}
+
+/// How one process ended.
+enum End {
+    /// There is nothing to do any more.
+    Done,
+    /// Its user starts it again, with `--resume` where that is said.
+    Again { resume: bool },
+}
+
+/// A view that shows nothing.
+struct Quiet<'a>(&'a World);
+
+impl Waiting for Quiet<'_> {
+    fn waiting(&self, why: &str, wait: Duration) {
+        self.0.trace.step(&format!("restow waits {wait:?}: {why}"));
+    }
+}
+
+impl Observer for Quiet<'_> {
+    fn settling(&self, wait: Duration) {
+        self.0.trace.step(&format!("restow lets the definition settle for {wait:?}"));
+    }
+    fn pass(&self, progress: &Progress) {
+        self.0.trace.step(&format!("restow begins a pass: {:?}", progress.phase));
+    }
+    fn decided(&self, _: &Outcome) {}
+    fn page(&self, _: &Progress) {}
+}
+
+struct Files<'a> {
+    world: &'a World,
+    saved: &'a Mutex<Saved>,
+}
+
+impl Journal for Files<'_> {
+    async fn save(&mut self, progress: &Progress, left: &[Quarantined]) -> io::Result<()> {
+        if progress.verified {
+            self.world.oracle.verified(progress, &self.world.layer);
+        }
+        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        saved.progress = Some(progress.clone());
+        saved.left.extend_from_slice(left);
+        Ok(())
+    }
+}
+
+/// Runs restow until it is done, killed and started again as often as it is told.
+pub(crate) async fn drive(world: &World, plan: &Plan, mut kills: watch::Receiver<u32>) {
+    let saved = Mutex::new(Saved::default());
+    let mut resume = false;
+    loop {
+        let end = tokio::select! {
+            biased;
+            _ = kills.changed() => None,
+            end = process(world, plan, &saved, resume) => Some(end),
+        };
+        match end {
+            Some(End::Done) => return,
+            Some(End::Again { resume: again }) => resume = again,
+            None => {
+                world.trace.step("restow is killed");
+                resume = true;
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+}
+
+async fn process(world: &World, plan: &Plan, saved: &Mutex<Saved>, resume: bool) -> End {
+    let layer = world.layer.clone();
+    let trust = match plan.scene {
+        Scene::Lagging => Trust::Single,
+        Scene::Keys => {
+            let address = |name: &str| format!("https://{name}").parse();
+            Trust::Named(["a", "b"].iter().filter_map(|name| address(name).ok()).collect())
+        }
+        Scene::Single | Scene::Pair => Trust::Members,
+    };
+    let cluster =
+        Cluster::over("https://a", trust, move |url| layer.client(usize::from(url.contains("//b"))));
+    let name = if plan.scene == Scene::Keys { "secrets" } else { "boats.sim.example" };
+    let inventory = match cluster.inventory(false).await {
+        Ok(inventory) => inventory,
+        Err(error) => {
+            world.trace.step(&format!("restow cannot begin: {error}"));
+            return End::Again { resume };
+        }
+    };
+    let Ok(resource) = find(&inventory.resources, name) else {
+        world.trace.step("restow finds no such resource");
+        return End::Again { resume };
+    };
+    migrate(world, plan, &cluster, resource, saved, resume).await
+}
+
+async fn migrate(
+    world: &World,
+    plan: &Plan,
+    cluster: &Cluster,
+    resource: &Resource,
+    saved: &Mutex<Saved>,
+    resume: bool,
+) -> End {
+    let throttle = Throttle::new(Preset::Fast.bounds());
+    let stop = Stop::from(CancellationToken::new());
+    let view = Quiet(world);
+    let migration = Migration {
+        cluster,
+        resource,
+        settings: Settings {
+            page_size: plan.page,
+            list: if plan.seed.is_multiple_of(4) { ListMode::Streaming } else { ListMode::Chunked },
+            verify: true,
+            manner: Manner::default(),
+            encrypted: match plan.scene {
+                Scene::Keys => Demand::Declared,
+                Scene::Single => Demand::Reported,
+                // Servers of one process have no addresses to ask for metrics at.
+                Scene::Pair | Scene::Lagging => Demand::Nothing,
+            },
+        },
+        throttle: &throttle,
+        observer: &view,
+        stop: &stop,
+    };
+    let mut files = Files { world, saved };
+    let hash = resource.hash.as_deref().unwrap_or_default();
+    let earlier = {
+        let mut saved = saved.lock().unwrap_or_else(PoisonError::into_inner);
+        let unfinished =
+            |progress: &Progress| progress.phase != Phase::Done && progress.storage_version_hash == hash;
+        let earlier = saved.progress.take().filter(|progress| resume && unfinished(progress));
+        if earlier.is_none() {
+            saved.left.clear();
+        }
+        earlier
+    };
+    let fresh =
+        || Progress::new(resource.name.clone(), resource.storage_version_name(), hash, restow_clock::now());
+    let mut progress = earlier.unwrap_or_else(fresh);
+    let result = async {
+        if progress.counts.listed == 0 {
+            progress = migration.begin().await?;
+        }
+        migration.run(&mut progress, &mut files).await
+    };
+    let result = result.await;
+    match result {
+        Ok(()) => finish(world, plan, cluster, &progress, saved).await,
+        Err(failure) => failed(world, plan, &failure),
+    }
+}
+
+/// Judges a run that ended early.
+fn failed(world: &World, plan: &Plan, failure: &Failure) -> End {
+    let cause = std::error::Error::source(failure).map(|cause| format!(": {cause}")).unwrap_or_default();
+    let told = format!("{failure}{cause}");
+    world.trace.step(&format!("restow fails: {told}"));
+    match failure {
+        Failure::Disagreement(_) | Failure::Moved(_) | Failure::Restless(_) if plan.moves() => {
+            End::Again { resume: false }
+        }
+        _ => {
+            world.trace.violate("L1", format!("a passing fault ended a healthy run: {told}"));
+            End::Again { resume: true }
+        }
+    }
+}
+
+/// Judges a run that came to its end.
+async fn finish(
+    world: &World,
+    plan: &Plan,
+    cluster: &Cluster,
+    progress: &Progress,
+    saved: &Mutex<Saved>,
+) -> End {
+    let left = saved.lock().unwrap_or_else(PoisonError::into_inner).left.clone();
+    world.trace.step(&format!("restow ends: verified {}, {} left", progress.verified, left.len()));
+    for object in &left {
+        if !is_to_blame(world, &object.name) {
+            let (name, message) = (&object.name, &object.message);
+            world.trace.violate("L2", format!("{name} is named as refused, and it never was: {message}"));
+        }
+    }
+    if !left.is_empty() {
+        let refused = left.iter().all(|object| plan.is_refused(&object.name));
+        return if refused { settled(world, plan, &left).await } else { End::Again { resume: false } };
+    }
+    if !progress.verified {
+        if progress.unproven.is_none() {
+            world.trace.violate("L1", "a run ended without objects left, and not verified".to_owned());
+        }
+        return End::Again { resume: false };
+    }
+    if plan.scene != Scene::Keys {
+        match prune_stored_versions(cluster.server(), progress).await {
+            Ok(pruned) => world.trace.step(&format!("restow pruned {pruned:?}")),
+            Err(error) => {
+                world.trace.step(&format!("restow did not prune: {error}"));
+                return End::Again { resume: false };
+            }
+        }
+    }
+    settled(world, plan, &left).await
+}
+
+/// Whether something was done to writes of an object that a server could mean.
+fn is_to_blame(world: &World, name: &str) -> bool {
+    let notes = world.layer.notes();
+    let effects = notes.blamed.get(name).map(Vec::as_slice).unwrap_or_default();
+    let refusals = effects.iter().filter(|effect| match effect {
+        Effect::Status(code) => !matches!(code, 302 | 401 | 408 | 429 | 500 | 502 | 503 | 504),
+        _ => false,
+    });
+    // What says nothing about the object is to be tried several times.
+    refusals.count() > 0 || effects.len() >= 3
+}
+
+/// Waits until nothing more happens, and tells whether there is something to do again.
+async fn settled(world: &World, plan: &Plan, left: &[Quarantined]) -> End {
+    world.at_rest(plan).await;
+    let wanted = world.wanted(plan);
+    let stale = world.oracle.stale(&wanted);
+    let named = |name: &String| left.iter().any(|object| object.name == *name);
+    if stale.iter().all(named) {
+        return End::Done;
+    }
+    world.trace.step(&format!("not as {wanted}: {}", stale.join(" ")));
+    End::Again { resume: false }
+}

@@ -1,0 +1,15 @@
+//! An adversary for restow: deterministic simulation of a whole cluster.
+//!
+//! One seed is one run. API servers, their store, users and restow run in one thread, in simulated time, behind a
+//! layer that gives wrong answers, late answers and none. Every choice is drawn from the seed, so a seed replays
+//! exactly. What is judged is what is stored: [`oracle`] reads the bytes after every write and never asks restow.
+
+mod driver;
+pub mod layer;
+pub mod oracle;
+pub mod plan;
+pub mod run;
+pub mod shrink;
+pub mod store;
+pub mod trace;
+mod users;

@@ -1,0 +1,101 @@
+//! `cargo xtask simulate`: runs seeds, and shows one that fails as small as it can be made.
+#![allow(clippy::disallowed_methods)] // seeds are counted in real time
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use restow_sim::plan::{Plan, Scene};
+use restow_sim::run::{Report, run};
+use restow_sim::shrink::shrink;
+
+/// Simulates a cluster that goes wrong in ways drawn from seeds.
+#[derive(Parser)]
+#[command(name = "cargo xtask simulate")]
+struct Args {
+    /// Replay this seed, and print every step.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Only this scene: single, pair, lagging or keys.
+    #[arg(long, value_parser = scene)]
+    scene: Option<Scene>,
+    /// Go on after a failing seed.
+    #[arg(long)]
+    keep_going: bool,
+    /// Show a failing seed as it is, without making it smaller.
+    #[arg(long)]
+    no_shrink: bool,
+}
+
+fn scene(name: &str) -> Result<Scene, String> {
+    Scene::ALL.into_iter().find(|scene| scene.to_string() == name).ok_or_else(|| format!("no scene {name:?}"))
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if let Some(seed) = args.seed {
+        let plan = Plan::new(seed, args.scene);
+        let report = run(&plan);
+        for step in &report.steps {
+            println!("{step}");
+        }
+        println!("{plan:#?}");
+        println!("{:.1} s were simulated; the digest is {:016x}", report.seconds, report.digest);
+        if report.violation.is_none() {
+            return ExitCode::SUCCESS;
+        }
+        show(&args, &plan, report);
+        return ExitCode::FAILURE;
+    }
+    let began = Instant::now();
+    let mut scenes: BTreeMap<Scene, (u64, BTreeMap<String, u64>)> = BTreeMap::new();
+    let mut failed = 0;
+    for seed in args.from..args.from.saturating_add(args.seeds) {
+        let plan = Plan::new(seed, args.scene);
+        let report = run(&plan);
+        let (runs, violations) = scenes.entry(plan.scene).or_default();
+        *runs += 1;
+        if let Some(violation) = &report.violation {
+            failed += 1;
+            *violations.entry(violation.invariant.to_owned()).or_default() += 1;
+            if !args.keep_going {
+                show(&args, &plan, report);
+                break;
+            }
+            println!("seed {seed} ({}): {}: {}", plan.scene, violation.invariant, violation.what);
+        }
+        if seed % 500 == 499 {
+            eprintln!("{} seeds, {:.0} s", seed + 1 - args.from, began.elapsed().as_secs_f64());
+        }
+    }
+    let runs: u64 = scenes.values().map(|(runs, _)| runs).sum();
+    let seconds = began.elapsed().as_secs_f64();
+    for (scene, (runs, violations)) in &scenes {
+        println!("{scene:>8}: {runs} runs, violated: {violations:?}");
+    }
+    println!(
+        "{runs} seeds in {seconds:.1} s, {:.1} ms each; {failed} failed",
+        seconds * 1000.0 / runs.max(1) as f64
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn show(args: &Args, plan: &Plan, report: Report) {
+    let (smaller, report) = if args.no_shrink { (plan.clone(), report) } else { shrink(plan, report) };
+    let Some(violation) = &report.violation else { return };
+    println!("seed {} violates {}: {}", plan.seed, violation.invariant, violation.what);
+    println!("the smallest plan that does: {smaller:#?}");
+    println!("its last steps:");
+    for step in report.steps.iter().rev().take(60).rev() {
+        println!("{step}");
+    }
+    let scene = args.scene.map(|scene| format!(" --scene {scene}")).unwrap_or_default();
+    println!("replay it with: cargo xtask simulate --seed {}{scene}", plan.seed);
+}

@@ -1,0 +1,313 @@
+//! One run of a plan.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use restow_clock::{Instant, Simulation};
+use restow_embedded::server::{Server, Settings};
+use restow_store::encryption::Transformers;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::driver::drive;
+use crate::layer::Layer;
+use crate::oracle::{DEFINITION, Oracle, hash_of};
+use crate::plan::{Deed, Event, PATIENCE, Plan, QUIET, Scene, name};
+use crate::store::{Door, Memory};
+use crate::trace::{Trace, Violation};
+use crate::users::{act, object, path, send};
+
+/// How late the handlers of a lagging server are: less than restow lets a definition settle.
+const LAG: Duration = Duration::from_secs(4);
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const KEYS: [(&str, &str); 2] = [
+    ("key1", "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="),
+    ("key2", "MTEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="),
+];
+
+/// What became of a run.
+#[derive(Debug)]
+pub struct Report {
+    /// The first invariant that did not hold.
+    pub violation: Option<Violation>,
+    /// What happened.
+    pub steps: Vec<String>,
+    /// Stands for all steps.
+    pub digest: u64,
+    /// How much time was simulated.
+    pub seconds: f64,
+}
+
+/// Everything there is in a run.
+pub(crate) struct World {
+    pub(crate) trace: Trace,
+    pub(crate) layer: Layer,
+    pub(crate) oracle: Oracle,
+    store: Arc<Memory>,
+    doors: Vec<Door>,
+    servers: Mutex<Vec<Option<Server>>>,
+    began: Instant,
+    rotated: Mutex<Vec<usize>>,
+}
+
+/// Runs a plan.
+pub fn run(plan: &Plan) -> Report {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return broken(format!("no runtime: {error}")),
+    };
+    let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        runtime.block_on(async {
+            let simulation = restow_clock::simulate(epoch(), plan.seed);
+            let trace = Trace::begin();
+            if let Err(error) = play(plan, &trace, &simulation).await {
+                trace.violate("setup", format!("{error:#}"));
+            }
+            let seconds = trace.elapsed();
+            let (steps, digest, violation) = trace.end();
+            Report { violation, steps, digest, seconds }
+        })
+    }));
+    played.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        broken(text.unwrap_or_default())
+    })
+}
+
+fn broken(what: String) -> Report {
+    let violation = Some(Violation { invariant: "panic", what });
+    Report { violation, steps: Vec::new(), digest: 0, seconds: 0.0 }
+}
+
+fn epoch() -> Timestamp {
+    // 2026-01-01
+    Timestamp::from_second(1_767_225_600).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+async fn play(plan: &Plan, trace: &Trace, simulation: &Simulation) -> anyhow::Result<()> {
+    let store = Memory::new();
+    let mut world = World {
+        trace: trace.clone(),
+        layer: Layer::new(plan, trace, &store),
+        oracle: Oracle::watch(plan.scene, trace, &store),
+        doors: (0..plan.scene.servers())
+            .map(|at| {
+                let lags = plan.scene == Scene::Lagging && at == 1;
+                Door::new(Arc::clone(&store), if lags { LAG } else { Duration::ZERO })
+            })
+            .collect(),
+        servers: Mutex::default(),
+        store,
+        began: Instant::now(),
+        rotated: Mutex::default(),
+    };
+    for at in 0..plan.scene.servers() {
+        lock(&world.servers).push(None);
+        world.start(plan, at).await;
+    }
+    world.furnish(plan).await?;
+    world.began = Instant::now();
+    let (kill, kills) = watch::channel(0);
+    let driven = tokio::time::timeout(QUIET + PATIENCE, drive(&world, plan, kills));
+    let beside = async {
+        let deeds = plan.events.iter().filter_map(|event| match event {
+            Event::At(at, deed) => {
+                Some(world.deed(plan, Duration::from_millis(*at), *deed, simulation, &kill))
+            }
+            Event::Fault(_) => None,
+        });
+        futures::join!(futures::future::join_all(deeds), act(&world, plan));
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = trace.violated() => {}
+        done = driven => if done.is_err() {
+            trace.violate("L1", format!("not done {} s after the last fault", PATIENCE.as_secs()));
+        },
+        () = beside => {}
+    }
+    Ok(())
+}
+
+impl World {
+    async fn start(&self, plan: &Plan, at: usize) {
+        let rotated = lock(&self.rotated).contains(&at);
+        let encryption = (plan.scene == Scene::Keys).then(|| transformers(rotated)).flatten();
+        loop {
+            let settings = Settings {
+                server_id: format!("apiserver-{}", ["a", "b"][at.min(1)]),
+                encryption: encryption.clone(),
+                ..Settings::new(Arc::new(self.doors[at].clone()))
+            };
+            match Server::start(settings).await {
+                Ok(server) => {
+                    self.layer.set(at, Some(server.client()));
+                    lock(&self.servers)[at] = Some(server);
+                    return;
+                }
+                Err(error) => {
+                    self.trace.step(&format!("server {at} does not start: {error}"));
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+    }
+
+    /// Makes what is there before anything goes wrong.
+    async fn furnish(&self, plan: &Plan) -> anyhow::Result<()> {
+        let Some(client) = self.layer.direct(0) else { anyhow::bail!("no server") };
+        if plan.scene != Scene::Keys {
+            send(&client, "POST", DEFINITIONS, &definition("v1")).await?;
+            for server in 0..plan.scene.servers() {
+                self.until_stored(server, "v1").await?;
+            }
+        }
+        for at in 0..plan.objects {
+            let version = if fastrand::bool() { "v1" } else { "v2" };
+            let (path, name) = (path(plan.scene, version), name(at));
+            send(&client, "POST", &path, &object(plan.scene, version, &name, at as u64)).await?;
+        }
+        if plan.scene != Scene::Keys {
+            self.define(&client, "v2").await?;
+            self.until_stored(0, "v2").await?;
+        }
+        Ok(())
+    }
+
+    async fn define(&self, client: &kube::Client, stored: &str) -> anyhow::Result<()> {
+        let patch = json!({"spec": {"versions": definition(stored)["spec"]["versions"]}});
+        send(client, "PATCH", &format!("{DEFINITIONS}/boats.sim.example"), &patch).await?;
+        Ok(())
+    }
+
+    async fn until_stored(&self, server: usize, version: &str) -> anyhow::Result<()> {
+        let hash = hash_of(version);
+        for _ in 0..600 {
+            let client = self.layer.direct(server);
+            if let Some(client) = client {
+                let found = send(&client, "GET", "/apis/sim.example/v1", &Value::Null).await;
+                if found.is_ok_and(|found| found["resources"][0]["storageVersionHash"] == hash) {
+                    return Ok(());
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        anyhow::bail!("{version} is not stored")
+    }
+
+    async fn deed(
+        &self,
+        plan: &Plan,
+        at: Duration,
+        deed: Deed,
+        simulation: &Simulation,
+        kill: &watch::Sender<u32>,
+    ) {
+        tokio::time::sleep_until(self.began + at).await;
+        self.trace.step(&format!("{deed:?}"));
+        match deed {
+            Deed::Kill => kill.send_modify(|kills| *kills += 1),
+            Deed::Skew(seconds) => simulation.skew(SignedDuration::from_secs(seconds)),
+            Deed::Freeze(server, millis) => {
+                self.doors[server].shut(true);
+                tokio::time::sleep(Duration::from_millis(millis)).await;
+                self.doors[server].shut(false);
+            }
+            Deed::Restart(server, millis) => {
+                let running = lock(&self.servers)[server].take();
+                // Another restart may be under way.
+                if let Some(running) = running {
+                    self.layer.set(server, None);
+                    drop(running);
+                    tokio::time::sleep(Duration::from_millis(millis)).await;
+                    self.start(plan, server).await;
+                }
+            }
+            Deed::Store(version) => {
+                // Whoever wants that tries until it is done.
+                for _ in 0..100 {
+                    if let Some(client) = self.layer.direct(0)
+                        && self.define(&client, version).await.is_ok()
+                    {
+                        break;
+                    }
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+            Deed::Rotate(server) => {
+                lock(&self.rotated).push(server);
+                if let (Some(running), Some(transformers)) =
+                    (&lock(&self.servers)[server], transformers(true))
+                {
+                    running.set_encryption(transformers);
+                }
+            }
+        }
+        self.trace.step(&format!("{deed:?} is over"));
+    }
+
+    /// Waits until the last deed is long over.
+    pub(crate) async fn at_rest(&self, plan: &Plan) {
+        let over = |event: &Event| match event {
+            Event::At(at, Deed::Restart(_, millis) | Deed::Freeze(_, millis)) => at + millis,
+            Event::At(at, _) => *at,
+            Event::Fault(_) => 0,
+        };
+        let last = plan.events.iter().map(over).max().unwrap_or_default();
+        tokio::time::sleep_until(self.began + Duration::from_millis(last) + LAG * 3).await;
+    }
+
+    /// How objects are to be kept now.
+    pub(crate) fn wanted(&self, plan: &Plan) -> String {
+        if plan.scene == Scene::Keys {
+            return if lock(&self.rotated).len() == 2 { "key2" } else { "key1" }.to_owned();
+        }
+        let definition = self.store.below(DEFINITION).into_iter().next();
+        let definition: Value =
+            definition.and_then(|entry| serde_json::from_slice(&entry.value).ok()).unwrap_or_default();
+        let versions = definition["spec"]["versions"].as_array().cloned().unwrap_or_default();
+        let stored = versions.iter().find(|version| version["storage"] == true);
+        stored.and_then(|version| version["name"].as_str()).unwrap_or_default().to_owned()
+    }
+}
+
+/// What the key is called that a configuration of this hash writes with; none for one that is not known.
+pub(crate) fn key_of(hash: &str) -> Option<&'static str> {
+    let is = |rotated| transformers(rotated).is_some_and(|transformers| hash == transformers.hash());
+    if is(true) { Some("key2") } else { is(false).then_some("key1") }
+}
+
+fn transformers(rotated: bool) -> Option<Arc<Transformers>> {
+    let order = if rotated { [1, 0] } else { [0, 1] };
+    let keys: Vec<_> = order.iter().map(|at| json!({"name": KEYS[*at].0, "secret": KEYS[*at].1})).collect();
+    let file = json!({
+        "apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration",
+        "resources": [{"resources": ["secrets"], "providers": [{"secretbox": {"keys": keys}}, {"identity": {}}]}],
+    });
+    Transformers::parse(file.to_string().as_bytes()).ok().map(Arc::new)
+}
+
+fn definition(stored: &str) -> Value {
+    let version = |name: &str| {
+        json!({
+            "name": name, "served": true, "storage": name == stored,
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+        })
+    };
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "boats.sim.example"},
+        "spec": {
+            "group": "sim.example", "scope": "Namespaced", "names": {"plural": "boats", "kind": "Boat"},
+            "versions": [version("v1"), version("v2")],
+        },
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
