@@ -147,7 +147,7 @@ impl Server {
 
     /// A server behind a client that is already there.
     pub fn over(name: &str, client: kube::Client) -> Self {
-        Self { name: name.to_owned(), client, trusted: Arc::default() }
+        Self { name: name.to_owned(), client, trusted: Arc::default(), accepted: Arc::default() }
     }
 
     /// Its address.

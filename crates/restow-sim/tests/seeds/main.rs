@@ -1,15 +1,11 @@
 //! Seeds: each replays exactly, finds nothing where nothing is wrong, and nothing is wrong.
 
-mod open;
-
-use std::collections::BTreeMap;
-
 use restow_sim::plan::{Plan, Scene};
 use restow_sim::run::run;
 use restow_sim::shrink::shrink;
 
 /// How many seeds `cargo test` runs; `cargo xtask simulate` runs more.
-const SEEDS: u64 = 120;
+const SEEDS: u64 = 300;
 
 #[test]
 fn a_seed_replays_exactly() {
@@ -34,15 +30,12 @@ fn nothing_is_found_where_nothing_goes_wrong() {
 }
 
 #[test]
-fn seeds_pass_but_for_what_is_open() {
+fn seeds_pass() {
     let mut failed = Vec::new();
-    let mut known: BTreeMap<&str, u64> = BTreeMap::new();
     for seed in 0..SEEDS {
         let plan = Plan::new(seed, None);
         let report = run(&plan);
-        let Some(violation) = &report.violation else { continue };
-        if let Some(what) = open::explain(&plan, violation) {
-            *known.entry(what).or_default() += 1;
+        if report.violation.is_none() {
             continue;
         }
         let (smaller, report) = shrink(&plan, report);
@@ -52,6 +45,5 @@ fn seeds_pass_but_for_what_is_open() {
             plan.scene, violation.invariant, violation.what, smaller.events
         ));
     }
-    println!("{known:#?}");
     assert!(failed.is_empty(), "{} of {SEEDS} seeds fail:\n{}", failed.len(), failed.join("\n"));
 }
