@@ -5,7 +5,7 @@ use restow_sim::run::run;
 use restow_sim::shrink::shrink;
 
 /// How many seeds `cargo test` runs; `cargo xtask simulate` runs more.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 120;
 
 #[test]
 fn a_seed_replays_exactly() {
