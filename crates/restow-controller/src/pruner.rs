@@ -39,8 +39,8 @@ pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigrat
                 continue;
             }
             shared.health.beat("pruner", IDLE * 3);
-            match stop.unless(prune(shared, object)).await {
-                Some(true) => drop(done.insert(uid)),
+            match stop.unless(tokio::time::timeout(IDLE, prune(shared, object))).await {
+                Some(Ok(true)) => drop(done.insert(uid)),
                 _ => all = false,
             }
         }

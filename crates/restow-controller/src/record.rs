@@ -89,6 +89,10 @@ impl Record {
             match code(&error) {
                 Some(409) => {
                     let now = self.again(&object).await?;
+                    if now.metadata.resource_version == object.metadata.resource_version {
+                        // Nobody has written it: this is a denial, and no conflict.
+                        return Err(Lost::Refused(error.to_string()));
+                    }
                     // The write may have been done and only its answer lost.
                     let done = progress_of(&now) == progress_of(&new);
                     if !done && progress_of(&now) != progress_of(&object) {
@@ -198,8 +202,14 @@ where
     };
     match api.delete(&object.name_any(), &params).await {
         Ok(_) => Ok(()),
-        // It is gone, or another one has its name.
-        Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
+        // It is gone, or another one has its name; but a webhook denies with the same codes.
+        Err(error) if matches!(code(&error), Some(404 | 409)) => {
+            let now = api.get_opt(&object.name_any()).await?;
+            let stays = now.is_some_and(|now| {
+                now.meta().uid == object.meta().uid && now.meta().deletion_timestamp.is_none()
+            });
+            if stays { Err(error) } else { Ok(()) }
+        }
         Err(error) => Err(error),
     }
 }

@@ -472,7 +472,10 @@ fn attempt(migration: &StorageVersionMigration) -> Attempt {
     Attempt {
         name: migration.name_any(),
         finished: migration.is_finished() && !migration.retry_requested(),
-        verified: migration.is(ConditionType::Succeeded) && verified,
+        // One that is being deleted was superseded, however long a finalizer keeps it.
+        verified: migration.metadata.deletion_timestamp.is_none()
+            && migration.is(ConditionType::Succeeded)
+            && verified,
         hash: progress.as_ref().map(|progress| progress.storage_version_hash.clone()),
         encryption: progress.as_ref().and_then(|progress| progress.encryption.clone()),
         definition: progress.and_then(|progress| progress.definition),

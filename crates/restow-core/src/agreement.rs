@@ -289,6 +289,8 @@ fn asked(
             (answers, Basis::Direct)
         }
         Asked::Named(answers) => match live {
+            // Leases that all look expired tell of a clock that is wrong, here or there.
+            Ok([]) => return Err(nobody()),
             Ok(live) if answers.len() < live.len() => {
                 return Err(Disagreement::Unnamed { live: live.len(), named: answers.len() });
             }
@@ -297,7 +299,9 @@ fn asked(
         },
         Asked::Samples { answers, steady } => {
             // Nobody else tells when a server comes that the samples have not met.
-            live.map_err(Clone::clone)?;
+            if live.map_err(Clone::clone)?.is_empty() {
+                return Err(nobody());
+            }
             if !steady {
                 return Err(Disagreement::Unsteady);
             }

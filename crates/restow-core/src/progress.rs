@@ -218,6 +218,11 @@ impl Progress {
         self.definition.clone_from(&agreement.definition);
     }
 
+    /// Whether the pass stands under a mark that changes when a server does.
+    pub fn is_marked(&self) -> bool {
+        self.mark.as_ref().is_some_and(|mark| !mark.is_empty())
+    }
+
     /// Takes in the encryption configurations as they are at one end of a pass.
     ///
     /// An API server that was not heard has changed nothing: only two complete looks are compared.

@@ -253,14 +253,18 @@ fn is_stale(look: &Look<'_>, state: &StorageStateStatus) -> bool {
     age(state, look.now) > look.stale && !(nothing_known && waits)
 }
 
-/// Whether servers that are silent are waited for, because what is current was known until now.
+/// Whether servers that are silent are waited for: what is current was known until now, and those that are heard say
+/// nothing else.
 fn is_borne(look: &Look<'_>, state: &StorageStateStatus) -> bool {
-    let silent = |word: Option<&Word>, current: &Option<String>| {
-        matches!(word, Some(Word::Silent(_))) && is_known(current)
+    let nothing_new = |word: &Word, current: &Option<String>| match word {
+        Word::Agreed(hash) => current.as_ref() == Some(hash),
+        Word::Split(_) => false,
+        Word::Silent(heard) => is_known(current) && heard.iter().all(|hash| current.as_ref() == Some(hash)),
     };
     look.silent_for < SILENCE
-        && (silent(Some(look.storage), &state.current_storage_version_hash)
-            || silent(look.encryption, &state.current_encryption_config_hash))
+        && is_silent(look)
+        && nothing_new(look.storage, &state.current_storage_version_hash)
+        && look.encryption.is_none_or(|word| nothing_new(word, &state.current_encryption_config_hash))
 }
 
 fn is_known(current: &Option<String>) -> bool {

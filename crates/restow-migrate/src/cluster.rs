@@ -446,7 +446,13 @@ impl Cluster {
         period: Duration,
         members: &Result<Vec<Member>, String>,
     ) -> Result<Encryption, RequestError> {
-        let live = members.as_ref().map(|members| agreement::live(members, restow_clock::now()).len().max(1));
+        let live = match members {
+            Ok(members) => match agreement::live(members, restow_clock::now()).len() {
+                0 => Err("no identity Lease is alive by this machine's clock".to_owned()),
+                live => Ok(live),
+            },
+            Err(why) => Err(why.clone()),
+        };
         let ends = restow_clock::Instant::now() + period;
         let mut met: HashMap<String, Config> = HashMap::new();
         loop {

@@ -149,6 +149,7 @@ impl<O: Observer> Migration<'_, O> {
 
     /// Takes a migration from where its progress is to its end.
     pub async fn run(&self, progress: &mut Progress, journal: &mut impl Journal) -> Result<(), Failure> {
+        self.doubt_what_was_kept(progress).await?;
         if progress.phase == Phase::Rewriting {
             self.pass(progress, journal).await?;
         }
@@ -175,6 +176,23 @@ impl<O: Observer> Migration<'_, O> {
         }
         progress.phase = Phase::Done;
         journal.save(progress, &[]).await?;
+        Ok(())
+    }
+
+    /// A proof, or a part of one, that was kept before a stop counts only if nothing has moved since.
+    ///
+    /// Where nothing would show that a server was restarted, it does not count at all.
+    async fn doubt_what_was_kept(&self, progress: &mut Progress) -> Result<(), Failure> {
+        if progress.phase == Phase::Done && progress.verified {
+            self.check(progress).await?;
+            self.check_keys(progress, Patience::Running).await?;
+            progress.verified = !progress.shifted && progress.is_marked();
+            progress.passes = if progress.verified { progress.passes } else { 0 };
+        }
+        if progress.phase == Phase::Verifying && !progress.is_marked() {
+            progress.passes = progress.passes.saturating_sub(1);
+            progress.begin_verifying();
+        }
         Ok(())
     }
 
@@ -444,7 +462,7 @@ impl<O: Observer> Migration<'_, O> {
                     Disagreement::Unasked(look.unasked).to_string()
                 }
                 // Who may not read metrics goes by the storage version, and says so.
-                Err(error) if error.is_final() => {
+                Err(error) if error.is_final() || since.elapsed() >= SILENCE => {
                     let why = format!("its metrics cannot be read: {error}");
                     progress.watch_keys("", Check::none(self.cluster.server().name(), &why));
                     return Ok(None);

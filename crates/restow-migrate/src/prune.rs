@@ -45,7 +45,9 @@ pub async fn prune_stored_versions(
         tries += 1;
         match prune_once(server, progress).await {
             // Every guard is checked again, so it does not matter whether a lost answer was a yes.
-            Err(PruneError::Request(error)) if !error.is_final() && tries < TRIES => {
+            Err(PruneError::Request(error))
+                if (!error.is_final() || error.code() == Some(409)) && tries < TRIES =>
+            {
                 tokio::time::sleep(ASK_EVERY).await;
             }
             result => return result,

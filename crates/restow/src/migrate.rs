@@ -33,14 +33,6 @@ struct Run<'a> {
     stop: Stop,
 }
 
-/// The state of one resource, before the first write.
-enum Opened {
-    /// To be migrated, from here on.
-    Unfinished(ResourceState, Progress),
-    /// Done by the run that is resumed.
-    Finished(ResourceReport),
-}
-
 pub(crate) async fn run(connection: &Connection, flags: &Migrate) -> Result<u8, Failure> {
     let ended = migrate(connection, flags).await;
     if let Err(failure) = &ended {
@@ -87,12 +79,11 @@ async fn migrate(connection: &Connection, flags: &Migrate) -> Result<u8, Failure
             opened.push((resource, run.open(resource, state, earlier, resumed.as_deref())?));
         }
         for (resource, opened) in opened {
-            report.resources.push(match opened {
-                Opened::Finished(report) => report,
-                Opened::Unfinished(state, progress) if run.stop.is_stopped() => {
-                    ResourceReport::stopped(&state, progress)
-                }
-                Opened::Unfinished(state, progress) => run.migrate(resource, state, progress).await,
+            let (state, progress) = opened;
+            report.resources.push(if run.stop.is_stopped() {
+                ResourceReport::stopped(&state, progress)
+            } else {
+                run.migrate(resource, state, progress).await
             });
         }
     }
@@ -238,7 +229,7 @@ impl Run<'_> {
         mut state: ResourceState,
         earlier: Option<Saved>,
         resumed: Option<&str>,
-    ) -> Result<Opened, Failure> {
+    ) -> Result<(ResourceState, Progress), Failure> {
         let name = &resource.name;
         if self.flags.retry_quarantined {
             let none = || {
@@ -246,7 +237,7 @@ impl Run<'_> {
                     .hint(format!("{} migrate {name} migrates all of them", crate::program()))
             };
             let earlier = earlier.filter(|saved| saved.progress.phase == Phase::Done).ok_or_else(none)?;
-            return Ok(Opened::Unfinished(state, earlier.progress));
+            return Ok((state, earlier.progress));
         }
         let hash = resource.hash.clone().unwrap_or_default();
         match earlier {
@@ -255,12 +246,12 @@ impl Run<'_> {
             }
             Some(earlier) if self.flags.resume && earlier.progress.phase != Phase::Done => {
                 state.run = earlier.run;
-                return Ok(Opened::Unfinished(state, earlier.progress));
+                return Ok((state, earlier.progress));
             }
-            // A proof of the same run still counts; one of another run may be out of date.
+            // Finished in the run that is resumed: nothing is done again unless something has moved since.
             Some(earlier) if resumed == Some(&earlier.run) => {
-                say!("{name}: already finished in the run that is resumed");
-                return Ok(Opened::Finished(ResourceReport::finished(&state, earlier.progress)));
+                state.run = earlier.run;
+                return Ok((state, earlier.progress));
             }
             Some(earlier) if earlier.progress.phase != Phase::Done && earlier.progress.counts.listed > 0 => {
                 say!("{name}: an unfinished run is replaced; --resume would have gone on with it");
@@ -275,7 +266,7 @@ impl Run<'_> {
         state
             .write(&progress, &[])
             .map_err(|error| Failure::failed(format!("keeping the progress: {error}")))?;
-        Ok(Opened::Unfinished(state, progress))
+        Ok((state, progress))
     }
 
     async fn migrate(
@@ -289,8 +280,12 @@ impl Run<'_> {
         let result = async {
             if self.flags.retry_quarantined {
                 self.retry(&migration, &mut state, &mut progress).await?;
-            } else if progress.counts.listed == 0 {
+            } else if progress.phase == Phase::Rewriting && progress.counts.listed == 0 {
                 progress = migration.begin().await?;
+            } else if progress.phase == Phase::Done {
+                view.say(
+                    "already finished in the run that is resumed; checking that nothing has moved since",
+                );
             } else {
                 view.say(&format!(
                     "going on; {} objects were done before",

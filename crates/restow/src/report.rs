@@ -68,6 +68,8 @@ impl ResourceReport {
 
     /// The report of a resource whose turn had not come when the run was stopped.
     pub(crate) fn stopped(state: &ResourceState, progress: Progress) -> Self {
+        // Whether an earlier proof still stands was not looked at.
+        let progress = Progress { verified: false, ..progress };
         let error = Some("the run was stopped before this resource's turn".to_owned());
         Self { end: End::Stopped, error, ..Self::finished(state, progress) }
     }

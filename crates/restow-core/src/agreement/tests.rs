@@ -71,6 +71,19 @@ fn every_live_server_must_say_the_same() {
             "direct x",
         ),
         (
+            "one named, all Leases expired by this clock",
+            seen(Ok(vec![member("a", 50)]), Asked::Named(vec![answered("https://a", "x")])),
+            "which API servers there are cannot be told: no identity Lease and no endpoint shows one",
+        ),
+        (
+            "sampled, all Leases expired by this clock",
+            seen(
+                Ok(vec![member("a", 50)]),
+                Asked::Samples { answers: vec![answered("lb", "x"); 9], steady: true },
+            ),
+            "which API servers there are cannot be told: no identity Lease and no endpoint shows one",
+        ),
+        (
             "the user's word",
             seen(Err("forbidden".to_owned()), Asked::Single(answered("https://a", "x"))),
             "assumed x",

@@ -287,6 +287,14 @@ fn silence_is_borne_for_a_while() {
     expect(&case.decide(), "m", None, Some(("A Unknown", "Unknown")));
     // A look that could not hear everybody is no heartbeat.
     assert_eq!(case.decide().state.unwrap().last_heartbeat_time, state("A", "A").last_heartbeat_time);
+    // What is heard besides is news at once, however long the others are silent.
+    for heard in ["B", "A B"] {
+        let case = Case::new(Word::Silent(strings(heard)), Some(state("A", "A")));
+        expect(&case.decide(), "", None, Some(("A B Unknown", UNKNOWN)));
+    }
+    let mut keys = Case::new(agreed("B"), Some(state("A", "A")));
+    keys.encryption = Some(Word::Silent(strings("k1")));
+    assert!(keys.decide().state.is_some(), "a new storage version is taken in although a key is not told");
     // What is not known anyway is not waited for: the silent one may be writing anything.
     let mut split = Case::new(silent.clone(), Some(state("A B", UNKNOWN)));
     expect(&split.decide(), "", None, Some(("A B Unknown", UNKNOWN)));

@@ -76,6 +76,51 @@ async fn a_stop_during_the_last_write_of_a_resource_reports_the_others_as_stoppe
 }
 
 #[tokio::test]
+async fn a_proof_that_was_kept_is_doubted_when_the_definition_has_moved_since() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let first = outdated(cluster, "movedfirst", OBJECTS).await;
+    let second = outdated(cluster, "movedsecond", OBJECTS).await;
+    let (started, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let rule = {
+        let (started, go_on, plural) = (Arc::clone(&started), Arc::clone(&go_on), second.plural);
+        move |seen: &restow_lab::Seen, before: usize| {
+            let is_its = seen.path.ends_with(&format!("/{plural}/w-00000"));
+            if seen.method != Method::PATCH || before > 0 || !is_its {
+                return Action::Forward;
+            }
+            let (started, go_on) = (Arc::clone(&started), Arc::clone(&go_on));
+            Action::Wait(Box::pin(async move {
+                started.notify_one();
+                go_on.notified().await;
+            }))
+        }
+    };
+    let (recorder, _) = Traffic::record(cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let args = ["migrate", &first.name(), &second.name(), "--pace", "fast", "-o", "json"];
+    let child = restow.command(&args).spawn().unwrap();
+    started.notified().await;
+    signal(&child, Signal::INT);
+    go_on.notify_one();
+    ended(child).await.expect(130);
+    assert_eq!(stored_as_v2(cluster, &first).await, OBJECTS);
+
+    first.store_as(&client, "v1").await;
+    crate::support::wait("an object to be stored as v1 again", || async {
+        let label =
+            json!({"metadata": {"labels": {"touched": stored_as_v2(cluster, &first).await.to_string()}}});
+        crate::support::patch(&client, &first.path("v1", "w-00000"), &label).await;
+        stored_as_v2(cluster, &first).await < OBJECTS
+    })
+    .await;
+    first.store_as(&client, "v2").await;
+    let ran = restow.run(&[&args[..], &["--resume"]].concat()).await.expect(0);
+    assert_eq!(verdicts(&ran.report()), [(first.name(), true), (second.name(), true)]);
+    assert_eq!(stored_as_v2(cluster, &first).await, OBJECTS, "{ran:#?}");
+}
+
+#[tokio::test]
 async fn a_deleted_resource_or_a_damaged_state_file_does_not_pass_for_success() {
     let Some(cluster) = shared() else { return };
     let client = cluster.client(0).unwrap();
