@@ -18,6 +18,7 @@ use restow_core::resource::GroupResource;
 use restow_migrate::stop::Stop;
 use restow_store::{Change, Entry, Range, StoreError};
 use serde_json::Value;
+use tokio::time::MissedTickBehavior;
 
 use crate::api::Api;
 use crate::custom::resource;
@@ -100,21 +101,23 @@ impl Definitions {
             Err(error) => return error,
         };
         let mut tick = tokio::time::interval(EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let readiness = self.api.gate.readiness();
             let is_new = self.api.gate.tenure().is_none_or(|tenure| tenure.holder() != self.holder);
             let told = tokio::select! {
                 biased;
-                told = changes.next() => told,
+                // First, because changes may come without a pause.
+                _ = tick.tick() => {
+                    self.look_after().await;
+                    continue;
+                }
                 // Writes of custom resources begin as soon as the server is a member.
                 () = readiness.ready(), if is_new => {
                     self.look_after().await;
                     continue;
                 }
-                _ = tick.tick() => {
-                    self.look_after().await;
-                    continue;
-                }
+                told = changes.next() => told,
             };
             match told {
                 Some(Ok(told)) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
-use futures::{FutureExt as _, StreamExt as _};
+use futures::StreamExt as _;
 use restow_clock::Instant;
 use restow_store::{Changes, StoreError};
 use tokio::sync::mpsc;
@@ -146,10 +146,7 @@ impl Pump {
                 biased;
                 () = tokio::time::sleep_until(wake) => {
                     if self.bookmarks {
-                        // All that has happened by now is told before it is said to be.
-                        while let Some(Some(changes)) = feed.next().now_or_never() {
-                            self.tell(changes).await?;
-                        }
+                        // It says no more than was told: changes that wait are told after it.
                         let frame = self.frames.bookmark(self.after, false);
                         self.send(frame).await?;
                     }
