@@ -53,6 +53,8 @@ pub enum Action {
     Forward,
     /// It goes to the server once this is done.
     Wait(Pin<Box<dyn Future<Output = ()> + Send>>),
+    /// It goes to the server, whose whole answer is changed by this before it is passed on.
+    Change(Box<dyn FnOnce(Bytes) -> Bytes + Send>),
     /// It never reaches the server, which this answer stands for.
     Reply(Response<Bytes>),
     /// The connection is closed and the server never sees the request.
@@ -76,6 +78,7 @@ impl fmt::Debug for Action {
         f.write_str(match self {
             Self::Forward => "Forward",
             Self::Wait(_) => "Wait",
+            Self::Change(_) => "Change",
             Self::Reply(_) => "Reply",
             Self::DropBefore => "DropBefore",
             Self::DropAfter => "DropAfter",
@@ -168,10 +171,11 @@ async fn serve(
         headers: parts.headers.clone(),
         body: body.collect().await.map_err(io::Error::other)?.to_bytes(),
     });
-    let mut lost = false;
+    let (mut lost, mut change) = (false, None);
     match observer.request(&seen) {
         Action::Forward => (),
         Action::Wait(until) => until.await,
+        Action::Change(by) => change = Some(by),
         Action::Reply(response) => return Ok(response.map(whole)),
         Action::DropBefore => return Err(io::ErrorKind::ConnectionAborted.into()),
         Action::DropAfter => lost = true,
@@ -184,6 +188,12 @@ async fn serve(
     observer.response(&seen, response.status(), response.headers());
     if lost {
         return Err(io::ErrorKind::ConnectionAborted.into());
+    }
+    if let Some(change) = change {
+        let (mut head, body) = response.into_parts();
+        head.headers.remove(header::CONTENT_LENGTH);
+        let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+        return Ok(Response::from_parts(head, whole(change(body))));
     }
     Ok(response.map(|body| {
         let watched = body.map_frame(move |frame| {

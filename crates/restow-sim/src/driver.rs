@@ -19,7 +19,7 @@ use restow_migrate::throttle::Throttle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::plan::{Effect, Plan, Scene};
+use crate::plan::{Plan, Scene};
 use crate::run::World;
 
 /// What a killed process leaves behind.
@@ -65,7 +65,7 @@ struct Files<'a> {
 impl Journal for Files<'_> {
     async fn save(&mut self, progress: &Progress, left: &[Quarantined]) -> io::Result<()> {
         if progress.verified {
-            self.world.oracle.verified(progress, &self.world.layer);
+            self.world.verified(progress);
         }
         let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
         saved.progress = Some(progress.clone());
@@ -208,7 +208,7 @@ async fn finish(
     let left = saved.lock().unwrap_or_else(PoisonError::into_inner).left.clone();
     world.trace.step(&format!("restow ends: verified {}, {} left", progress.verified, left.len()));
     for object in &left {
-        if !is_to_blame(world, &object.name) {
+        if !world.layer.notes().is_to_blame(&object.name) {
             let (name, message) = (&object.name, &object.message);
             world.trace.violate("L2", format!("{name} is named as refused, and it never was: {message}"));
         }
@@ -233,18 +233,6 @@ async fn finish(
         }
     }
     settled(world, plan, &left).await
-}
-
-/// Whether something was done to writes of an object that a server could mean.
-fn is_to_blame(world: &World, name: &str) -> bool {
-    let notes = world.layer.notes();
-    let effects = notes.blamed.get(name).map(Vec::as_slice).unwrap_or_default();
-    let refusals = effects.iter().filter(|effect| match effect {
-        Effect::Status(code) => !matches!(code, 302 | 401 | 408 | 429 | 500 | 502 | 503 | 504),
-        _ => false,
-    });
-    // What says nothing about the object is to be tried several times.
-    refusals.count() > 0 || effects.len() >= 3
 }
 
 /// Waits until nothing more happens, and tells whether there is something to do again.

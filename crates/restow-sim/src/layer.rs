@@ -1,18 +1,16 @@
 //! What stands between restow and its API servers, and does to requests what the plan says.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
-use restow_clock::Instant;
-use serde_json::json;
 use tower::BoxError;
 
-use crate::plan::{Effect, Event, Fault, Op, Plan, QUIET, Scene, Span};
+use crate::faults::{Faults, Notes, canned, op};
+use crate::plan::{Effect, Op, Plan, Scene};
 use crate::store::Memory;
 use crate::trace::Trace;
 
@@ -26,48 +24,20 @@ struct Inner {
     trace: Trace,
     store: Arc<Memory>,
     scene: Scene,
-    quiet: Instant,
     servers: Vec<Mutex<Option<kube::Client>>>,
-    faults: Mutex<Vec<Active>>,
+    faults: Mutex<Faults>,
     notes: Mutex<Notes>,
-}
-
-/// A fault in its course.
-struct Active {
-    fault: Fault,
-    passed: u32,
-    hits: u32,
-    since: Option<Instant>,
-}
-
-/// What the layer has seen of restow.
-#[derive(Default)]
-pub struct Notes {
-    /// Writes that restow has sent.
-    pub writes: u64,
-    /// The store's revision when restow last began to look at the API servers.
-    pub looked: u64,
-    /// The store's revision when restow last began to look at the encryption configurations.
-    pub measured: u64,
-    /// What was done to writes of each object.
-    pub blamed: BTreeMap<String, Vec<Effect>>,
-    page: Option<Bytes>,
 }
 
 impl Layer {
     /// A layer before servers that are not there yet.
     pub fn new(plan: &Plan, trace: &Trace, store: &Arc<Memory>) -> Self {
-        let fault = |event: &Event| match event {
-            Event::Fault(fault) => Some(Active { fault: *fault, passed: 0, hits: 0, since: None }),
-            Event::At(..) => None,
-        };
         Self(Arc::new(Inner {
             trace: trace.clone(),
             store: Arc::clone(store),
             scene: plan.scene,
-            quiet: Instant::now() + QUIET,
             servers: (0..plan.scene.servers()).map(|_| Mutex::default()).collect(),
-            faults: Mutex::new(plan.events.iter().filter_map(fault).collect()),
+            faults: Mutex::new(Faults::new(plan)),
             notes: Mutex::default(),
         }))
     }
@@ -97,50 +67,16 @@ impl Layer {
         kube::Client::new(service, "default")
     }
 
-    fn op(&self, method: &Method, path: &str) -> (Op, Option<String>) {
-        let plural = self.0.scene.plural();
-        let reads = method == Method::GET;
-        if path.ends_with(&format!("/{plural}")) {
-            return (Op::List, None);
-        }
-        if let Some((_, name)) = path.split_once(&format!("/{plural}/")) {
-            return (if reads { Op::Read } else { Op::Write }, Some(name.to_owned()));
-        }
-        if path.contains("/customresourcedefinitions") {
-            return (if reads { Op::Look } else { Op::Prune }, None);
-        }
-        let op = if path.contains("/storageversions") || path.contains("/leases") {
-            Op::Look
-        } else if path == "/metrics" {
-            Op::Metrics
-        } else {
-            Op::Discover
-        };
-        (op, None)
-    }
-
     async fn pass(&self, server: usize, request: Request<Body>) -> Result<Response<Body>, BoxError> {
         let (head, body) = request.into_parts();
         let body = body.collect_bytes().await?;
         let line = format!("{} {} {}", ["a", "b"][server.min(1)], head.method, head.uri);
-        let (op, name) = self.op(&head.method, head.uri.path());
-        {
-            let mut notes = self.notes();
-            match op {
-                Op::Look if head.uri.path().contains("/customresourcedefinitions/") => {
-                    notes.looked = self.0.store.newest();
-                }
-                Op::Metrics => notes.measured = self.0.store.newest(),
-                Op::Write => notes.writes += 1,
-                _ => {}
-            }
-        }
+        let (op, name) = op(self.0.scene.plural(), &head.method, head.uri.path());
+        self.notes().request(op, head.uri.path(), self.0.store.newest());
         tokio::time::sleep(Duration::from_millis(fastrand::u64(1..15))).await;
-        let effect = self.hit(op, name.as_deref());
-        if let (Some(effect), Some(name)) = (effect, &name)
-            && op == Op::Write
-        {
-            self.notes().blamed.entry(name.clone()).or_default().push(effect);
+        let effect = lock(&self.0.faults).hit(op, name.as_deref());
+        if let Some(effect) = effect {
+            self.notes().effect(op, name.as_deref(), effect);
         }
         let answer = match effect {
             Some(Effect::Cut) => Err("connection refused".into()),
@@ -167,7 +103,7 @@ impl Layer {
                     None => self.forward(server, op, head, body).await,
                 }
             }
-            Some(effect) => canned(effect),
+            Some(effect) => Ok(canned(effect).map(Body::from)),
             None => self.forward(server, op, head, body).await,
         };
         tokio::time::sleep(Duration::from_millis(fastrand::u64(1..15))).await;
@@ -180,33 +116,6 @@ impl Layer {
         answer
     }
 
-    /// What is to be done to a request.
-    fn hit(&self, op: Op, name: Option<&str>) -> Option<Effect> {
-        let mut faults = lock(&self.0.faults);
-        for active in faults.iter_mut() {
-            let fault = active.fault;
-            let is_its = fault.object.is_none_or(|object| name == Some(crate::plan::name(object).as_str()));
-            if fault.op != op || !is_its {
-                continue;
-            }
-            if active.passed < fault.skip {
-                active.passed += 1;
-                continue;
-            }
-            let since = *active.since.get_or_insert_with(Instant::now);
-            let lasts = match fault.span {
-                Span::Times(times) => active.hits < times,
-                Span::Millis(millis) => since.elapsed() < Duration::from_millis(millis),
-                Span::Always => true,
-            };
-            if lasts && (fault.span == Span::Always || Instant::now() < self.0.quiet) {
-                active.hits += 1;
-                return Some(fault.effect);
-            }
-        }
-        None
-    }
-
     async fn forward(
         &self,
         server: usize,
@@ -217,7 +126,7 @@ impl Layer {
         let lagging = self.0.scene == Scene::Lagging;
         // A server whose handlers lag is two: one that discovers, and one that handles.
         if lagging && head.uri.path().contains("/storageversions") {
-            return canned(Effect::Status(404));
+            return Ok(canned(Effect::Status(404)).map(Body::from));
         }
         let handled = lagging && matches!(op, Op::List | Op::Write | Op::Read);
         let server = if handled { 1 } else { server };
@@ -234,34 +143,6 @@ impl Layer {
         self.notes().page = Some(bytes.clone());
         Ok(Response::from_parts(head, Body::from(bytes)))
     }
-}
-
-/// An answer that no API server has given.
-fn canned(effect: Effect) -> Result<Response<Body>, BoxError> {
-    let status = |code: u16| {
-        json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
-            "message": format!("a simulated {code}"), "reason": "Simulated",
-        })
-    };
-    let (code, body) = match effect {
-        Effect::Status(code) => (code, status(code).to_string()),
-        Effect::Text(code) => (code, "<html>default backend</html>".to_owned()),
-        Effect::Success => {
-            (200, json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}).to_string())
-        }
-        Effect::Foreign => (200, json!({"error": "gateway timeout"}).to_string()),
-        _ => (200, "{}".to_owned()),
-    };
-    let mut response = Response::new(Body::from(body.into_bytes()));
-    *response.status_mut() = StatusCode::from_u16(code)?;
-    if code == 429 {
-        response.headers_mut().insert("retry-after", http::HeaderValue::from_static("1"));
-    }
-    if code == 302 {
-        response.headers_mut().insert("location", http::HeaderValue::from_static("/login"));
-    }
-    Ok(response)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -5,9 +5,11 @@
 //! exactly. What is judged is what is stored: [`oracle`] reads the bytes after every write and never asks restow.
 
 mod driver;
+pub mod faults;
 pub mod layer;
 pub mod oracle;
 pub mod plan;
+pub mod real;
 pub mod run;
 pub mod shrink;
 pub mod store;

@@ -2,11 +2,15 @@
 #![allow(clippy::disallowed_methods)] // seeds are counted in real time
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use clap::Parser;
+use restow_lab::Assets;
 use restow_sim::plan::{Plan, Scene};
+use restow_sim::real;
 use restow_sim::run::{Report, run};
 use restow_sim::shrink::shrink;
 
@@ -17,9 +21,9 @@ struct Args {
     /// Replay this seed, and print every step.
     #[arg(long)]
     seed: Option<u64>,
-    /// How many seeds to run.
-    #[arg(long, default_value_t = 1000)]
-    seeds: u64,
+    /// How many seeds to run [default: 1000].
+    #[arg(long)]
+    seeds: Option<u64>,
     /// The first of them.
     #[arg(long, default_value_t = 0)]
     from: u64,
@@ -32,6 +36,12 @@ struct Args {
     /// Show a failing seed as it is, without making it smaller.
     #[arg(long)]
     no_shrink: bool,
+    /// Run the seeds on real control planes, with the restow binary of --restow: 24 unless --seeds says otherwise.
+    #[arg(long, requires = "restow")]
+    real: bool,
+    /// The restow binary for --real.
+    #[arg(long, value_name = "FILE")]
+    restow: Option<PathBuf>,
 }
 
 fn scene(name: &str) -> Result<Scene, String> {
@@ -40,6 +50,9 @@ fn scene(name: &str) -> Result<Scene, String> {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let (true, Some(restow)) = (args.real, &args.restow) {
+        return real(&args, restow);
+    }
     if let Some(seed) = args.seed {
         let plan = Plan::new(seed, args.scene);
         let report = run(&plan);
@@ -57,7 +70,7 @@ fn main() -> ExitCode {
     let began = Instant::now();
     let mut scenes: BTreeMap<Scene, (u64, BTreeMap<String, u64>)> = BTreeMap::new();
     let mut failed = 0;
-    for seed in args.from..args.from.saturating_add(args.seeds) {
+    for seed in args.from..args.from.saturating_add(args.seeds.unwrap_or(1000)) {
         let plan = Plan::new(seed, args.scene);
         let report = run(&plan);
         let (runs, violations) = scenes.entry(plan.scene).or_default();
@@ -98,4 +111,42 @@ fn show(args: &Args, plan: &Plan, report: Report) {
     }
     let scene = args.scene.map(|scene| format!(" --scene {scene}")).unwrap_or_default();
     println!("replay it with: cargo xtask simulate --seed {}{scene}", plan.seed);
+}
+
+/// Runs seeds on real control planes.
+fn real(args: &Args, restow: &Path) -> ExitCode {
+    let seeds = match args.seed {
+        Some(seed) => seed..seed.saturating_add(1),
+        None => args.from..args.from.saturating_add(args.seeds.unwrap_or(24)),
+    };
+    let plans: Vec<Plan> = seeds.map(|seed| Plan::new(seed, args.scene)).filter(real::is_real).collect();
+    let assets = match Assets::find() {
+        Ok(assets) => assets,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let began = Instant::now();
+    let failed = Mutex::new(0);
+    let ended = |plan: &Plan, report: Report| {
+        if args.seed.is_some() {
+            report.steps.iter().for_each(|step| println!("{step}"));
+        }
+        println!("{}", real::told(plan, &report));
+        if report.violation.is_some() {
+            *failed.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        }
+    };
+    let ran = real::run_all(&assets, restow, &plans, ended);
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("{} seeds in {:.0} s; {failed} failed", plans.len(), began.elapsed().as_secs_f64());
+    match ran {
+        Ok(()) if failed == 0 => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

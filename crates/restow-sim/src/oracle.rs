@@ -1,34 +1,40 @@
 //! Judges what is stored, and nothing that restow says.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use restow_core::progress::Progress;
 use restow_core::resource::{GroupVersion, storage_version_hash};
 use restow_store::{Change, Entry};
 use serde_json::Value;
 
-use crate::layer::Layer;
 use crate::plan::Scene;
-use crate::store::Memory;
 use crate::trace::Trace;
 
-/// The definition in the store.
-pub const DEFINITION: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/boats.sim.example";
-
 /// The storage version hash of a version.
-pub fn hash_of(version: &str) -> String {
-    storage_version_hash(&GroupVersion::new("sim.example", version), "Boat")
+pub fn hash_of(group: &str, version: &str) -> String {
+    storage_version_hash(&GroupVersion::new(group, version), "Boat")
 }
 
 /// Reads every write.
 #[derive(Clone)]
 pub struct Oracle {
     trace: Trace,
-    store: Arc<Memory>,
     scene: Scene,
+    /// Where objects are stored.
+    prefix: String,
+    /// The key of the definition.
+    definition: String,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The revision of the last write that was read.
+    revision: u64,
+    /// The objects and the definition, as they are stored.
+    stored: BTreeMap<String, Entry>,
     /// The uids of objects that were deleted.
-    deleted: Arc<Mutex<BTreeSet<String>>>,
+    deleted: BTreeSet<String>,
 }
 
 /// How the bytes of an object are kept: its version, or what it is encrypted with.
@@ -51,26 +57,61 @@ fn object(entry: &Entry) -> Value {
 }
 
 impl Oracle {
-    /// An oracle that watches a store.
-    pub fn watch(scene: Scene, trace: &Trace, store: &Arc<Memory>) -> Self {
-        let (trace, own) = (trace.clone(), Arc::clone(store));
-        let oracle = Self { trace, store: own, scene, deleted: Arc::default() };
-        let witness = oracle.clone();
-        store.tell(Box::new(move |change| witness.judge(change)));
-        oracle
+    /// An oracle for a store that holds nothing of the scene yet, and that is to be told of every write from now on.
+    pub fn new(scene: Scene, group: &str, trace: &Trace) -> Self {
+        Self {
+            trace: trace.clone(),
+            scene,
+            prefix: scene.prefix(group),
+            definition: format!("/registry/apiextensions.k8s.io/customresourcedefinitions/boats.{group}"),
+            state: Arc::default(),
+        }
     }
 
-    fn judge(&self, change: &Change) {
-        let how = change.now.as_ref().map_or_else(|| "deleted".to_owned(), kept);
-        let told = [self.scene.prefix(), DEFINITION, "/registry/storageversions/sim.example"];
-        if told.iter().any(|prefix| change.key.starts_with(prefix)) {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads a write; writes are to come in the order of their revisions.
+    pub fn judge(&self, change: &Change) {
+        let is_object = change.key.starts_with(&self.prefix);
+        let is_definition = change.key == self.definition;
+        let mut state = self.state();
+        state.revision = change.revision;
+        if is_object || is_definition {
+            match &change.now {
+                Some(entry) => state.stored.insert(change.key.clone(), entry.clone()),
+                None => state.stored.remove(&change.key),
+            };
+        }
+        drop(state);
+        if is_object || is_definition || change.key.starts_with("/registry/storageversions/sim.example") {
+            let how = change.now.as_ref().map_or_else(|| "deleted".to_owned(), kept);
             self.trace.step(&format!("  store {} {} {how}", change.revision, change.key));
         }
-        if change.key == DEFINITION {
+        if is_definition {
             self.definition(change);
-        } else if change.key.starts_with(self.scene.prefix()) && self.scene != Scene::Keys {
+        } else if is_object && self.scene != Scene::Keys {
             self.object(change);
         }
+    }
+
+    /// The revision of the last write that was read.
+    pub fn revision(&self) -> u64 {
+        self.state().revision
+    }
+
+    /// The version that the definition stores.
+    pub fn stored_version(&self) -> Option<String> {
+        let definition = object(self.state().stored.get(&self.definition)?);
+        let stored = definition["spec"]["versions"].as_array()?.iter().find(|one| one["storage"] == true)?;
+        stored["name"].as_str().map(str::to_owned)
+    }
+
+    /// All objects that are stored.
+    fn objects(&self) -> Vec<Entry> {
+        let state = self.state();
+        state.stored.values().filter(|entry| entry.key.starts_with(&self.prefix)).cloned().collect()
     }
 
     /// S1: a version leaves storedVersions only when nothing is stored in it.
@@ -82,7 +123,7 @@ impl Oracle {
             versions.iter().filter_map(|version| version.as_str().map(str::to_owned)).collect()
         };
         for dropped in stored(before).difference(&stored(now)) {
-            for entry in self.store.below(self.scene.prefix()) {
+            for entry in self.objects() {
                 if kept(&entry) == *dropped {
                     let what = format!("{dropped} was pruned while {} is stored in it", entry.key);
                     self.trace.violate("S1", what);
@@ -100,13 +141,13 @@ impl Oracle {
         let key = &change.key;
         match (before, now) {
             (None, Some(now)) => {
-                let deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
-                if number(&now).is_none() || deleted.contains(&uid(&now)) {
+                let deleted = self.state().deleted.contains(&uid(&now));
+                if number(&now).is_none() || deleted {
                     self.trace.violate("S3", format!("{key} is back, and no user has created it"));
                 }
             }
             (Some(before), None) => {
-                self.deleted.lock().unwrap_or_else(PoisonError::into_inner).insert(uid(&before));
+                self.state().deleted.insert(uid(&before));
             }
             (Some(before), Some(now)) if number(&before) == number(&now) => {
                 if owners(&before) != owners(&now) {
@@ -123,20 +164,14 @@ impl Oracle {
         }
     }
 
-    /// S2: a run is verified only when every object that was there at its last look is stored as it should be.
-    pub fn verified(&self, progress: &Progress, layer: &Layer) {
-        let (looked, wanted) = {
-            let notes = layer.notes();
-            match (self.scene, progress.encryption.as_deref().map(crate::run::key_of)) {
-                (Scene::Keys, Some(Some(key))) => (notes.measured, key.to_owned()),
-                (Scene::Keys, _) => {
-                    let what = "verified although nobody knows what the servers encrypt with".to_owned();
-                    return self.trace.violate("S2", what);
-                }
-                _ => (notes.looked, progress.storage_version.clone()),
-            }
+    /// S2: a run is verified only when it is known how objects are to be kept, and when every object that was there at
+    /// the run's last look, when the store was at a revision, is kept so.
+    pub fn verified(&self, wanted: Option<&str>, looked: u64) {
+        let Some(wanted) = wanted else {
+            let what = "verified although nobody knows what the servers encrypt with".to_owned();
+            return self.trace.violate("S2", what);
         };
-        for entry in self.store.below(self.scene.prefix()) {
+        for entry in self.objects() {
             let kept = kept(&entry);
             if entry.mod_revision <= looked && kept != wanted {
                 let key = &entry.key;
@@ -147,7 +182,7 @@ impl Oracle {
 
     /// The names of objects that are not kept as wanted.
     pub fn stale(&self, wanted: &str) -> Vec<String> {
-        let stale = self.store.below(self.scene.prefix()).into_iter().filter(|entry| kept(entry) != wanted);
+        let stale = self.objects().into_iter().filter(|entry| kept(entry) != wanted);
         stale.filter_map(|entry| Some(entry.key.rsplit('/').next()?.to_owned())).collect()
     }
 }

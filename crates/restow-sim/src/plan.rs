@@ -10,6 +10,9 @@ pub const QUIET: Duration = Duration::from_secs(120);
 /// How long that may take.
 pub const PATIENCE: Duration = Duration::from_secs(1800);
 
+/// The group of custom resources in a simulation.
+pub const GROUP: &str = "sim.example";
+
 /// Who takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scene {
@@ -32,9 +35,9 @@ impl Scene {
         if self == Self::Keys { "secrets" } else { "boats" }
     }
 
-    /// Where its objects are stored.
-    pub fn prefix(self) -> &'static str {
-        if self == Self::Keys { "/registry/secrets/" } else { "/registry/sim.example/boats/" }
+    /// Where its objects are stored, when custom resources are of this group.
+    pub fn prefix(self, group: &str) -> String {
+        if self == Self::Keys { "/registry/secrets/".to_owned() } else { format!("/registry/{group}/boats/") }
     }
 
     /// How many API servers there are.

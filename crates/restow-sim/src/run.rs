@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use restow_clock::{Instant, Simulation};
+use restow_core::progress::Progress;
 use restow_embedded::server::{Server, Settings};
 use restow_store::encryption::Transformers;
 use serde_json::{Value, json};
@@ -12,15 +13,16 @@ use tokio::sync::watch;
 
 use crate::driver::drive;
 use crate::layer::Layer;
-use crate::oracle::{DEFINITION, Oracle, hash_of};
-use crate::plan::{Deed, Event, PATIENCE, Plan, QUIET, Scene, name};
+use crate::oracle::{Oracle, hash_of};
+use crate::plan::{Deed, Event, GROUP, PATIENCE, Plan, QUIET, Scene, name};
 use crate::store::{Door, Memory};
 use crate::trace::{Trace, Violation};
 use crate::users::{act, object, path, send};
 
 /// How late the handlers of a lagging server are: less than restow lets a definition settle.
 const LAG: Duration = Duration::from_secs(4);
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// The path of all definitions.
+pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const KEYS: [(&str, &str); 2] = [
     ("key1", "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="),
     ("key2", "MTEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="),
@@ -44,7 +46,7 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     pub(crate) layer: Layer,
     pub(crate) oracle: Oracle,
-    store: Arc<Memory>,
+    scene: Scene,
     doors: Vec<Door>,
     servers: Mutex<Vec<Option<Server>>>,
     began: Instant,
@@ -77,7 +79,8 @@ pub fn run(plan: &Plan) -> Report {
     })
 }
 
-fn broken(what: String) -> Report {
+/// The report of a run that did not come about.
+pub(crate) fn broken(what: String) -> Report {
     let violation = Some(Violation { invariant: "panic", what });
     Report { violation, steps: Vec::new(), digest: 0, seconds: 0.0 }
 }
@@ -89,10 +92,14 @@ fn epoch() -> Timestamp {
 
 async fn play(plan: &Plan, trace: &Trace, simulation: &Simulation) -> anyhow::Result<()> {
     let store = Memory::new();
+    let oracle = Oracle::new(plan.scene, GROUP, trace);
+    let witness = oracle.clone();
+    store.tell(Box::new(move |change| witness.judge(change)));
     let mut world = World {
         trace: trace.clone(),
         layer: Layer::new(plan, trace, &store),
-        oracle: Oracle::watch(plan.scene, trace, &store),
+        oracle,
+        scene: plan.scene,
         doors: (0..plan.scene.servers())
             .map(|at| {
                 let lags = plan.scene == Scene::Lagging && at == 1;
@@ -100,7 +107,6 @@ async fn play(plan: &Plan, trace: &Trace, simulation: &Simulation) -> anyhow::Re
             })
             .collect(),
         servers: Mutex::default(),
-        store,
         began: Instant::now(),
         rotated: Mutex::default(),
     };
@@ -119,7 +125,10 @@ async fn play(plan: &Plan, trace: &Trace, simulation: &Simulation) -> anyhow::Re
             }
             Event::Fault(_) => None,
         });
-        futures::join!(futures::future::join_all(deeds), act(&world, plan));
+        futures::join!(
+            futures::future::join_all(deeds),
+            act(plan, GROUP, trace, |server| world.layer.direct(server))
+        );
         std::future::pending::<()>().await;
     };
     tokio::select! {
@@ -161,15 +170,15 @@ impl World {
     async fn furnish(&self, plan: &Plan) -> anyhow::Result<()> {
         let Some(client) = self.layer.direct(0) else { anyhow::bail!("no server") };
         if plan.scene != Scene::Keys {
-            send(&client, "POST", DEFINITIONS, &definition("v1")).await?;
+            send(&client, "POST", DEFINITIONS, &definition(GROUP, "v1")).await?;
             for server in 0..plan.scene.servers() {
                 self.until_stored(server, "v1").await?;
             }
         }
         for at in 0..plan.objects {
             let version = if fastrand::bool() { "v1" } else { "v2" };
-            let (path, name) = (path(plan.scene, version), name(at));
-            send(&client, "POST", &path, &object(plan.scene, version, &name, at as u64)).await?;
+            let (path, name) = (path(plan.scene, GROUP, version), name(at));
+            send(&client, "POST", &path, &object(plan.scene, GROUP, version, &name, at as u64)).await?;
         }
         if plan.scene != Scene::Keys {
             self.define(&client, "v2").await?;
@@ -179,13 +188,13 @@ impl World {
     }
 
     async fn define(&self, client: &kube::Client, stored: &str) -> anyhow::Result<()> {
-        let patch = json!({"spec": {"versions": definition(stored)["spec"]["versions"]}});
+        let patch = json!({"spec": {"versions": definition(GROUP, stored)["spec"]["versions"]}});
         send(client, "PATCH", &format!("{DEFINITIONS}/boats.sim.example"), &patch).await?;
         Ok(())
     }
 
     async fn until_stored(&self, server: usize, version: &str) -> anyhow::Result<()> {
-        let hash = hash_of(version);
+        let hash = hash_of(GROUP, version);
         for _ in 0..600 {
             let client = self.layer.direct(server);
             if let Some(client) = client {
@@ -266,17 +275,24 @@ impl World {
         if plan.scene == Scene::Keys {
             return if lock(&self.rotated).len() == 2 { "key2" } else { "key1" }.to_owned();
         }
-        let definition = self.store.below(DEFINITION).into_iter().next();
-        let definition: Value =
-            definition.and_then(|entry| serde_json::from_slice(&entry.value).ok()).unwrap_or_default();
-        let versions = definition["spec"]["versions"].as_array().cloned().unwrap_or_default();
-        let stored = versions.iter().find(|version| version["storage"] == true);
-        stored.and_then(|version| version["name"].as_str()).unwrap_or_default().to_owned()
+        self.oracle.stored_version().unwrap_or_default()
+    }
+
+    /// Judges a run that says that it is verified.
+    pub(crate) fn verified(&self, progress: &Progress) {
+        let (looked, measured) = {
+            let notes = self.layer.notes();
+            (notes.looked, notes.measured)
+        };
+        match self.scene {
+            Scene::Keys => self.oracle.verified(progress.encryption.as_deref().and_then(key_of), measured),
+            _ => self.oracle.verified(Some(&progress.storage_version), looked),
+        }
     }
 }
 
 /// What the key is called that a configuration of this hash writes with; none for one that is not known.
-pub(crate) fn key_of(hash: &str) -> Option<&'static str> {
+fn key_of(hash: &str) -> Option<&'static str> {
     let is = |rotated| transformers(rotated).is_some_and(|transformers| hash == transformers.hash());
     if is(true) { Some("key2") } else { is(false).then_some("key1") }
 }
@@ -291,7 +307,7 @@ fn transformers(rotated: bool) -> Option<Arc<Transformers>> {
     Transformers::parse(file.to_string().as_bytes()).ok().map(Arc::new)
 }
 
-fn definition(stored: &str) -> Value {
+pub(crate) fn definition(group: &str, stored: &str) -> Value {
     let version = |name: &str| {
         json!({
             "name": name, "served": true, "storage": name == stored,
@@ -300,9 +316,9 @@ fn definition(stored: &str) -> Value {
     };
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "boats.sim.example"},
+        "metadata": {"name": format!("boats.{group}")},
         "spec": {
-            "group": "sim.example", "scope": "Namespaced", "names": {"plural": "boats", "kind": "Boat"},
+            "group": group, "scope": "Namespaced", "names": {"plural": "boats", "kind": "Boat"},
             "versions": [version("v1"), version("v2")],
         },
     })

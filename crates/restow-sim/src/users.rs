@@ -6,7 +6,7 @@ use http::Request;
 use serde_json::{Value, json};
 
 use crate::plan::{Plan, Scene, name};
-use crate::run::World;
+use crate::trace::Trace;
 
 /// Sends one request with a body.
 pub(crate) async fn send(
@@ -22,42 +22,47 @@ pub(crate) async fn send(
 }
 
 /// Where the objects of a scene are, in one of its versions.
-pub(crate) fn path(scene: Scene, version: &str) -> String {
+pub(crate) fn path(scene: Scene, group: &str, version: &str) -> String {
     match scene {
         Scene::Keys => "/api/v1/namespaces/default/secrets".to_owned(),
-        _ => format!("/apis/sim.example/{version}/namespaces/default/boats"),
+        _ => format!("/apis/{group}/{version}/namespaces/default/boats"),
     }
 }
 
 /// A new object that holds a number.
-pub(crate) fn object(scene: Scene, version: &str, name: &str, number: u64) -> Value {
+pub(crate) fn object(scene: Scene, group: &str, version: &str, name: &str, number: u64) -> Value {
     match scene {
         Scene::Keys => json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
             "stringData": {"n": number.to_string()},
         }),
         _ => json!({
-            "apiVersion": format!("sim.example/{version}"), "kind": "Boat", "metadata": {"name": name},
+            "apiVersion": format!("{group}/{version}"), "kind": "Boat", "metadata": {"name": name},
             "spec": {"n": number, "crew": ["a", "b"]},
         }),
     }
 }
 
 /// Does what users do; each number is higher than all before it.
-pub(crate) async fn act(world: &World, plan: &Plan) {
+pub(crate) async fn act(
+    plan: &Plan,
+    group: &str,
+    trace: &Trace,
+    direct: impl Fn(usize) -> Option<kube::Client>,
+) {
     let mut number = 1000;
     for _ in 0..plan.users {
         tokio::time::sleep(Duration::from_millis(fastrand::u64(..900))).await;
         number += 1;
         let name = name(fastrand::usize(..plan.objects + 4));
         let version = if fastrand::bool() { "v1" } else { "v2" };
-        let path = path(plan.scene, version);
+        let path = path(plan.scene, group, version);
         // A server whose handlers lag is one, and it handles.
         let server = if plan.scene == Scene::Lagging { 1 } else { fastrand::usize(..plan.scene.servers()) };
         let what = fastrand::u8(..6);
-        let Some(client) = world.layer.direct(server) else { continue };
+        let Some(client) = direct(server) else { continue };
         let done = match what {
-            0..2 => send(&client, "POST", &path, &object(plan.scene, version, &name, number)).await,
+            0..2 => send(&client, "POST", &path, &object(plan.scene, group, version, &name, number)).await,
             2 => send(&client, "DELETE", &format!("{path}/{name}"), &json!({})).await,
             _ => {
                 let change = match plan.scene {
@@ -68,6 +73,6 @@ pub(crate) async fn act(world: &World, plan: &Plan) {
             }
         };
         let told = if done.is_ok() { "done" } else { "refused" };
-        world.trace.step(&format!("user {what} {name} {version} by {server}: {told}"));
+        trace.step(&format!("user {what} {name} {version} by {server}: {told}"));
     }
 }

@@ -38,6 +38,7 @@ impl Observer for Saboteur {
             1 => Action::DropBefore,
             2 => Action::DropAfter,
             3 => Action::Wait(Box::pin(tokio::time::sleep(std::time::Duration::from_millis(10)))),
+            4 => Action::Change(Box::new(|answer| answer.slice(..answer.len() / 2))),
             _ => Action::Forward,
         }
     }
@@ -74,6 +75,7 @@ async fn recorder(cluster: &Cluster) {
     assert!(make("dropped-before").await.is_err());
     assert!(make("dropped-after").await.is_err());
     make("delayed").await.unwrap();
+    assert!(make("halved").await.is_err());
 
     let mut names: Vec<_> = maps
         .list(&ListParams::default())
@@ -84,10 +86,10 @@ async fn recorder(cluster: &Cluster) {
         .filter_map(|map| map.metadata.name)
         .collect();
     names.retain(|name| name != "kube-root-ca.crt");
-    assert_eq!(names, ["delayed", "dropped-after"], "a lost answer is not a lost write");
+    assert_eq!(names, ["delayed", "dropped-after", "halved"], "a lost answer is not a lost write");
     let answered = String::from_utf8(saboteur.answered.lock().unwrap().clone()).unwrap();
     assert!(answered.contains("ConfigMapList"), "{answered}");
-    assert_eq!(saboteur.writes.load(Ordering::SeqCst), 4);
+    assert_eq!(saboteur.writes.load(Ordering::SeqCst), 5);
 }
 
 async fn cut(cluster: &Cluster) {

@@ -1,0 +1,156 @@
+//! Which fault of a plan hits which request: the same for simulated API servers and for real ones.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Response, StatusCode};
+use restow_clock::Instant;
+use serde_json::json;
+
+use crate::plan::{Effect, Event, Fault, Op, Plan, QUIET, Span};
+
+/// The faults of a plan in their course.
+pub struct Faults {
+    active: Vec<Active>,
+    quiet: Instant,
+}
+
+struct Active {
+    fault: Fault,
+    passed: u32,
+    hits: u32,
+    since: Option<Instant>,
+}
+
+impl Faults {
+    /// The faults of a plan that begins now.
+    pub fn new(plan: &Plan) -> Self {
+        let fault = |event: &Event| match event {
+            Event::Fault(fault) => Some(Active { fault: *fault, passed: 0, hits: 0, since: None }),
+            Event::At(..) => None,
+        };
+        Self { active: plan.events.iter().filter_map(fault).collect(), quiet: Instant::now() + QUIET }
+    }
+
+    /// What is to be done to a request.
+    pub fn hit(&mut self, op: Op, name: Option<&str>) -> Option<Effect> {
+        for active in &mut self.active {
+            let fault = active.fault;
+            let is_its = fault.object.is_none_or(|object| name == Some(crate::plan::name(object).as_str()));
+            if fault.op != op || !is_its {
+                continue;
+            }
+            if active.passed < fault.skip {
+                active.passed += 1;
+                continue;
+            }
+            let since = *active.since.get_or_insert_with(Instant::now);
+            let lasts = match fault.span {
+                Span::Times(times) => active.hits < times,
+                Span::Millis(millis) => since.elapsed() < Duration::from_millis(millis),
+                Span::Always => true,
+            };
+            if lasts && (fault.span == Span::Always || Instant::now() < self.quiet) {
+                active.hits += 1;
+                return Some(fault.effect);
+            }
+        }
+        None
+    }
+}
+
+/// What has been seen of restow.
+#[derive(Default)]
+pub struct Notes {
+    /// Writes that restow has sent.
+    pub writes: u64,
+    /// The store's revision when restow last began to look at the API servers.
+    pub looked: u64,
+    /// The store's revision when restow last began to look at the encryption configurations.
+    pub measured: u64,
+    /// What was done to writes of each object.
+    pub blamed: BTreeMap<String, Vec<Effect>>,
+    /// The last page of objects that a server gave.
+    pub page: Option<Bytes>,
+}
+
+impl Notes {
+    /// Takes down a request that comes when the store is at a revision.
+    pub fn request(&mut self, op: Op, path: &str, revision: u64) {
+        match op {
+            Op::Look if path.contains("/customresourcedefinitions/") => self.looked = revision,
+            Op::Metrics => self.measured = revision,
+            Op::Write => self.writes += 1,
+            _ => {}
+        }
+    }
+
+    /// Takes down what is done to a request.
+    pub fn effect(&mut self, op: Op, name: Option<&str>, effect: Effect) {
+        if let (Op::Write, Some(name)) = (op, name) {
+            self.blamed.entry(name.to_owned()).or_default().push(effect);
+        }
+    }
+
+    /// Whether something was done to writes of an object that a server could mean.
+    pub fn is_to_blame(&self, name: &str) -> bool {
+        let effects = self.blamed.get(name).map(Vec::as_slice).unwrap_or_default();
+        let refusals = effects.iter().filter(|effect| match effect {
+            Effect::Status(code) => !matches!(code, 302 | 401 | 408 | 429 | 500 | 502 | 503 | 504),
+            _ => false,
+        });
+        // What says nothing about the object is to be tried several times.
+        refusals.count() > 0 || effects.len() >= 3
+    }
+}
+
+/// What a request is for, and of which object, where the objects of this plural are migrated.
+pub fn op(plural: &str, method: &Method, path: &str) -> (Op, Option<String>) {
+    let reads = method == Method::GET;
+    if path.ends_with(&format!("/{plural}")) {
+        return (Op::List, None);
+    }
+    if let Some((_, name)) = path.split_once(&format!("/{plural}/")) {
+        return (if reads { Op::Read } else { Op::Write }, Some(name.to_owned()));
+    }
+    if path.contains("/customresourcedefinitions") {
+        return (if reads { Op::Look } else { Op::Prune }, None);
+    }
+    let op = if path.contains("/storageversions") || path.contains("/leases") {
+        Op::Look
+    } else if path == "/metrics" {
+        Op::Metrics
+    } else {
+        Op::Discover
+    };
+    (op, None)
+}
+
+/// An answer that no API server has given.
+pub fn canned(effect: Effect) -> Response<Bytes> {
+    let status = |code: u16| {
+        json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
+            "message": format!("a simulated {code}"), "reason": "Simulated",
+        })
+    };
+    let (code, body) = match effect {
+        Effect::Status(code) => (code, status(code).to_string()),
+        Effect::Text(code) => (code, "<html>default backend</html>".to_owned()),
+        Effect::Success => {
+            (200, json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}).to_string())
+        }
+        Effect::Foreign => (200, json!({"error": "gateway timeout"}).to_string()),
+        _ => (200, "{}".to_owned()),
+    };
+    let mut response = Response::new(Bytes::from(body));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    if code == 429 {
+        response.headers_mut().insert("retry-after", HeaderValue::from_static("1"));
+    }
+    if code == 302 {
+        response.headers_mut().insert("location", HeaderValue::from_static("/login"));
+    }
+    response
+}

@@ -1,0 +1,163 @@
+//! Runs the restow binary as its user would, and judges its exit code, its report and the objects it names.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::process::Command;
+use tokio::sync::watch;
+
+use super::world::World;
+use crate::plan::Scene;
+
+/// How one process ended.
+enum End {
+    /// There is nothing to do any more.
+    Done,
+    /// Its user starts it again, with `--resume` where that is said.
+    Again { resume: bool },
+}
+
+/// Runs restow until it is done, killed and started again as often as it is told.
+pub(super) async fn drive(world: &World<'_>, mut kills: watch::Receiver<u32>) {
+    let mut resume = false;
+    loop {
+        let end = tokio::select! {
+            biased;
+            _ = kills.changed() => None,
+            end = process(world, resume) => Some(end),
+        };
+        match end {
+            Some(Ok(End::Done)) => return,
+            Some(Ok(End::Again { resume: again })) => resume = again,
+            Some(Err(error)) => return world.trace.violate("setup", format!("{error:#}")),
+            None => {
+                // Dropped, it is killed with SIGKILL.
+                world.trace.step("restow is killed");
+                resume = true;
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+}
+
+fn command(world: &World<'_>, resume: bool) -> Command {
+    let plan = world.plan;
+    let resource =
+        if plan.scene == Scene::Keys { "secrets".to_owned() } else { format!("boats.{}", world.group) };
+    let mut command = Command::new(world.restow);
+    command.args(["migrate", &resource, "--output", "json", "--pace", "fast"]);
+    command.args(["--page-size", &plan.page.to_string()]);
+    command.args(["--list", if plan.seed.is_multiple_of(4) { "streaming" } else { "chunked" }]);
+    match plan.scene {
+        Scene::Keys => command.args(["--encrypted", "secrets"]),
+        _ => command.arg("--prune-stored-versions"),
+    };
+    if plan.scene == Scene::Lagging {
+        command.arg("--assume-single-server");
+    }
+    // The addresses that servers of the lab advertise cannot be reached.
+    for recorder in world.recorders.iter().filter(|_| world.recorders.len() > 1) {
+        command.args(["--api-server", &recorder.url()]);
+    }
+    if resume {
+        command.arg("--resume");
+    }
+    command.env("KUBECONFIG", world.recorders[0].kubeconfig()).env("XDG_STATE_HOME", world.state.path());
+    command.env_remove("RESTOW_LOG").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.kill_on_drop(true);
+    command
+}
+
+async fn process(world: &World<'_>, resume: bool) -> anyhow::Result<End> {
+    world.trace.step(if resume { "restow starts, to resume" } else { "restow starts" });
+    let ran = command(world, resume).spawn()?.wait_with_output().await?;
+    for line in String::from_utf8_lossy(&ran.stderr).lines().filter(|line| !line.is_empty()) {
+        world.trace.step(&format!("restow says: {line}"));
+    }
+    world.caught_up().await?;
+    let report: Value = serde_json::from_slice(&ran.stdout).unwrap_or_default();
+    let code = ran.status.code().unwrap_or(-1);
+    world.trace.step(&format!("restow ends with {code}: {report}"));
+    judge(world, code, &report, resume).await
+}
+
+async fn judge(world: &World<'_>, code: i32, report: &Value, resume: bool) -> anyhow::Result<End> {
+    let resource = &report["resources"][0];
+    let error = resource["error"].as_str().unwrap_or_default();
+    let left: Vec<&str> = resource["quarantined"]
+        .as_array()
+        .map(|left| left.iter().filter_map(|object| object["name"].as_str()).collect())
+        .unwrap_or_default();
+    if resource["verified"] == true {
+        verified(world, resource);
+    }
+    for name in &left {
+        if !world.shared.notes().is_to_blame(name) {
+            world.trace.violate("L2", format!("{name} is named as refused, and it never was"));
+        }
+    }
+    match code {
+        0 if resource["verified"] == true && left.is_empty() && report["succeeded"] == true => {
+            settled(world, &left).await
+        }
+        3 if !left.is_empty() && resource["verified"] != true => {
+            let refused = left.iter().all(|name| world.plan.is_refused(name));
+            if refused { settled(world, &left).await } else { Ok(End::Again { resume: false }) }
+        }
+        // It could not begin: nothing was asked for that can be wrong.
+        1 | 2 if resource.is_null() && report["error"].is_string() => Ok(End::Again { resume }),
+        1 | 4 if passes(world, error) => Ok(End::Again { resume: false }),
+        1 | 4 => {
+            world.trace.violate("L1", format!("a passing fault ended a healthy run: {error}"));
+            Ok(End::Again { resume: true })
+        }
+        _ => {
+            world.trace.violate("L1", format!("exit code {code} does not fit the report: {report}"));
+            Ok(End::Again { resume: true })
+        }
+    }
+}
+
+/// Whether a run may end early for this reason.
+fn passes(world: &World<'_>, error: &str) -> bool {
+    let is_one = |reasons: &[&str]| reasons.iter().any(|reason| error.contains(reason));
+    // Of what is not proven, nothing is said; what was not pruned is pruned by the next run.
+    let told = ["is not proven", "storedVersions were not pruned"];
+    let moved = [
+        "the API servers disagree",
+        "not every live API server could be asked",
+        "the storage version changed under the run",
+        "rewritten again in pass",
+        "API servers came, went or started anew",
+    ];
+    is_one(&told) || (world.plan.moves() && is_one(&moved))
+}
+
+/// S2: judges a run that says that it is verified.
+fn verified(world: &World<'_>, resource: &Value) {
+    let (looked, measured) = {
+        let notes = world.shared.notes();
+        (notes.looked, notes.measured)
+    };
+    match world.plan.scene {
+        Scene::Keys => {
+            let hash = resource["encryption"]["configHash"].as_str();
+            world.oracle.verified(hash.and_then(|hash| world.key_of(hash)).as_deref(), measured);
+        }
+        _ => world.oracle.verified(resource["storageVersion"].as_str(), looked),
+    }
+}
+
+/// Waits until nothing more happens, and tells whether there is something to do again.
+async fn settled(world: &World<'_>, left: &[&str]) -> anyhow::Result<End> {
+    world.at_rest().await;
+    world.caught_up().await?;
+    let wanted = world.wanted();
+    let stale = world.oracle.stale(&wanted);
+    if stale.iter().all(|name| left.contains(&name.as_str())) {
+        return Ok(End::Done);
+    }
+    world.trace.step(&format!("not as {wanted}: {}", stale.join(" ")));
+    Ok(End::Again { resume: false })
+}

@@ -1,0 +1,109 @@
+//! Does to real requests what the plan says.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use restow_lab::{Action, Observer, Seen};
+
+use super::LONGEST;
+use crate::faults::{Faults, Notes, canned, op};
+use crate::oracle::Oracle;
+use crate::plan::{Effect, Op, Plan};
+use crate::trace::Trace;
+
+/// What all proxies of a plan share: its faults are drawn once, whichever server a request goes to.
+pub(super) struct Shared {
+    plural: &'static str,
+    trace: Trace,
+    oracle: Oracle,
+    faults: Mutex<Faults>,
+    notes: Arc<Mutex<Notes>>,
+}
+
+impl Shared {
+    pub(super) fn new(plan: &Plan, trace: &Trace, oracle: &Oracle) -> Arc<Self> {
+        Arc::new(Self {
+            plural: plan.scene.plural(),
+            trace: trace.clone(),
+            oracle: oracle.clone(),
+            faults: Mutex::new(Faults::new(plan)),
+            notes: Arc::default(),
+        })
+    }
+
+    pub(super) fn notes(&self) -> MutexGuard<'_, Notes> {
+        lock(&self.notes)
+    }
+}
+
+/// The proxy before one server.
+pub(super) struct Proxy {
+    pub(super) server: usize,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Proxy {
+    fn told(&self, seen: &Seen, what: &str) {
+        let query = if seen.query.is_empty() { String::new() } else { format!("?{}", seen.query) };
+        let server = ["a", "b"][self.server.min(1)];
+        self.shared.trace.step(&format!("{server} {} {}{query} -> {what}", seen.method, seen.path));
+    }
+}
+
+impl Observer for Proxy {
+    fn request(&self, seen: &Seen) -> Action {
+        let shared = &self.shared;
+        let (op, name) = op(shared.plural, &seen.method, &seen.path);
+        let effect = lock(&shared.faults).hit(op, name.as_deref());
+        let page = {
+            let mut notes = shared.notes();
+            notes.request(op, &seen.path, shared.oracle.revision());
+            if let Some(effect) = effect {
+                notes.effect(op, name.as_deref(), effect);
+            }
+            notes.page.clone()
+        };
+        let is_page = op == Op::List && !seen.query.contains("watch=");
+        let Some(effect) = effect else { return if is_page { self.keep() } else { Action::Forward } };
+        self.told(seen, &format!("[{effect:?}]"));
+        match effect {
+            Effect::Cut => Action::DropBefore,
+            Effect::Lost => Action::DropAfter,
+            Effect::Late(millis) => {
+                Action::Wait(Box::pin(tokio::time::sleep(Duration::from_millis(millis).min(LONGEST))))
+            }
+            Effect::Half => Action::Change(Box::new(|answer| answer.slice(..answer.len() / 2))),
+            Effect::Repeat => match page {
+                Some(page) => Action::Reply(json(http::Response::new(page))),
+                None => self.keep(),
+            },
+            effect => Action::Reply(json(canned(effect))),
+        }
+    }
+
+    fn response(&self, seen: &Seen, status: StatusCode, _: &HeaderMap) {
+        self.told(seen, status.as_str());
+    }
+}
+
+impl Proxy {
+    /// Passes a page on, and keeps it to be repeated.
+    fn keep(&self) -> Action {
+        let notes = Arc::clone(&self.shared.notes);
+        Action::Change(Box::new(move |page| {
+            lock(&notes).page = Some(page.clone());
+            page
+        }))
+    }
+}
+
+fn json(mut response: http::Response<bytes::Bytes>) -> http::Response<bytes::Bytes> {
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
