@@ -12,12 +12,21 @@ pub fn unique(stem: &str, occasion: &str) -> String {
 
 /// The name as it is where it is short enough, else its beginning and a digest of the whole.
 pub fn bounded(name: &str) -> String {
-    if name.len() <= LONGEST { name.to_owned() } else { unique(name, name) }
+    within(name, LONGEST)
+}
+
+/// The name as it is where it is no longer than `most`, else its beginning and a digest of the whole.
+pub fn within(name: &str, most: usize) -> String {
+    if name.len() <= most { name.to_owned() } else { cut(name, '-', &digest(name), most) }
 }
 
 /// A name that begins with `stem` and ends with `suffix`.
 pub(crate) fn with_suffix(stem: &str, separator: char, suffix: &str) -> String {
-    let room = LONGEST.saturating_sub(suffix.len() + 1);
+    cut(stem, separator, suffix, LONGEST)
+}
+
+fn cut(stem: &str, separator: char, suffix: &str, most: usize) -> String {
+    let room = most.saturating_sub(suffix.len() + 1);
     let end = (0..=room.min(stem.len())).rev().find(|end| stem.is_char_boundary(*end)).unwrap_or_default();
     // Each part of a name between dots begins and ends with a letter or digit.
     let stem = stem[..end].trim_end_matches(|c: char| !c.is_ascii_alphanumeric());

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream::{self, BoxStream};
 use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
 use restow_clock::Instant;
 use restow_store::{Changes, StoreError};
 use tokio::sync::mpsc;

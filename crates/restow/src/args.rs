@@ -130,7 +130,7 @@ pub(crate) struct Plan {
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   restow migrate widgets.example.com
-  restow migrate secrets --pace fast                    after a key rotation
+  restow migrate secrets --encrypted secrets            after a key rotation
   restow migrate secrets configmaps --encrypted secrets,configmaps
   restow migrate widgets --prune-stored-versions        then v1beta1 can be dropped from the CRD
   restow migrate widgets --retry-quarantined            just those that were left

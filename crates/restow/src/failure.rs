@@ -30,6 +30,11 @@ impl Failure {
         Self { code: 2, ..Self::failed(message) }
     }
 
+    /// Says first what it is about.
+    pub(crate) fn about(self, what: &str) -> Self {
+        Self { message: format!("{what}: {}", self.message), ..self }
+    }
+
     /// Adds what can be done about it.
     pub(crate) fn hint(mut self, hint: impl Display) -> Self {
         self.hint = Some(hint.to_string());

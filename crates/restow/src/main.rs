@@ -1,6 +1,7 @@
 //! `restow`: storage version migration for Kubernetes, from a terminal. Also `kubectl restow`, told by its name.
 #![warn(clippy::print_stderr, clippy::print_stdout)] // they panic when the reader of a pipe is gone
 
+mod again;
 mod apiserver;
 mod args;
 mod cancel;
@@ -90,7 +91,9 @@ async fn run(args: Args) -> Result<u8, Failure> {
         Command::Cancel(cancel) => stoppable(cancel::run(&args.connection, &cancel)).await,
         Command::Demo(demo) => stoppable(demo::run(&demo)).await,
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Args::command(), "restow", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "restow", &mut script);
+            output::print(&String::from_utf8_lossy(&script));
             Ok(0)
         }
     }

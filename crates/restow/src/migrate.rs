@@ -11,6 +11,7 @@ use restow_migrate::rewrite::{Manner, Unfinished};
 use restow_migrate::stop::Stop;
 use restow_migrate::throttle::Throttle;
 
+use crate::again;
 use crate::args::{Connection, List, Migrate, ReportOutput, Verify};
 use crate::connect::{connect, unanswered};
 use crate::failure::Failure;
@@ -19,7 +20,7 @@ use crate::output::say;
 use crate::report::{Left, Report, ResourceReport, Unavailable, summary};
 use crate::select;
 use crate::signals::stop_on_signals;
-use crate::state::{Nowhere, ResourceState, Saved, StateDir};
+use crate::state::{Nowhere, ResourceState, Saved, StateDir, StateError, newest_unfinished};
 use crate::view::View;
 
 /// What all resources of a run share.
@@ -29,6 +30,8 @@ struct Run<'a> {
     cluster: &'a Cluster,
     flags: &'a Migrate,
     settings: Settings,
+    /// What the user says is encrypted, if anything.
+    encrypted: Option<Vec<Pattern>>,
     throttle: Throttle,
     stop: Stop,
 }
@@ -37,7 +40,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Migrate) -> Result<u8, 
     let ended = migrate(connection, flags).await;
     if let Err(failure) = &ended {
         // A script that asked for a document gets one, however early the run failed.
-        write(&Report { error: Some(failure.to_string()), ..Report::default() }, flags.output);
+        write(&Report { error: Some(failure.to_string()), ..Report::default() }, connection, flags);
     }
     ended
 }
@@ -49,6 +52,7 @@ async fn migrate(connection: &Connection, flags: &Migrate) -> Result<u8, Failure
         Err(error) => return Err(unanswered(&cluster, error).await),
     };
     let dir = StateDir::open(flags.state_dir.as_deref(), &cluster.identity().await).map_err(broken_state)?;
+    let encrypted = select::encrypted(&inventory, &flags.encrypted)?;
     let Chosen { resources: chosen, lost } = choose(flags, &inventory, &dir)?;
     select::migratable(&chosen)?;
     select::permitted(&cluster, &chosen, flags.prune_stored_versions).await?;
@@ -57,6 +61,7 @@ async fn migrate(connection: &Connection, flags: &Migrate) -> Result<u8, Failure
         cluster: &cluster,
         flags,
         settings: settings(flags),
+        encrypted,
         throttle: Throttle::new(flags.pace.bounds()),
         stop: stop_on_signals(flags.timeout).map_err(Failure::failed)?.into(),
     };
@@ -67,7 +72,8 @@ async fn migrate(connection: &Connection, flags: &Migrate) -> Result<u8, Failure
             report.resources.push(run.rehearse(resource).await);
         }
     } else {
-        // All states are locked and kept before the first write.
+        // All states are locked and kept before the first write; each lock is an open file.
+        raise_open_files();
         let mut states = Vec::new();
         for resource in &chosen {
             states.push(dir.resource(&resource.name, cluster.server().name()).map_err(broken_state)?);
@@ -87,17 +93,24 @@ async fn migrate(connection: &Connection, flags: &Migrate) -> Result<u8, Failure
             });
         }
     }
-    Ok(finish(report, flags))
+    Ok(finish(report, connection, flags))
+}
+
+/// Lets this process have as many files open as it may: the usual limit is below the number of resources of some
+/// clusters.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Where that is refused, opening the file that is one too many says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// The run that `--resume` goes on with: the newest one that has an unfinished resource among the chosen.
 fn resumed_run(flags: &Migrate, earlier: &[Option<Saved>]) -> Option<String> {
-    let unfinished = |saved: &&Saved| saved.progress.phase != Phase::Done;
-    let newest = earlier.iter().flatten().filter(unfinished).max_by_key(|saved| saved.progress.updated);
-    newest.filter(|_| flags.resume).map(|saved| saved.run.clone())
+    newest_unfinished(earlier.iter().flatten()).filter(|_| flags.resume).map(|saved| saved.run.clone())
 }
 
-fn finish(mut report: Report, flags: &Migrate) -> u8 {
+fn finish(mut report: Report, connection: &Connection, flags: &Migrate) -> u8 {
     // Everything was asked for, and these may have stored anything.
     for left in &report.unavailable {
         say!("warning: {} was left out: {}", left.group_version, left.message);
@@ -105,13 +118,16 @@ fn finish(mut report: Report, flags: &Migrate) -> u8 {
     let left_out = report.unavailable.iter().map(|_| End::Failed);
     let code = exit_code(report.resources.iter().map(|resource| resource.end).chain(left_out));
     report.succeeded = code == 0;
-    write(&report, flags.output);
+    write(&report, connection, flags);
     code
 }
 
-fn write(report: &Report, output: ReportOutput) {
-    match output {
-        ReportOutput::Table => report.resources.iter().for_each(|resource| output::print(&summary(resource))),
+fn write(report: &Report, connection: &Connection, flags: &Migrate) {
+    match flags.output {
+        ReportOutput::Table => {
+            let again = again::flags(connection, flags);
+            report.resources.iter().for_each(|resource| output::print(&summary(resource, &again)));
+        }
         ReportOutput::Json => output::print(&output::json(report)),
         ReportOutput::Yaml => output::print(&output::yaml(report)),
     }
@@ -151,20 +167,26 @@ fn choose<'a>(flags: &Migrate, inventory: &'a Inventory, dir: &StateDir) -> Resu
     Ok(chosen)
 }
 
-/// Every resource whose run has not ended. One that is no longer served does not stop the others.
+/// Every resource whose run has not ended, and those that the newest of these runs has finished: objects that it left
+/// are not forgotten. One that is no longer served does not stop the others.
 fn unfinished<'a>(inventory: &'a Inventory, dir: &StateDir) -> Result<Chosen<'a>, Failure> {
     let mut chosen = Chosen::default();
     for (path, progress) in dir.unfinished().map_err(broken_state)? {
         let found = inventory.resources.iter().find(|resource| resource.name == progress.resource);
         match found {
             Some(resource) if resource.obstacle.is_none() => chosen.resources.push(resource),
+            _ if progress.phase == Phase::Done => {}
             found => {
                 let why = found.and_then(|resource| resource.obstacle.as_ref()).map(Obstacle::explain);
                 let why = why.unwrap_or_else(|| "no API server that answered serves it".to_owned());
-                let error = format!(
-                    "its unfinished run cannot be resumed: {why}; if the resource was deleted, delete {} too",
-                    path.display()
-                );
+                let group = &progress.resource.group;
+                let down = inventory.unavailable.iter().any(|(version, _)| version.group == *group);
+                let advice = if down {
+                    "try again when its API server answers".to_owned()
+                } else {
+                    format!("if the resource was deleted, delete {} too", path.display())
+                };
+                let error = format!("its unfinished run cannot be resumed: {why}; {advice}");
                 chosen.lost.push(ResourceReport::lost(progress, error));
             }
         }
@@ -191,9 +213,14 @@ fn unavailable(inventory: &Inventory) -> Vec<Unavailable> {
     inventory.unavailable.iter().map(each).chain(unserved).collect()
 }
 
-fn broken_state(error: crate::state::StateError) -> Failure {
+fn broken_state(error: StateError) -> Failure {
     let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    Failure::failed(format!("{error}{cause}")).hint("--state-dir DIR keeps the progress elsewhere")
+    let failure = Failure::failed(format!("{error}{cause}"));
+    match error {
+        // Another directory would let two runs of one resource work side by side.
+        StateError::Locked(_) => failure,
+        _ => failure.hint("--state-dir DIR keeps the progress elsewhere"),
+    }
 }
 
 impl Run<'_> {
@@ -201,7 +228,10 @@ impl Run<'_> {
         Migration {
             cluster: self.cluster,
             resource,
-            settings: Settings { encrypted: demand(self.flags, resource), ..self.settings },
+            settings: Settings {
+                encrypted: Demand::of(&resource.name, self.encrypted.as_deref()),
+                ..self.settings
+            },
             throttle: &self.throttle,
             observer: view,
             stop: &self.stop,
@@ -299,6 +329,7 @@ impl Run<'_> {
         let mut report = ResourceReport {
             end: end(&result, &progress),
             error: result.err().map(|failure| explain(&failure)).or_else(|| unproven(&progress)),
+            retried: self.flags.retry_quarantined,
             ..ResourceReport::finished(&state, progress)
         };
         if self.flags.prune_stored_versions && report.end == End::Succeeded {
@@ -346,12 +377,6 @@ impl Run<'_> {
     }
 }
 
-/// What has to be proven about the key of a resource.
-fn demand(flags: &Migrate, resource: &Resource) -> Demand {
-    let declared: Vec<Pattern> = flags.encrypted.iter().map(|text| Pattern::new(text)).collect();
-    Demand::of(&resource.name, (!declared.is_empty()).then_some(declared.as_slice()))
-}
-
 /// The progress of a migration that nothing is agreed on yet; `begin` replaces it before the first write.
 fn unbegun(resource: &Resource) -> Progress {
     let hash = resource.hash.as_deref().unwrap_or_default();
@@ -374,6 +399,7 @@ pub(crate) async fn rehearse(migration: &Migration<'_, View<'_>>) -> ResourceRep
         left: Left::Here(left.0),
         pruned: None,
         dry_run: true,
+        retried: false,
         progress,
     }
 }

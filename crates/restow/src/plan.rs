@@ -84,7 +84,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Plan) -> Result<u8, Fai
         say!("warning: {version}: {}", obstacle.explain());
     }
     if matches!(flags.output, Output::Table | Output::Wide) {
-        rehearsed.iter().for_each(|report| output::print(&summary(report)));
+        rehearsed.iter().for_each(|report| output::print(&summary(report, "")));
     }
     Ok(exit_code(rehearsed.iter().map(|report| report.end)))
 }

@@ -45,6 +45,8 @@ pub(crate) struct ResourceReport {
     pub(crate) error: Option<String>,
     pub(crate) pruned: Option<Pruned>,
     pub(crate) dry_run: bool,
+    /// Whether just those objects were tried that an earlier run had left.
+    pub(crate) retried: bool,
 }
 
 /// The objects that were left: read from their file when they are wanted, because there may be many.
@@ -62,6 +64,7 @@ impl ResourceReport {
             left: Left::File(state.left_path().to_owned()),
             pruned: None,
             dry_run: false,
+            retried: false,
             progress,
         }
     }
@@ -77,7 +80,8 @@ impl ResourceReport {
     /// The report of a resource whose unfinished run cannot be resumed.
     pub(crate) fn lost(progress: Progress, error: String) -> Self {
         let left = Left::Here(Vec::new());
-        Self { end: End::Failed, error: Some(error), left, pruned: None, dry_run: false, progress }
+        let (pruned, error) = (None, Some(error));
+        Self { end: End::Failed, error, left, pruned, dry_run: false, retried: false, progress }
     }
 }
 
@@ -167,8 +171,8 @@ fn not_checked(report: &ResourceReport) -> Vec<String> {
     if ended && report.progress.phase == Phase::Done { report.progress.unchecked() } else { Vec::new() }
 }
 
-/// The summary of one resource, and the command for what is left to do.
-pub(crate) fn summary(report: &ResourceReport) -> String {
+/// The summary of one resource, and the command for what is left to do, with the flags it needs.
+pub(crate) fn summary(report: &ResourceReport, flags: &str) -> String {
     let (progress, counts) = (&report.progress, &report.progress.counts);
     let name = &progress.resource;
     let mut parts = Vec::new();
@@ -231,11 +235,20 @@ pub(crate) fn summary(report: &ResourceReport) -> String {
     }
     let program = crate::program();
     match report.end {
-        End::Left if !report.dry_run => {
-            text.push_str(&format!("  when that is mended: {program} migrate {name} --retry-quarantined\n"));
+        _ if report.dry_run => {}
+        End::Left => {
+            text.push_str(&format!(
+                "  when that is mended: {program} migrate {name} --retry-quarantined{flags}\n"
+            ));
         }
-        End::Stopped | End::Failed if !report.dry_run => {
-            text.push_str(&format!("  to go on: {program} migrate {name} --resume\n"));
+        End::Stopped | End::Failed => {
+            let how = match progress.phase {
+                _ if report.retried => " --retry-quarantined",
+                // Nothing is left of the run that could be resumed.
+                Phase::Done => "",
+                Phase::Rewriting | Phase::Verifying => " --resume",
+            };
+            text.push_str(&format!("  to go on: {program} migrate {name}{how}{flags}\n"));
         }
         _ => {}
     }

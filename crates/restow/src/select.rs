@@ -1,7 +1,10 @@
 //! From the names a person typed to resources.
 
+use std::time::Duration;
+
+use restow_core::encryption::Pattern;
 use restow_core::inventory::{NameError, Obstacle, Resource, find};
-use restow_core::resource::GroupVersion;
+use restow_core::resource::{GroupResource, GroupVersion};
 use restow_migrate::access;
 use restow_migrate::cluster::{Cluster, Inventory};
 
@@ -24,6 +27,22 @@ pub(crate) fn named<'a>(inventory: &'a Inventory, names: &[String]) -> Result<Ve
         }
     }
     Ok(chosen)
+}
+
+/// What the user says is encrypted, if anything: by the names that resources have elsewhere, or in the patterns of an
+/// EncryptionConfiguration. A name that means nothing would waive the check that was asked for.
+pub(crate) fn encrypted(inventory: &Inventory, given: &[String]) -> Result<Option<Vec<Pattern>>, Failure> {
+    let mut patterns = Vec::new();
+    for text in given.iter().map(|text| text.trim()) {
+        if text.starts_with("*.") {
+            patterns.push(Pattern::new(text));
+        } else if text != "none" || given.len() > 1 {
+            let found = named(inventory, &[text.to_owned()]);
+            let found = found.map_err(|failure| failure.about("--encrypted"))?;
+            patterns.extend(found.iter().map(|resource| Pattern::new(&resource.name.to_string())));
+        }
+    }
+    Ok((!given.is_empty()).then_some(patterns))
 }
 
 /// A resource of an API server that is down is not one that does not exist, and not the user's mistake.
@@ -71,17 +90,11 @@ pub(crate) async fn permitted(
     prune: bool,
 ) -> Result<(), Failure> {
     let mut missing = Vec::new();
-    let ask = |error| Failure::failed(format!("asking for permissions: {error}"));
     for resource in resources {
-        missing.extend(
-            access::missing(cluster.server(), &resource.name, &["list", "patch"]).await.map_err(ask)?,
-        );
+        missing.extend(lacking(cluster, &resource.name, &["list", "patch"]).await?);
         if prune && resource.crd.is_some() {
-            let status = restow_core::resource::GroupResource::new(
-                "apiextensions.k8s.io",
-                "customresourcedefinitions/status",
-            );
-            missing.extend(access::missing(cluster.server(), &status, &["patch"]).await.map_err(ask)?);
+            let status = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions/status");
+            missing.extend(lacking(cluster, &status, &["patch"]).await?);
         }
     }
     missing.dedup();
@@ -92,4 +105,26 @@ pub(crate) async fn permitted(
     let rules: Vec<String> = missing.iter().map(access::Missing::rule).collect();
     Err(Failure::failed(format!("no permission: {}", what.join("; ")))
         .hint(format!("a ClusterRole with this would grant it: rules: [{}]", rules.join(", "))))
+}
+
+/// How often permissions are asked for before a server that does not answer ends the run: one answer that is lost
+/// among thousands should not.
+const TRIES: u32 = 20;
+
+async fn lacking(
+    cluster: &Cluster,
+    resource: &GroupResource,
+    verbs: &[&'static str],
+) -> Result<Vec<access::Missing>, Failure> {
+    let mut tries = 1;
+    loop {
+        match access::missing(cluster.server(), resource, verbs).await {
+            Ok(missing) => return Ok(missing),
+            Err(error) if error.is_final() || tries == TRIES => {
+                return Err(Failure::failed(format!("asking for permissions: {error}")));
+            }
+            Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+        }
+        tries += 1;
+    }
 }

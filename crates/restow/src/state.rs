@@ -4,10 +4,11 @@
 //! were left, which only grows. The state says how long that second file is, so that lines of a page that was
 //! not finished do not count.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 
+use restow_core::name;
 use restow_core::progress::{Phase, Progress, Quarantined};
 use restow_core::resource::GroupResource;
 use restow_migrate::migration::Journal;
@@ -15,6 +16,9 @@ use serde::{Deserialize, Serialize};
 
 /// The form of the state file; another form is refused.
 const FORM: u32 = 1;
+
+/// How long the part of a file name may be that says which resource it is about.
+const LONGEST_STEM: usize = 230;
 
 /// What the state file of one resource holds.
 #[derive(Serialize, Deserialize)]
@@ -27,6 +31,17 @@ pub(crate) struct Saved {
     #[serde(default)]
     pub(crate) run: String,
     pub(crate) progress: Progress,
+}
+
+impl Saved {
+    fn is_unfinished(&self) -> bool {
+        self.progress.phase != Phase::Done
+    }
+}
+
+/// The newest state that is of an unfinished run.
+pub(crate) fn newest_unfinished<'a>(saved: impl Iterator<Item = &'a Saved>) -> Option<&'a Saved> {
+    saved.filter(|saved| saved.is_unfinished()).max_by_key(|saved| saved.progress.updated)
 }
 
 /// The directory of one cluster's state.
@@ -46,7 +61,7 @@ pub(crate) struct ResourceState {
 /// Why there is no state to use.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StateError {
-    #[error("another restow is migrating {0}")]
+    #[error("another restow is migrating {0}; wait for it, or stop it")]
     Locked(GroupResource),
     #[error("{path} cannot be used")]
     Io { path: PathBuf, source: io::Error },
@@ -68,8 +83,8 @@ impl StateDir {
         Ok(Self(dir))
     }
 
-    /// The state files of runs that have not ended, and what they say. One that cannot be read is an error: it may be
-    /// of an unfinished run.
+    /// The state files of runs that have not ended, those of what the newest of these runs has finished, and what
+    /// they say. One that cannot be read is an error: it may be of an unfinished run.
     pub(crate) fn unfinished(&self) -> Result<Vec<(PathBuf, Progress)>, StateError> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.0).map_err(at(&self.0))? {
@@ -77,23 +92,28 @@ impl StateDir {
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
-            let progress = read(&path)?.progress;
-            if progress.phase != Phase::Done {
-                found.push((path, progress));
-            }
+            let saved = read(&path)?;
+            found.push((path, saved));
         }
         found.sort_by(|(one, _), (other, _)| one.cmp(other));
-        Ok(found)
+        let newest = newest_unfinished(found.iter().map(|(_, saved)| saved)).map(|saved| saved.run.clone());
+        found.retain(|(_, saved)| saved.is_unfinished() || newest.as_ref() == Some(&saved.run));
+        Ok(found.into_iter().map(|(path, saved)| (path, saved.progress)).collect())
     }
 
     /// The state of one resource, for this run alone.
     pub(crate) fn resource(&self, name: &GroupResource, server: &str) -> Result<ResourceState, StateError> {
-        let lock_path = self.0.join(format!("{name}.lock"));
+        // A name may be as long as a file name, and the files' own endings come behind it.
+        let stem = name::within(&name.to_string(), LONGEST_STEM);
+        let lock_path = self.0.join(format!("{stem}.lock"));
         let lock = File::create(&lock_path).map_err(at(&lock_path))?;
-        lock.try_lock().map_err(|_| StateError::Locked(name.clone()))?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => StateError::Locked(name.clone()),
+            TryLockError::Error(source) => StateError::Io { path: lock_path, source },
+        })?;
         Ok(ResourceState {
-            state: self.0.join(format!("{name}.json")),
-            quarantine: self.0.join(format!("{name}.quarantine.jsonl")),
+            state: self.0.join(format!("{stem}.json")),
+            quarantine: self.0.join(format!("{stem}.quarantine.jsonl")),
             server: server.to_owned(),
             quarantine_bytes: 0,
             run: String::new(),
@@ -128,7 +148,10 @@ impl ResourceState {
         let saved = read(&self.state)?;
         self.quarantine_bytes = saved.quarantine_bytes;
         if let Ok(file) = OpenOptions::new().write(true).open(&self.quarantine) {
-            file.set_len(saved.quarantine_bytes).map_err(at(&self.quarantine))?;
+            let length = file.metadata().map_err(at(&self.quarantine))?.len();
+            // A run that was killed while it began anew leaves it shorter.
+            self.quarantine_bytes = saved.quarantine_bytes.min(length);
+            file.set_len(self.quarantine_bytes).map_err(at(&self.quarantine))?;
         }
         Ok(Some(saved))
     }
@@ -162,7 +185,11 @@ impl ResourceState {
 
     /// Keeps the progress, and the objects of the last page that were left.
     pub(crate) fn write(&mut self, progress: &Progress, left: &[Quarantined]) -> io::Result<()> {
-        if !left.is_empty() {
+        let all = progress.counts.quarantined + progress.verify.quarantined;
+        if all == left.len() as u64 && self.quarantine_bytes > 0 {
+            // A pass began anew: those that were named before it are named again if they are left again.
+            self.reset(left).map_err(io::Error::other)?;
+        } else if !left.is_empty() {
             let text = lines(left);
             let mut file = OpenOptions::new().create(true).append(true).open(&self.quarantine)?;
             file.write_all(&text)?;
@@ -254,6 +281,76 @@ mod tests {
         state.write(&Progress { phase: Phase::Done, ..progress() }, &[])?;
         assert_eq!(state.left()?.count(), 0);
         assert!(dir.unfinished()?.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn a_resumed_run_includes_what_it_has_finished() -> Result<(), Box<dyn std::error::Error>> {
+        let temp = tempfile::tempdir()?;
+        let dir = StateDir::open(Some(temp.path()), "c")?;
+        for (name, run, phase, second) in [
+            ("left.example.com", "new", Phase::Done, 5),
+            ("stopped.example.com", "new", Phase::Verifying, 6),
+            ("before.example.com", "old", Phase::Rewriting, 3),
+            ("finished.example.com", "old", Phase::Done, 2),
+        ] {
+            let resource = GroupResource::parse(name);
+            let mut state = dir.resource(&resource, "s")?;
+            state.run = run.to_owned();
+            let updated = Timestamp::from_second(second)?;
+            state.write(&Progress { resource, phase, updated, ..progress() }, &[])?;
+        }
+        let found = dir.unfinished()?.into_iter().map(|(_, progress)| progress.resource.to_string());
+        let expected = ["before.example.com", "left.example.com", "stopped.example.com"];
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+        Ok(())
+    }
+
+    #[test]
+    fn objects_are_named_as_the_last_pass_left_them() -> Result<(), Box<dyn std::error::Error>> {
+        let temp = tempfile::tempdir()?;
+        let dir = StateDir::open(Some(temp.path()), "c")?;
+        let mut state = dir.resource(&GroupResource::parse("widgets.example.com"), "s")?;
+        let quarantined = |quarantined| {
+            let mut progress = progress();
+            progress.begin_verifying();
+            progress.verify.quarantined = quarantined;
+            progress
+        };
+        for (total, left, expected) in [
+            (1, vec!["a"], "a"),
+            (1, vec![], "a"),
+            (2, vec!["b"], "a b"),
+            // The pass begins anew.
+            (0, vec![], ""),
+            (1, vec!["b"], "b"),
+            (1, vec!["b"], "b"),
+        ] {
+            let left: Vec<Quarantined> = left.into_iter().map(bad).collect();
+            state.write(&quarantined(total), &left)?;
+            let named: Vec<String> = state.left()?.map(|object| object.name).collect();
+            assert_eq!(named.join(" "), expected, "{total}");
+        }
+        // Killed while it began anew.
+        fs::write(&state.quarantine, "")?;
+        state.load()?;
+        assert_eq!(fs::metadata(&state.quarantine)?.len(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn the_longest_name_of_a_resource_has_files_of_its_own() -> Result<(), Box<dyn std::error::Error>> {
+        let temp = tempfile::tempdir()?;
+        let dir = StateDir::open(Some(temp.path()), "c")?;
+        let longest = format!("widgets.{}", "a.".repeat(122));
+        let mut states = Vec::new();
+        for end in ["b", "c"] {
+            let resource = GroupResource::parse(&format!("{longest}{end}"));
+            let mut state = dir.resource(&resource, "s")?;
+            state.write(&Progress { resource, ..progress() }, &[bad("a")])?;
+            states.push(state);
+        }
+        assert_eq!(dir.unfinished()?.len(), 2);
         Ok(())
     }
 

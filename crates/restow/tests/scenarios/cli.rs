@@ -31,6 +31,8 @@ async fn wrong_usage_is_explained() {
         (&["migrate", "secrets", "--timeout", "soon"], &["--timeout", "90s"]),
         (&["migrate", "secrets", "--verify", "half"], &["full, none"]),
         (&["migrate", "secrets", "--list", "paged"], &["chunked, streaming, auto"]),
+        (&["migrate", "secrets", "--encrypted", "secrts"], &["--encrypted", "did you mean secrets?"]),
+        (&["migrate", "secrets", "--encrypted", "*"], &["--encrypted", "no resource \"*\""]),
         (&["migrate", "--resume"], &["no unfinished run"]),
         (&["migrate", "secrets", "--retry-quarantined"], &["no earlier run left objects of secrets"]),
         (&["migrate", "secrets", "--dry-run", "--prune-stored-versions"], &["cannot be used with"]),

@@ -79,7 +79,7 @@ async fn a_key_rotation_is_verified_only_if_every_server_shows_the_new_key() {
     cluster.set_encryption(1, &new).unwrap();
     cluster.restart(Part::ApiServer(1)).await.unwrap();
     forbidding.0.store(true, Ordering::SeqCst);
-    let declared = [&both[..], &["--encrypted", "secrets,configmaps"]].concat();
+    let declared = [&both[..], &["--encrypted", "Secret, cm"]].concat();
     let report = restow.migrate("configmaps", &declared).await.expect(4).resource();
     assert_eq!((&report["verified"], &report["encryption"]["checked"]), (&json!(false), &json!(false)));
     assert!(error(&report).contains("metrics are secret"), "{report:#}");
