@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods)] // chores run in real time
 
 mod bench;
+mod bugs;
 mod lab;
 mod simulate;
 mod test;
@@ -25,6 +26,8 @@ enum Chore {
     Bench(bench::Bench),
     /// Measure the embedded API server beside kube-apiserver and etcd.
     BenchServers(bench::servers::BenchServers),
+    /// Put known defects back, one at a time, and require the simulation to catch each of them.
+    Bugs(bugs::Bugs),
     /// A real control plane on this machine, to try things on.
     #[command(subcommand)]
     Lab(lab::Command),
@@ -41,6 +44,7 @@ async fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::Bench(bench) => bench::run(bench).await,
         Chore::BenchServers(bench) => bench::servers::run(bench).await,
+        Chore::Bugs(bugs) => bugs::run(&bugs),
         Chore::Lab(command) => lab::run(command).await,
         Chore::Simulate(simulate) => simulate::run(&simulate),
         Chore::Test => test::run(),

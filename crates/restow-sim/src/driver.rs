@@ -4,6 +4,8 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use restow_clock::Instant;
+use restow_core::agreement::Disagreement;
 use restow_core::encryption::Demand;
 use restow_core::inventory::{Resource, find};
 use restow_core::outcome::Outcome;
@@ -78,11 +80,15 @@ impl Journal for Files<'_> {
 pub(crate) async fn drive(world: &World, plan: &Plan, mut kills: watch::Receiver<u32>) {
     let saved = Mutex::new(Saved::default());
     let mut resume = false;
+    let mut since = Instant::now();
     loop {
+        if !resume {
+            since = Instant::now();
+        }
         let end = tokio::select! {
             biased;
             _ = kills.changed() => None,
-            end = process(world, plan, &saved, resume) => Some(end),
+            end = process(world, plan, &saved, resume, since) => Some(end),
         };
         match end {
             Some(End::Done) => return,
@@ -96,7 +102,7 @@ pub(crate) async fn drive(world: &World, plan: &Plan, mut kills: watch::Receiver
     }
 }
 
-async fn process(world: &World, plan: &Plan, saved: &Mutex<Saved>, resume: bool) -> End {
+async fn process(world: &World, plan: &Plan, saved: &Mutex<Saved>, resume: bool, since: Instant) -> End {
     let layer = world.layer.clone();
     let trust = match plan.scene {
         Scene::Lagging => Trust::Single,
@@ -120,7 +126,7 @@ async fn process(world: &World, plan: &Plan, saved: &Mutex<Saved>, resume: bool)
         world.trace.step("restow finds no such resource");
         return End::Again { resume };
     };
-    migrate(world, plan, &cluster, resource, saved, resume).await
+    migrate(world, plan, &cluster, resource, saved, resume, since).await
 }
 
 async fn migrate(
@@ -130,6 +136,7 @@ async fn migrate(
     resource: &Resource,
     saved: &Mutex<Saved>,
     resume: bool,
+    since: Instant,
 ) -> End {
     let throttle = Throttle::new(Preset::Fast.bounds());
     let stop = Stop::from(CancellationToken::new());
@@ -141,7 +148,7 @@ async fn migrate(
             page_size: plan.page,
             list: if plan.seed.is_multiple_of(4) { ListMode::Streaming } else { ListMode::Chunked },
             verify: true,
-            manner: Manner::default(),
+            manner: Manner { repair_managed_fields: plan.retired, ..Manner::default() },
             encrypted: match plan.scene {
                 Scene::Keys => Demand::Declared,
                 Scene::Single => Demand::Reported,
@@ -177,19 +184,22 @@ async fn migrate(
     let result = result.await;
     match result {
         Ok(()) => finish(world, plan, cluster, &progress, saved).await,
-        Err(failure) => failed(world, plan, &failure),
+        Err(failure) => failed(world, plan, &failure, since),
     }
 }
 
-/// Judges a run that ended early.
-fn failed(world: &World, plan: &Plan, failure: &Failure) -> End {
+/// Judges a run that began then and ended early.
+fn failed(world: &World, plan: &Plan, failure: &Failure, since: Instant) -> End {
     let cause = std::error::Error::source(failure).map(|cause| format!(": {cause}")).unwrap_or_default();
     let told = format!("{failure}{cause}");
     world.trace.step(&format!("restow fails: {told}"));
     match failure {
-        Failure::Disagreement(_) | Failure::Moved(_) | Failure::Restless(_) if plan.moves() => {
+        Failure::Disagreement(_) | Failure::Restless(_) if plan.moves() => End::Again { resume: false },
+        // Who may not read the identity Leases is told so.
+        Failure::Disagreement(Disagreement::UnknownMembers(_)) if world.layer.notes().forbidden => {
             End::Again { resume: false }
         }
+        Failure::Moved(_) if world.has_moved_since(since) => End::Again { resume: false },
         _ => {
             world.trace.violate("L1", format!("a passing fault ended a healthy run: {told}"));
             End::Again { resume: true }
@@ -208,7 +218,7 @@ async fn finish(
     let left = saved.lock().unwrap_or_else(PoisonError::into_inner).left.clone();
     world.trace.step(&format!("restow ends: verified {}, {} left", progress.verified, left.len()));
     for object in &left {
-        if !world.layer.notes().is_to_blame(&object.name) {
+        if !plan.is_misplaced(&object.name) && !world.layer.notes().is_to_blame(&object.name) {
             let (name, message) = (&object.name, &object.message);
             world.trace.violate("L2", format!("{name} is named as refused, and it never was: {message}"));
         }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode};
 use restow_clock::Instant;
-use serde_json::json;
+use restow_core::token::Token;
+use serde_json::{Value, json};
 
 use crate::plan::{Effect, Event, Fault, Op, Plan, QUIET, Span};
 
@@ -34,11 +35,12 @@ impl Faults {
     }
 
     /// What is to be done to a request.
-    pub fn hit(&mut self, op: Op, name: Option<&str>) -> Option<Effect> {
+    pub fn hit(&mut self, op: Op, name: Option<&str>, query: &str) -> Option<Effect> {
         for active in &mut self.active {
             let fault = active.fault;
             let is_its = fault.object.is_none_or(|object| name == Some(crate::plan::name(object).as_str()));
-            if fault.op != op || !is_its {
+            let is_op = fault.op == op || (fault.op, op) == (Op::Look, Op::Members);
+            if !is_op || !is_its || (fault.effect == Effect::Short && !goes_on(query)) {
                 continue;
             }
             if active.passed < fault.skip {
@@ -60,6 +62,9 @@ impl Faults {
     }
 }
 
+/// No page has to be asked for so often.
+const CIRCLES: u32 = 60;
+
 /// What has been seen of restow.
 #[derive(Default)]
 pub struct Notes {
@@ -71,6 +76,12 @@ pub struct Notes {
     pub measured: u64,
     /// What was done to writes of each object.
     pub blamed: BTreeMap<String, Vec<Effect>>,
+    /// Whether identity Leases were refused at any time.
+    pub forbidden: bool,
+    /// Whether identity Leases were refused, or not to be had, when they were last asked for.
+    pub unlisted: bool,
+    /// How often a server gave each page that others came before.
+    pub pages: BTreeMap<String, u32>,
     /// The last page of objects that a server gave.
     pub page: Option<Bytes>,
 }
@@ -91,6 +102,21 @@ impl Notes {
         if let (Op::Write, Some(name)) = (op, name) {
             self.blamed.entry(name.to_owned()).or_default().push(effect);
         }
+        self.forbidden |= (op, effect) == (Op::Members, Effect::Status(403));
+    }
+
+    /// Takes down whether a request was answered as a server does, and tells whether a list goes round in circles.
+    pub fn answer(&mut self, op: Op, query: &str, well: bool) -> bool {
+        match op {
+            Op::Members => self.unlisted = !well,
+            Op::List if well && goes_on(query) => {
+                let times = self.pages.entry(query.to_owned()).or_default();
+                *times += 1;
+                return *times == CIRCLES;
+            }
+            _ => {}
+        }
+        false
     }
 
     /// Whether something was done to writes of an object that a server could mean.
@@ -117,14 +143,41 @@ pub fn op(plural: &str, method: &Method, path: &str) -> (Op, Option<String>) {
     if path.contains("/customresourcedefinitions") {
         return (if reads { Op::Look } else { Op::Prune }, None);
     }
-    let op = if path.contains("/storageversions") || path.contains("/leases") {
+    let op = if path.contains("/storageversions") {
         Op::Look
+    } else if path.contains("/leases") {
+        Op::Members
     } else if path == "/metrics" {
         Op::Metrics
     } else {
         Op::Discover
     };
     (op, None)
+}
+
+/// Whether a page is asked for at the resourceVersion of the pages before it, which have said how many objects follow.
+pub fn goes_on(query: &str) -> bool {
+    let token = query.split('&').find_map(|pair| pair.strip_prefix("continue=")).and_then(Token::decode);
+    token.is_some_and(|token| token.resource_version > 0)
+}
+
+/// A list without its objects and without a next page; what is no list stays as it is.
+pub fn shortened(body: Bytes) -> Bytes {
+    match serde_json::from_slice::<Value>(&body) {
+        Ok(mut list) if list["items"].is_array() => {
+            list["items"] = json!([]);
+            list["metadata"] = json!({"resourceVersion": list["metadata"]["resourceVersion"]});
+            list.to_string().into()
+        }
+        _ => body,
+    }
+}
+
+/// S3 and S4: what a write lacks that binds it to the object as it was listed.
+pub fn unbound(body: &[u8]) -> Option<(&'static str, &'static str)> {
+    let sent: Value = serde_json::from_slice(body).unwrap_or_default();
+    let lacks = |field: &str| sent["metadata"][field].as_str().unwrap_or_default().is_empty();
+    [("S3", "uid"), ("S4", "resourceVersion")].into_iter().find(|(_, field)| lacks(field))
 }
 
 /// An answer that no API server has given.

@@ -9,7 +9,7 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use tower::BoxError;
 
-use crate::faults::{Faults, Notes, canned, op};
+use crate::faults::{Faults, Notes, canned, op, shortened, unbound};
 use crate::plan::{Effect, Op, Plan, Scene};
 use crate::store::Memory;
 use crate::trace::Trace;
@@ -72,9 +72,21 @@ impl Layer {
         let body = body.collect_bytes().await?;
         let line = format!("{} {} {}", ["a", "b"][server.min(1)], head.method, head.uri);
         let (op, name) = op(self.0.scene.plural(), &head.method, head.uri.path());
+        // Metrics are a server's own.
+        let name = name.or_else(|| (op == Op::Metrics).then(|| crate::plan::name(server)));
         self.notes().request(op, head.uri.path(), self.0.store.newest());
+        if op == Op::Write
+            && let Some((invariant, field)) = unbound(&body)
+        {
+            self.0.trace.violate(invariant, format!("{line} was sent without a {field}"));
+        }
+        if op == Op::Write && self.0.scene == Scene::Pair && self.notes().unlisted {
+            let what = format!("{line} was sent although nobody knows which API servers there are");
+            self.0.trace.violate("S6", what);
+        }
         tokio::time::sleep(Duration::from_millis(fastrand::u64(1..15))).await;
-        let effect = lock(&self.0.faults).hit(op, name.as_deref());
+        let query = head.uri.query().unwrap_or_default().to_owned();
+        let effect = lock(&self.0.faults).hit(op, name.as_deref(), &query);
         if let Some(effect) = effect {
             self.notes().effect(op, name.as_deref(), effect);
         }
@@ -88,11 +100,14 @@ impl Layer {
                 tokio::time::sleep(Duration::from_millis(millis)).await;
                 self.forward(server, op, head, body).await
             }
-            Some(Effect::Half) => match self.forward(server, op, head, body).await {
+            Some(effect @ (Effect::Half | Effect::Short)) => match self.forward(server, op, head, body).await
+            {
                 Ok(response) => {
                     let (head, body) = response.into_parts();
                     let bytes = body.collect().await?.to_bytes();
-                    Ok(Response::from_parts(head, Body::from(bytes.slice(..bytes.len() / 2))))
+                    let half = bytes.slice(..bytes.len() / 2);
+                    let bytes = if effect == Effect::Half { half } else { shortened(bytes) };
+                    Ok(Response::from_parts(head, Body::from(bytes)))
                 }
                 error => error,
             },
@@ -107,6 +122,12 @@ impl Layer {
             None => self.forward(server, op, head, body).await,
         };
         tokio::time::sleep(Duration::from_millis(fastrand::u64(1..15))).await;
+        let status = answer.as_ref().map_or(0, |response| response.status().as_u16());
+        // A repeated page is well enough to be followed.
+        let genuine = matches!(effect, None | Some(Effect::Late(_) | Effect::Repeat));
+        if self.notes().answer(op, &query, status == 200 && genuine) {
+            self.0.trace.violate("L1", format!("the list goes round in circles: {line}"));
+        }
         let told = match &answer {
             Ok(response) => response.status().as_u16().to_string(),
             Err(error) => error.to_string(),

@@ -5,6 +5,7 @@
 //! exactly. What is judged is what is stored: [`oracle`] reads the bytes after every write and never asks restow.
 
 mod driver;
+mod extras;
 pub mod faults;
 pub mod layer;
 pub mod oracle;

@@ -183,19 +183,39 @@ impl Oracle {
     /// The names of objects that are not kept as wanted.
     pub fn stale(&self, wanted: &str) -> Vec<String> {
         let stale = self.objects().into_iter().filter(|entry| kept(entry) != wanted);
-        stale.filter_map(|entry| Some(entry.key.rsplit('/').next()?.to_owned())).collect()
+        let name = |entry: Entry| match object(&entry)["metadata"]["name"].as_str() {
+            Some(name) => Some(name.to_owned()),
+            None => Some(entry.key.rsplit('/').next()?.to_owned()),
+        };
+        stale.filter_map(name).collect()
     }
 }
 
-/// Who owns which fields.
+/// Who owns which fields, through whichever version.
 fn owners(object: &Value) -> BTreeSet<String> {
     let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
-    let owner = |entry: &Value| {
+    let mut owners = BTreeSet::new();
+    for entry in &entries {
         let [manager, operation, part] =
             ["manager", "operation", "subresource"].map(|key| entry[key].to_string());
-        format!("{manager} {operation} {part} {}", entry["fieldsV1"])
-    };
-    entries.iter().map(owner).collect()
+        owned(&entry["fieldsV1"], &format!("{manager} {operation} {part}"), &mut owners);
+    }
+    owners
+}
+
+/// Adds the paths of a set of fields, where `{}` stands for the field itself, as `{".": {}}` does beside others.
+fn owned(fields: &Value, path: &str, owners: &mut BTreeSet<String>) {
+    match fields.as_object().filter(|fields| !fields.is_empty()) {
+        Some(fields) => {
+            for (field, below) in fields {
+                let path = if field == "." { path.to_owned() } else { format!("{path} {field}") };
+                owned(below, &path, owners);
+            }
+        }
+        None => {
+            owners.insert(path.to_owned());
+        }
+    }
 }
 
 /// An object without the version it is stored in and without its owners.

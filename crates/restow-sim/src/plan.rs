@@ -66,8 +66,10 @@ pub enum Op {
     Write,
     /// An object, to be read.
     Read,
-    /// The definition, StorageVersions, identity Leases.
+    /// The definition, StorageVersions, and all that [`Members`](Self::Members) are.
     Look,
+    /// Identity Leases.
+    Members,
     /// What is served.
     Discover,
     /// Metrics, which tell the encryption configuration.
@@ -104,6 +106,8 @@ pub enum Effect {
     Half,
     /// The answer to the last such request is given once more.
     Repeat,
+    /// A page that others came before is answered by an empty list that says it is the last.
+    Short,
     /// It takes so many milliseconds more.
     Late(u64),
     /// The connection is cut before the server has the request.
@@ -117,7 +121,7 @@ pub enum Effect {
 pub struct Fault {
     /// With which.
     pub op: Op,
-    /// Only those of this object.
+    /// Only those of this object; of metrics, those of this server.
     pub object: Option<usize>,
     /// How many pass before the first is hit.
     pub skip: u32,
@@ -175,6 +179,10 @@ pub struct Plan {
     pub users: u32,
     /// What goes wrong.
     pub events: Vec<Event>,
+    /// Whether the old version is no longer served.
+    pub retired: bool,
+    /// Whether an object is stored under a key that is not its name.
+    pub misplaced: bool,
 }
 
 impl Plan {
@@ -207,7 +215,9 @@ impl Plan {
                 events.push(Event::At(at + rng.u64(20..2000), Deed::Store(other)));
             }
         }
-        Self { seed, scene, objects, page, users, events }
+        let mut plan = Self { seed, scene, objects, page, users, events, retired: false, misplaced: false };
+        crate::extras::add(&mut plan);
+        plan
     }
 
     /// Whether what is stored, or who stores it, changes in the course.
@@ -224,7 +234,12 @@ impl Plan {
             }
             _ => false,
         };
-        self.events.iter().any(refused)
+        self.is_misplaced(name) || self.events.iter().any(refused)
+    }
+
+    /// Whether an object is stored under a key that is not its name.
+    pub fn is_misplaced(&self, name: &str) -> bool {
+        self.misplaced && name == MISPLACED
     }
 }
 
@@ -232,6 +247,10 @@ impl Plan {
 pub fn name(object: usize) -> String {
     format!("o-{object:02}")
 }
+
+/// The name of an object that is stored under another key; its key sorts before all names, so that a look-up by its name
+/// does not come upon it.
+pub const MISPLACED: &str = "z-00";
 
 /// The codes that a webhook may answer with for one object, whatever they should mean.
 const DENIALS: [u16; 12] = [400, 401, 403, 404, 409, 410, 418, 422, 429, 500, 503, 504];

@@ -8,19 +8,22 @@ use restow_clock::{Instant, Simulation};
 use restow_core::progress::Progress;
 use restow_embedded::server::{Server, Settings};
 use restow_store::encryption::Transformers;
+use restow_store::{Store as _, Write};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::driver::drive;
 use crate::layer::Layer;
 use crate::oracle::{Oracle, hash_of};
-use crate::plan::{Deed, Event, GROUP, PATIENCE, Plan, QUIET, Scene, name};
+use crate::plan::{Deed, Event, GROUP, MISPLACED, PATIENCE, Plan, QUIET, Scene, name};
 use crate::store::{Door, Memory};
 use crate::trace::{Trace, Violation};
 use crate::users::{act, object, path, send};
 
 /// How late the handlers of a lagging server are: less than restow lets a definition settle.
 const LAG: Duration = Duration::from_secs(4);
+/// How long a server may take to follow a change, frozen or restarted.
+const FOLLOWED: Duration = Duration::from_secs(90);
 /// The path of all definitions.
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const KEYS: [(&str, &str); 2] = [
@@ -51,6 +54,8 @@ pub(crate) struct World {
     servers: Mutex<Vec<Option<Server>>>,
     began: Instant,
     rotated: Mutex<Vec<usize>>,
+    /// When the storage version or a key was changed.
+    moved: Mutex<Vec<Instant>>,
 }
 
 /// Runs a plan.
@@ -109,6 +114,7 @@ async fn play(plan: &Plan, trace: &Trace, simulation: &Simulation) -> anyhow::Re
         servers: Mutex::default(),
         began: Instant::now(),
         rotated: Mutex::default(),
+        moved: Mutex::default(),
     };
     for at in 0..plan.scene.servers() {
         lock(&world.servers).push(None);
@@ -170,7 +176,7 @@ impl World {
     async fn furnish(&self, plan: &Plan) -> anyhow::Result<()> {
         let Some(client) = self.layer.direct(0) else { anyhow::bail!("no server") };
         if plan.scene != Scene::Keys {
-            send(&client, "POST", DEFINITIONS, &definition(GROUP, "v1")).await?;
+            send(&client, "POST", DEFINITIONS, &definition(GROUP, "v1", false)).await?;
             for server in 0..plan.scene.servers() {
                 self.until_stored(server, "v1").await?;
             }
@@ -179,16 +185,38 @@ impl World {
             let version = if fastrand::bool() { "v1" } else { "v2" };
             let (path, name) = (path(plan.scene, GROUP, version), name(at));
             send(&client, "POST", &path, &object(plan.scene, GROUP, version, &name, at as u64)).await?;
+            if plan.retired && at % 2 == 0 {
+                // One manager has entries of two versions then.
+                let other = self::path(plan.scene, GROUP, if version == "v1" { "v2" } else { "v1" });
+                send(&client, "PATCH", &format!("{other}/{name}"), &json!({"spec": {"n": 100 + at}})).await?;
+            }
+        }
+        if plan.misplaced {
+            self.misplace(plan, &client).await?;
         }
         if plan.scene != Scene::Keys {
-            self.define(&client, "v2").await?;
+            self.define(plan, &client, "v2").await?;
             self.until_stored(0, "v2").await?;
         }
         Ok(())
     }
 
-    async fn define(&self, client: &kube::Client, stored: &str) -> anyhow::Result<()> {
-        let patch = json!({"spec": {"versions": definition(GROUP, stored)["spec"]["versions"]}});
+    /// Stores a copy of an object under a key that is not its name.
+    async fn misplace(&self, plan: &Plan, client: &kube::Client) -> anyhow::Result<()> {
+        let path = format!("{}/{}", path(plan.scene, GROUP, "v1"), name(0));
+        let mut object = send(client, "GET", &path, &Value::Null).await?;
+        object["metadata"]["name"] = json!(MISPLACED);
+        object["metadata"]["uid"] = json!("00000000-0000-4000-8000-000000000000");
+        object["metadata"]["resourceVersion"] = Value::Null;
+        let key = format!("{}default/a-00", plan.scene.prefix(GROUP));
+        let value = Some(object.to_string().into_bytes().into());
+        self.doors[0].write(Write { key, value, expected: 0 }).await?;
+        Ok(())
+    }
+
+    async fn define(&self, plan: &Plan, client: &kube::Client, stored: &str) -> anyhow::Result<()> {
+        let versions = &definition(GROUP, stored, plan.retired)["spec"]["versions"];
+        let patch = json!({"spec": {"versions": versions}});
         send(client, "PATCH", &format!("{DEFINITIONS}/boats.sim.example"), &patch).await?;
         Ok(())
     }
@@ -198,7 +226,7 @@ impl World {
         for _ in 0..600 {
             let client = self.layer.direct(server);
             if let Some(client) = client {
-                let found = send(&client, "GET", "/apis/sim.example/v1", &Value::Null).await;
+                let found = send(&client, "GET", "/apis/sim.example/v2", &Value::Null).await;
                 if found.is_ok_and(|found| found["resources"][0]["storageVersionHash"] == hash) {
                     return Ok(());
                 }
@@ -218,6 +246,8 @@ impl World {
     ) {
         tokio::time::sleep_until(self.began + at).await;
         self.trace.step(&format!("{deed:?}"));
+        let moves = matches!(deed, Deed::Store(_) | Deed::Rotate(_));
+        lock(&self.moved).extend(moves.then(Instant::now));
         match deed {
             Deed::Kill => kill.send_modify(|kills| *kills += 1),
             Deed::Skew(seconds) => simulation.skew(SignedDuration::from_secs(seconds)),
@@ -240,7 +270,7 @@ impl World {
                 // Whoever wants that tries until it is done.
                 for _ in 0..100 {
                     if let Some(client) = self.layer.direct(0)
-                        && self.define(&client, version).await.is_ok()
+                        && self.define(plan, &client, version).await.is_ok()
                     {
                         break;
                     }
@@ -256,7 +286,13 @@ impl World {
                 }
             }
         }
+        lock(&self.moved).extend(moves.then(Instant::now));
         self.trace.step(&format!("{deed:?} is over"));
+    }
+
+    /// Whether a storage version or a key changed since then, or so shortly before that a server may not have followed.
+    pub(crate) fn has_moved_since(&self, then: Instant) -> bool {
+        lock(&self.moved).iter().any(|moved| *moved + FOLLOWED > then)
     }
 
     /// Waits until the last deed is long over.
@@ -307,10 +343,10 @@ fn transformers(rotated: bool) -> Option<Arc<Transformers>> {
     Transformers::parse(file.to_string().as_bytes()).ok().map(Arc::new)
 }
 
-pub(crate) fn definition(group: &str, stored: &str) -> Value {
+pub(crate) fn definition(group: &str, stored: &str, retired: bool) -> Value {
     let version = |name: &str| {
         json!({
-            "name": name, "served": true, "storage": name == stored,
+            "name": name, "served": name != "v1" || !retired, "storage": name == stored,
             "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
         })
     };

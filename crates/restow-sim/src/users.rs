@@ -55,7 +55,7 @@ pub(crate) async fn act(
         tokio::time::sleep(Duration::from_millis(fastrand::u64(..900))).await;
         number += 1;
         let name = name(fastrand::usize(..plan.objects + 4));
-        let version = if fastrand::bool() { "v1" } else { "v2" };
+        let version = if fastrand::bool() && !plan.retired { "v1" } else { "v2" };
         let path = path(plan.scene, group, version);
         // A server whose handlers lag is one, and it handles.
         let server = if plan.scene == Scene::Lagging { 1 } else { fastrand::usize(..plan.scene.servers()) };

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use restow_lab::{Action, Observer, Seen};
 
 use super::LONGEST;
-use crate::faults::{Faults, Notes, canned, op};
+use crate::faults::{Faults, Notes, canned, op, shortened};
 use crate::oracle::Oracle;
 use crate::plan::{Effect, Op, Plan};
 use crate::trace::Trace;
@@ -55,7 +55,7 @@ impl Observer for Proxy {
     fn request(&self, seen: &Seen) -> Action {
         let shared = &self.shared;
         let (op, name) = op(shared.plural, &seen.method, &seen.path);
-        let effect = lock(&shared.faults).hit(op, name.as_deref());
+        let effect = lock(&shared.faults).hit(op, name.as_deref(), &seen.query);
         let page = {
             let mut notes = shared.notes();
             notes.request(op, &seen.path, shared.oracle.revision());
@@ -73,6 +73,7 @@ impl Observer for Proxy {
             Effect::Late(millis) => {
                 Action::Wait(Box::pin(tokio::time::sleep(Duration::from_millis(millis).min(LONGEST))))
             }
+            Effect::Short => Action::Change(Box::new(shortened)),
             Effect::Half => Action::Change(Box::new(|answer| answer.slice(..answer.len() / 2))),
             Effect::Repeat => match page {
                 Some(page) => Action::Reply(json(http::Response::new(page))),

@@ -131,7 +131,7 @@ impl<'a> World<'a> {
     async fn populate(&self) -> anyhow::Result<()> {
         let (scene, group, client) = (self.plan.scene, &self.group, &self.clients[0]);
         if scene != Scene::Keys {
-            send(client, "POST", DEFINITIONS, &definition(group, "v1")).await?;
+            send(client, "POST", DEFINITIONS, &definition(group, "v1", false)).await?;
             for client in &self.clients {
                 self.until_stored(client, "v1").await?;
             }
@@ -151,7 +151,7 @@ impl<'a> World<'a> {
     }
 
     async fn define(&self, stored: &str) -> kube::Result<Value> {
-        let patch = json!({"spec": {"versions": definition(&self.group, stored)["spec"]["versions"]}});
+        let patch = json!({"spec": {"versions": definition(&self.group, stored, false)["spec"]["versions"]}});
         send(&self.clients[0], "PATCH", &format!("{DEFINITIONS}/boats.{}", self.group), &patch).await
     }
 

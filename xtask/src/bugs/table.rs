@@ -1,0 +1,471 @@
+//! The table of bugs: defects that restow once had, written into a copy of the sources as they are today.
+//!
+//! An edit replaces a text that stands exactly once in its file. In the wrong text, `BUG` stands for "this bug is
+//! switched on". A defect that several rules keep away today is put back with an edit of each of them.
+
+/// A defect that the simulation must catch.
+pub(crate) struct Bug {
+    /// What it is called on the command line.
+    pub(crate) name: &'static str,
+    /// The defect in one sentence.
+    pub(crate) what: &'static str,
+    /// How it is put back.
+    pub(crate) edits: &'static [Edit],
+    /// The scene it shows in; any when none is given.
+    pub(crate) scene: Option<&'static str>,
+    /// Within how many seeds it must be caught, counted from 0.
+    pub(crate) seeds: u64,
+    /// The invariant it violates.
+    pub(crate) invariant: &'static str,
+}
+
+/// A change of one place in the sources.
+pub(crate) struct Edit {
+    /// The file, from the root of the workspace.
+    pub(crate) file: &'static str,
+    /// What stands there.
+    pub(crate) right: &'static str,
+    /// What is put in its place.
+    pub(crate) wrong: &'static str,
+}
+
+const OUTCOME: &str = "crates/restow-core/src/outcome.rs";
+const PAGE: &str = "crates/restow-core/src/page.rs";
+const AGREEMENT: &str = "crates/restow-core/src/agreement.rs";
+const ENCRYPTION: &str = "crates/restow-core/src/encryption.rs";
+const ISOLATE: &str = "crates/restow-core/src/isolate.rs";
+const MANAGED_FIELDS: &str = "crates/restow-core/src/managed_fields.rs";
+const PRUNE: &str = "crates/restow-core/src/prune.rs";
+const SEQUENCE: &str = "crates/restow-core/src/sequence.rs";
+const PROGRESS: &str = "crates/restow-core/src/progress.rs";
+const CHUNKS: &str = "crates/restow-migrate/src/chunks.rs";
+const CLUSTER: &str = "crates/restow-migrate/src/cluster.rs";
+const CONFIRM: &str = "crates/restow-migrate/src/confirm.rs";
+const MIGRATION: &str = "crates/restow-migrate/src/migration.rs";
+const HEALTH: &str = "crates/restow-migrate/src/health.rs";
+const WRITE: &str = "crates/restow-migrate/src/write.rs";
+const PAGES: &str = "crates/restow-migrate/src/pages.rs";
+
+/// What an object seems to be by its code alone is not confirmed.
+const UNCONFIRMED: Edit = Edit {
+    file: CONFIRM,
+    right: "!tally.elsewhere.is_empty()",
+    wrong: "(!BUG && !tally.elsewhere.is_empty())",
+};
+
+/// All of them.
+pub(crate) const BUGS: &[Bug] = &[
+    Bug {
+        name: "404-is-gone",
+        what: "A write that is denied with 404 or 410 counts the object as deleted.",
+        edits: &[
+            Edit {
+                file: OUTCOME,
+                right: "404 | 409 | 410 => Outcome::Doubtful(",
+                wrong: "404 | 410 if BUG => Outcome::Gone,\n        404 | 409 | 410 => Outcome::Doubtful(",
+            },
+            UNCONFIRMED,
+        ],
+        scene: Some("keys"),
+        seeds: 100,
+        invariant: "S2",
+    },
+    Bug {
+        name: "409-is-a-conflict",
+        what: "A write that is denied with 409 counts the object as written by another.",
+        edits: &[
+            Edit {
+                file: OUTCOME,
+                right: "404 | 409 | 410 => Outcome::Doubtful(",
+                wrong: "409 if BUG => Outcome::Conflicted,\n        404 | 409 | 410 => Outcome::Doubtful(",
+            },
+            UNCONFIRMED,
+        ],
+        scene: Some("keys"),
+        seeds: 150,
+        invariant: "S2",
+    },
+    Bug {
+        name: "503-is-retried-for-ever",
+        what: "An object that a webhook denies with 429, 503 or 504 is tried for ever, and never named.",
+        edits: &[Edit {
+            file: OUTCOME,
+            right: "Blame::Server if counted >= SERVER_TRIES",
+            wrong: "Blame::Server if !BUG && counted >= SERVER_TRIES",
+        }],
+        scene: Some("single"),
+        seeds: 150,
+        invariant: "L1",
+    },
+    Bug {
+        name: "302-is-a-refusal",
+        what: "A single redirect quarantines the object whose write it answered.",
+        edits: &[Edit {
+            file: OUTCOME,
+            right: "300..=399 => again(Blame::Object, false),",
+            wrong: "300..=399 if BUG => give_up(reason_or_code(reason, code), String::new()),\n        \
+                    300..=399 => again(Blame::Object, false),",
+        }],
+        scene: Some("single"),
+        seeds: 200,
+        invariant: "L2",
+    },
+    Bug {
+        name: "401-ends-the-run",
+        what: "A single 401 in the middle of a run ends it.",
+        edits: &[Edit {
+            file: OUTCOME,
+            right: "Blame::Credentials if lasted >= RENEWAL",
+            wrong: "Blame::Credentials if BUG || lasted >= RENEWAL",
+        }],
+        scene: Some("single"),
+        seeds: 200,
+        invariant: "L1",
+    },
+    Bug {
+        name: "anything-is-a-list",
+        what: "A page that is no list counts as an empty last page.",
+        edits: &[
+            Edit {
+                file: PAGES,
+                right: "let list = List::read(&reply.body)",
+                wrong: "if BUG\n        && List::read(&reply.body).is_err()\n        \
+                        && serde_json::from_slice::<serde_json::Value>(&reply.body).is_ok()\n    {\n        \
+                        return Ok((Page { last: true, ..Page::default() }, NEWEST));\n    }\n    \
+                        let list = List::read(&reply.body)",
+            },
+            Edit {
+                file: SEQUENCE,
+                right: "self.check(asked, page)?;",
+                wrong: "if !BUG {\n            self.check(asked, page)?;\n        }",
+            },
+        ],
+        scene: Some("single"),
+        seeds: 100,
+        invariant: "S2",
+    },
+    Bug {
+        name: "three-failing-lists-end-it",
+        what: "Three failing list requests end a migration.",
+        edits: &[Edit {
+            file: CHUNKS,
+            right: "Isolated::Nowhere => {\n                        if since.elapsed() >= OUTAGE",
+            wrong: "Isolated::Nowhere => {\n                        if BUG || since.elapsed() >= OUTAGE",
+        }],
+        scene: Some("single"),
+        seeds: 200,
+        invariant: "L1",
+    },
+    Bug {
+        name: "list-302-ends-it",
+        what: "A single 302 or 401 to a list request ends the run.",
+        edits: &[Edit {
+            file: PAGE,
+            right: "300..=399 | 401 | 404 if tries < FAULTS =>",
+            wrong: "300..=399 | 401 if BUG => Step::Stop,\n        300..=399 | 401 | 404 if tries < FAULTS =>",
+        }],
+        scene: Some("single"),
+        seeds: 100,
+        invariant: "L1",
+    },
+    Bug {
+        name: "never-settles",
+        what: "A definition that was just changed is not given time to settle.",
+        edits: &[Edit {
+            file: MIGRATION,
+            right: "None => agreement::settle(",
+            wrong: "None if BUG => Duration::ZERO,\n            None => agreement::settle(",
+        }],
+        scene: Some("lagging"),
+        seeds: 60,
+        invariant: "S2",
+    },
+    Bug {
+        name: "settles-once",
+        what: "A definition that changes during a run, or before a resume, is not given time to settle.",
+        edits: &[Edit {
+            file: MIGRATION,
+            right: "Some(_) => agreement::SETTLE,",
+            wrong: "Some(_) if BUG => Duration::ZERO,\n            Some(_) => agreement::SETTLE,",
+        }],
+        scene: Some("lagging"),
+        seeds: 300,
+        invariant: "S2",
+    },
+    Bug {
+        name: "one-server-speaks-for-all-keys",
+        what: "One API server's encryption configuration counts as that of all.",
+        edits: &[Edit {
+            file: CLUSTER,
+            right: "for (server, peer) in self.peers(&members) {\n            let config",
+            wrong: "for (server, peer) in self.peers(&members).into_iter().take(if BUG { 1 } else { usize::MAX }) {\n            let config",
+        }],
+        scene: Some("keys"),
+        seeds: 100,
+        invariant: "S2",
+    },
+    Bug {
+        name: "begin-never-retries",
+        what: "A server that does not answer at the beginning of a run ends it.",
+        edits: &[Edit {
+            file: MIGRATION,
+            right: "Err(AgreementError::Request(error)) => self.passing(error)?,",
+            wrong: "Err(AgreementError::Request(error)) if BUG && patience == Patience::Beginning => {\n                    \
+                    return Err(error.into());\n                }\n                \
+                    Err(AgreementError::Request(error)) => self.passing(error)?,",
+        }],
+        scene: None,
+        seeds: 200,
+        invariant: "L1",
+    },
+    Bug {
+        name: "shift-is-ignored",
+        what: "A pass verifies although a definition or an API server changed during it.",
+        edits: &[Edit {
+            file: PROGRESS,
+            right: "if self.mark.as_ref().is_some_and(|mark| *mark != agreement.mark) {",
+            wrong: "if !BUG && self.mark.as_ref().is_some_and(|mark| *mark != agreement.mark) {",
+        }],
+        scene: Some("pair"),
+        seeds: 300,
+        invariant: "S2",
+    },
+    Bug {
+        name: "never-verified",
+        what: "A pass that rewrote something counts as the proof that nothing was left to rewrite.",
+        edits: &[Edit {
+            file: PROGRESS,
+            right: "if pass.rewritten == 0 && !shifted {",
+            wrong: "if BUG || pass.rewritten == 0 && !shifted {",
+        }],
+        scene: Some("pair"),
+        seeds: 300,
+        invariant: "S2",
+    },
+    Bug {
+        name: "announced-is-forgotten",
+        what: "A list that ends before all objects it announced were shown counts as complete.",
+        edits: &[Edit {
+            file: SEQUENCE,
+            right: "if version != NEWEST && version == page.version && announced",
+            wrong: "if !BUG && version != NEWEST && version == page.version && announced",
+        }],
+        scene: Some("single"),
+        seeds: 150,
+        invariant: "S2",
+    },
+    Bug {
+        name: "repeated-token-is-followed",
+        what: "A continue token that repeats is followed for ever.",
+        edits: &[Edit {
+            file: SEQUENCE,
+            right: "self.check(asked, page)?;",
+            wrong: "if !BUG {\n            self.check(asked, page)?;\n        }",
+        }],
+        scene: Some("single"),
+        seeds: 200,
+        invariant: "L1",
+    },
+    Bug {
+        name: "outage-blames-an-object",
+        what: "An object is named as unreadable after a short outage in which nothing could be read.",
+        edits: &[Edit {
+            file: ISOLATE,
+            right: "if others_readable { DOUBT } else { OUTAGE }",
+            wrong: "if BUG {\n        Duration::ZERO\n    } else if others_readable { DOUBT } else { OUTAGE }",
+        }],
+        scene: Some("single"),
+        seeds: 300,
+        invariant: "L2",
+    },
+    Bug {
+        name: "silence-changes-the-key",
+        what: "An API server that cannot be reached counts as one with another encryption configuration.",
+        edits: &[Edit {
+            file: MIGRATION,
+            right: "Err(error) => error.to_string(),",
+            wrong: "Err(_) if BUG => {\n                    let heard = vec![(String::new(), Some(\"silent\".to_owned()))];\n                    \
+                    return Ok(Some(Encryption { heard, ..restow_core::encryption::agree(&[]) }));\n                }\n                \
+                    Err(error) => error.to_string(),",
+        }],
+        scene: Some("single"),
+        seeds: 150,
+        invariant: "L1",
+    },
+    Bug {
+        name: "refused-metrics-agree",
+        what: "An API server that refuses to show its metrics counts as one that agrees on the key.",
+        edits: &[Edit {
+            file: ENCRYPTION,
+            right: "Err(Unread::Refused(why)) => refused",
+            wrong: "Err(Unread::Refused(_)) if BUG => {}\n            Err(Unread::Refused(why)) => refused",
+        }],
+        scene: Some("keys"),
+        seeds: 200,
+        invariant: "S2",
+    },
+    Bug {
+        name: "silent-metrics-agree",
+        what: "An API server that does not answer counts as one that agrees on the key.",
+        edits: &[Edit {
+            file: ENCRYPTION,
+            right: "Err(Unread::Silent(why)) => unasked",
+            wrong: "Err(Unread::Silent(_)) if BUG => {}\n            Err(Unread::Silent(why)) => unasked",
+        }],
+        scene: Some("keys"),
+        seeds: 200,
+        invariant: "S2",
+    },
+    Bug {
+        name: "two-failing-objects-block-all",
+        what: "Two objects that fail for ever are never named, and end the run although all others were written.",
+        edits: &[
+            Edit {
+                file: HEALTH,
+                right: "elsewhere: webhook && self",
+                wrong: "elsewhere: (BUG || webhook) && self",
+            },
+            Edit {
+                file: HEALTH,
+                right: "u32::from(self.well || self.last.is_none())",
+                wrong: "u32::from(self.last.is_none() || self.well && !(BUG && self.health.state().failing > 1))",
+            },
+        ],
+        scene: Some("single"),
+        seeds: 150,
+        invariant: "L1",
+    },
+    Bug {
+        name: "owners-are-not-united",
+        what: "A repair of managedFields makes two entries of one manager alike, of which the server keeps one.",
+        edits: &[
+            Edit {
+                file: MANAGED_FIELDS,
+                right: "find(|other| key(other) == key(&entry))",
+                wrong: "find(|other| !BUG && key(other) == key(&entry))",
+            },
+            Edit {
+                file: WRITE,
+                right: "let count = moved.len();",
+                wrong: "let count = if BUG { 0 } else { moved.len() };",
+            },
+        ],
+        scene: Some("single"),
+        seeds: 60,
+        invariant: "S5",
+    },
+    Bug {
+        name: "no-uid",
+        what: "A write does not say which object it is for, so that it may bring a deleted one back.",
+        edits: &[Edit {
+            file: WRITE,
+            right: "uid: &item.uid, resource_version:",
+            wrong: "uid: if BUG { \"\" } else { &item.uid }, resource_version:",
+        }],
+        scene: Some("single"),
+        seeds: 5,
+        invariant: "S3",
+    },
+    Bug {
+        name: "no-resource-version",
+        what: "A write does not say which state of the object it is for, so that a user's write may be lost.",
+        edits: &[Edit {
+            file: WRITE,
+            right: "resource_version: &item.resource_version, managed_fields }",
+            wrong: "resource_version: if BUG { \"\" } else { &item.resource_version }, managed_fields }",
+        }],
+        scene: Some("single"),
+        seeds: 5,
+        invariant: "S4",
+    },
+    Bug {
+        name: "gone-is-not-confirmed",
+        what: "An object that is stored under another key than its name counts as deleted.",
+        edits: &[UNCONFIRMED],
+        scene: Some("single"),
+        seeds: 60,
+        invariant: "S2",
+    },
+    Bug {
+        name: "unread-leases-agree",
+        what: "A StorageVersion gives agreement although the identity Leases may not be read.",
+        edits: &[
+            Edit {
+                file: AGREEMENT,
+                right: "Err(why) => Err(Disagreement::UnknownMembers(why.clone())),",
+                wrong: "Err(_) if BUG => Ok(Vec::new()),\n        \
+                        Err(why) => Err(Disagreement::UnknownMembers(why.clone())),",
+            },
+            Edit {
+                file: AGREEMENT,
+                right: "if !live.iter().any(|member| member.expires.is_some())",
+                wrong: "if !BUG && !live.iter().any(|member| member.expires.is_some())",
+            },
+        ],
+        scene: Some("pair"),
+        seeds: 60,
+        invariant: "S6",
+    },
+    Bug {
+        name: "one-registration-speaks-for-all",
+        what: "The version that one API server has registered counts as that of all.",
+        edits: &[
+            Edit {
+                file: AGREEMENT,
+                right: "if !silent.is_empty() {",
+                wrong: "if !BUG && !silent.is_empty() {",
+            },
+            Edit {
+                file: AGREEMENT,
+                right: "_ => return Err(Disagreement::Split(storage_version.entries.clone())),",
+                wrong: "_ if BUG && !storage_version.entries.is_empty() => {\n            \
+                        storage_version_hash(&GroupVersion::parse(&storage_version.entries[0].1), &seen.kind)\n        }\n        \
+                        _ => return Err(Disagreement::Split(storage_version.entries.clone())),",
+            },
+        ],
+        scene: Some("pair"),
+        seeds: 300,
+        invariant: "S2",
+    },
+    Bug {
+        name: "pruned-without-a-look",
+        what: "storedVersions are cut down although the definition was changed forth and back since the proof.",
+        edits: &[Edit {
+            file: PRUNE,
+            right: "if generation != now.generation.to_string() {",
+            wrong: "if !BUG && generation != now.generation.to_string() {",
+        }],
+        scene: Some("single"),
+        seeds: 300,
+        invariant: "S1",
+    },
+    Bug {
+        name: "saved-before-written",
+        what: "Progress is kept for a page whose objects are not written yet.",
+        edits: &[Edit {
+            file: MIGRATION,
+            right: "let write = rewriter.page(&page.items",
+            wrong: "if BUG {\n                let mut early = progress.clone();\n                \
+                    let listed = page.items.len() as u64;\n                \
+                    let counts = Counts { listed, current: listed, ..Counts::default() };\n                \
+                    early.page_done(&counts, page.next.clone(), page.items.last().map(pages::Item::key));\n                \
+                    journal.save(&early, &[]).await?;\n            }\n            \
+                    let write = rewriter.page(&page.items",
+        }],
+        scene: None,
+        seeds: 300,
+        invariant: "S2",
+    },
+    Bug {
+        name: "one-pass-is-enough",
+        what: "A run is verified after its first pass.",
+        edits: &[Edit {
+            file: MIGRATION,
+            right: "while provable && !progress.verified {",
+            wrong: "progress.verified |= BUG && provable;\n        while provable && !progress.verified {",
+        }],
+        scene: None,
+        seeds: 300,
+        invariant: "S2",
+    },
+];
