@@ -11,7 +11,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use restow_core::election::leads_until;
+use restow_core::election::leads_for;
 use restow_core::outcome::backoff;
 use restow_migrate::election::nonce;
 use restow_migrate::stop::{Stop, Term};
@@ -184,7 +184,7 @@ impl Identity {
             None => ask(self.leases().create(&PostParams::default(), &self.lease(None, tenure))).await?,
             Some(before) => self.replace(&self.lease(Some(before), tenure)).await?,
         };
-        tenure.0.term.lasts_until(leads_until(sent, self.duration));
+        tenure.0.term.lasts_until(sent + leads_for(self.duration));
         Ok(())
     }
 
@@ -200,7 +200,7 @@ impl Identity {
         };
         self.replace(&self.lease(Some(lease), tenure)).await?;
         if tenure.stands() {
-            tenure.0.term.lasts_until(leads_until(sent, self.duration));
+            tenure.0.term.lasts_until(sent + leads_for(self.duration));
         }
         Ok(())
     }

@@ -74,10 +74,10 @@ impl Sight {
     }
 }
 
-/// Until when one leads who sent the last successful write of the Lease at `sent`: the time it was sent counts, not
-/// the time the answer came, and a share is kept back, so that one stops before another may begin.
-pub fn leads_until(sent: Duration, duration: Duration) -> Duration {
-    sent + duration * 2 / 3
+/// How long one leads after the last successful write of the Lease was sent: the time it was sent counts, not the time
+/// the answer came, and a share is kept back, so that one stops before another may begin.
+pub fn leads_for(duration: Duration) -> Duration {
+    duration * 2 / 3
 }
 
 #[cfg(test)]
@@ -151,6 +151,6 @@ mod tests {
     fn one_stops_before_another_may_begin() {
         let duration = Duration::from_secs(15);
         // The other saw the write at the earliest when it was sent.
-        assert!(leads_until(Duration::ZERO, duration) < duration);
+        assert!(leads_for(duration) < duration);
     }
 }

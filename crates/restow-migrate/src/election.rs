@@ -10,12 +10,12 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use restow_core::election::{Held, Move, Sight, leads_until};
+use restow_core::election::{Held, Move, Sight, leads_for};
 use restow_core::outcome::backoff;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::stop::{Stop, Term};
+use crate::stop::{Moment, Stop, Term};
 
 /// How long one rests between two terms.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -133,9 +133,7 @@ impl Election {
 async fn expire(term: &Term, leading: &watch::Sender<bool>) {
     let mut changes = leading.subscribe();
     while changes.wait_for(|leads| *leads).await.is_ok() {
-        while !term.left().is_zero() {
-            tokio::time::sleep(term.left()).await;
-        }
+        term.over().await;
         if leading.send_replace(false) {
             tracing::warn!("no longer leading: the Lease could not be renewed in time");
         }
@@ -242,7 +240,7 @@ impl Candidate<'_> {
             spec: Some(self.spec(LeaseSpec::default(), 0)),
         };
         self.wrote = true;
-        let sent = self.term.now();
+        let sent = self.term.moment();
         self.ask(self.leases.create(&PostParams::default(), &lease)).await?;
         self.lead(sent);
         Ok(())
@@ -251,7 +249,7 @@ impl Candidate<'_> {
     async fn take(&mut self, mut lease: Lease, transitions: i32) -> Result<(), Trouble> {
         lease.spec = Some(self.spec(lease.spec.take().unwrap_or_default(), transitions));
         self.wrote = true;
-        let sent = self.term.now();
+        let sent = self.term.moment();
         self.replace(&lease).await?;
         self.lead(sent);
         Ok(())
@@ -277,9 +275,9 @@ impl Candidate<'_> {
     }
 
     /// The Lease was written by a request that was sent at `sent`.
-    fn lead(&mut self, sent: Duration) {
+    fn lead(&mut self, sent: Moment) {
         self.holder = None;
-        self.term.lasts_until(leads_until(sent, self.election.duration));
+        self.term.lasts_from(sent, leads_for(self.election.duration));
         // An answer that was long in coming may give no right any more.
         if !self.term.left().is_zero() && !self.leading.send_replace(true) {
             tracing::info!(identity = %self.election.identity, name = %self.election.name, "leading");
