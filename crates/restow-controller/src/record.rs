@@ -86,26 +86,36 @@ impl Record {
                 }
                 Err(error) => error,
             };
-            match code(&error) {
-                Some(409) => {
-                    let now = self.again(&object).await?;
-                    if now.metadata.resource_version == object.metadata.resource_version {
-                        // Nobody has written it: this is a denial, and no conflict.
-                        return Err(Lost::Refused(error.to_string()));
-                    }
-                    // The write may have been done and only its answer lost.
-                    let done = progress_of(&now) == progress_of(&new);
-                    if !done && progress_of(&now) != progress_of(&object) {
-                        return Err(Lost::Taken);
-                    }
-                    *object = now;
-                }
-                Some(404) => return Err(Lost::Gone),
-                Some(code @ 400..500) if code != 429 && code != 408 => {
+            self.refused(&error, &mut object, &new, &mut tries).await?;
+        }
+    }
+
+    /// Decides after a refused write whether it is tried once more, on the object as it is by then.
+    async fn refused(
+        &self,
+        error: &kube::Error,
+        object: &mut StorageVersionMigration,
+        new: &StorageVersionMigration,
+        tries: &mut u32,
+    ) -> Result<(), Lost> {
+        match code(error) {
+            Some(409) => {
+                let now = self.again(object).await?;
+                if now.metadata.resource_version == object.metadata.resource_version {
+                    // Nobody has written it: this is a denial, and no conflict.
                     return Err(Lost::Refused(error.to_string()));
                 }
-                _ => self.wait(&mut tries, &error).await?,
+                // The write may have been done and only its answer lost.
+                let done = progress_of(&now) == progress_of(new);
+                if !done && progress_of(&now) != progress_of(object) {
+                    return Err(Lost::Taken);
+                }
+                *object = now;
+                Ok(())
             }
+            Some(404) => Err(Lost::Gone),
+            Some(code @ 400..500) if code != 429 && code != 408 => Err(Lost::Refused(error.to_string())),
+            _ => self.wait(tries, error).await,
         }
     }
 
@@ -163,20 +173,8 @@ impl Record {
                 }
                 Err(error) => error,
             };
-            match code(&error) {
-                Some(409) => {
-                    let now = self.again(&object).await?;
-                    if progress_of(&now) != progress_of(&object) {
-                        return Err(Lost::Taken);
-                    }
-                    *object = now;
-                }
-                Some(404) => return Err(Lost::Gone),
-                Some(code @ 400..500) if code != 429 && code != 408 => {
-                    return Err(Lost::Refused(error.to_string()));
-                }
-                _ => self.wait(&mut tries, &error).await?,
-            }
+            let new = object.clone();
+            self.refused(&error, &mut object, &new, &mut tries).await?;
         }
         Ok(())
     }
@@ -299,6 +297,11 @@ mod tests {
 
     /// A record of version 1 at a server whose object is of version 2 by now.
     async fn record(stop: Stop) -> (Record, Sent) {
+        record_at("2", stop).await
+    }
+
+    /// A record of version 1 at a server whose object is of this version by now, and which takes only writes of version 2.
+    async fn record_at(version: &'static str, stop: Stop) -> (Record, Sent) {
         let sent = Sent::default();
         let log = Arc::clone(&sent);
         let answer = move |request: Request<Body>| {
@@ -311,7 +314,7 @@ mod tests {
                 log.lock().unwrap().push((parts.method.clone(), body.clone()));
                 let (code, answer) = match (parts.method, body["metadata"]["resourceVersion"].as_str()) {
                     (Method::GET, _) if reads == 0 => (200, object("1", true)),
-                    (Method::GET, _) => (200, object("2", true)),
+                    (Method::GET, _) => (200, object(version, true)),
                     (_, Some("2")) => (200, object("3", false)),
                     _ => (
                         409,
@@ -348,6 +351,30 @@ mod tests {
         // Nothing is left to be taken away.
         record.retry_begun().await.unwrap();
         assert_eq!(sent.lock().unwrap().len(), expected.len());
+    }
+
+    #[tokio::test]
+    async fn a_conflict_with_nobody_is_a_denial() {
+        let (record, sent) = record_at("1", Stop::from(CancellationToken::new())).await;
+        assert!(matches!(record.retry_begun().await, Err(Lost::Refused(_))));
+        let change = |status: &mut StorageVersionMigrationStatus| status.phase = Some("Running".to_owned());
+        assert!(matches!(record.update(change).await, Err(Lost::Refused(_))));
+        let methods: Vec<Method> = sent.lock().unwrap().iter().map(|(method, _)| method.clone()).collect();
+        let expected = [Method::GET, Method::PATCH, Method::GET, Method::PUT, Method::GET];
+        assert_eq!(methods, expected);
+    }
+
+    #[test]
+    fn what_was_announced_is_accounted_for_by_whoever_goes_on() {
+        let resource = restow_core::resource::GroupResource::new("", "secrets");
+        let mut progress = Progress::new(resource, "v1", "hash", Timestamp::UNIX_EPOCH);
+        progress.continue_token = Some("token".to_owned());
+        progress.announced = Some(40);
+        let mut status = StorageVersionMigrationStatus::default();
+        put(&mut status, &progress, (Timestamp::UNIX_EPOCH, 0), Timestamp::UNIX_EPOCH);
+        let kept: StorageVersionMigrationStatus =
+            serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap();
+        assert_eq!(checkpoint(&kept), Some(progress));
     }
 
     #[tokio::test]
