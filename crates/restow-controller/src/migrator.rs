@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use kube::runtime::reflector::Store;
 use kube::{Api, ResourceExt as _};
 use restow_api::{ConditionType, StorageVersionMigration, StorageVersionMigrationStatus};
+use restow_clock::Instant;
 use restow_core::condition::{self, Stage};
 use restow_core::schedule::{self, Entry};
 use restow_migrate::stop::Stop;
@@ -93,7 +94,8 @@ struct Running {
 struct Desk<'a> {
     shared: &'a Shared,
     running: HashMap<String, Running>,
-    not_before: HashMap<String, Timestamp>,
+    /// Those that are not tried again before, by a clock that nobody sets.
+    not_before: HashMap<String, Instant>,
     /// How often each was put off in a row.
     put_off: HashMap<String, u32>,
 }
@@ -114,10 +116,10 @@ impl Desk<'_> {
             finished: false,
             suspended: false,
             deleting: true,
-            not_before: None,
+            resting: false,
             running: true,
         }));
-        schedule::turns(&entries, self.shared.settings.at_once, restow_clock::now())
+        schedule::turns(&entries, self.shared.settings.at_once)
     }
 
     fn entry(&self, object: &StorageVersionMigration) -> Entry {
@@ -129,7 +131,7 @@ impl Desk<'_> {
             finished: object.is_finished() && !object.retry_requested(),
             suspended: object.is_suspended(),
             deleting: object.metadata.deletion_timestamp.is_some(),
-            not_before: self.not_before.get(&name).copied(),
+            resting: self.not_before.get(&name).is_some_and(|time| *time > Instant::now()),
             running: self.running.contains_key(&name),
             name,
         }
@@ -148,16 +150,14 @@ impl Desk<'_> {
                 (wait * (1 << (*times - 1).min(5))).min(LONGEST)
             }
         };
-        if let Ok(time) = restow_clock::now().checked_add(wait) {
-            self.not_before.insert(name.to_owned(), time);
-        }
+        self.not_before.insert(name.to_owned(), Instant::now() + wait);
     }
 
     /// How long nothing can become due by itself.
     fn patience(&self) -> Duration {
-        let now = restow_clock::now();
+        let now = Instant::now();
         let next = self.not_before.values().filter(|time| **time > now).min();
-        let wait = next.and_then(|time| Duration::try_from(time.duration_since(now)).ok());
+        let wait = next.map(|time| time.duration_since(now));
         wait.unwrap_or(IDLE).clamp(Duration::from_millis(50), IDLE)
     }
 

@@ -19,8 +19,8 @@ pub struct Entry {
     pub suspended: bool,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// Whether it was tried and has to wait until then, for the API servers to agree.
-    pub not_before: Option<Timestamp>,
+    /// Whether it was tried, and is left alone for a while yet.
+    pub resting: bool,
     /// Whether this controller is at it now.
     pub running: bool,
 }
@@ -37,7 +37,7 @@ pub struct Turns {
 }
 
 /// Decides whose turn it is.
-pub fn turns(entries: &[Entry], at_once: usize, now: Timestamp) -> Turns {
+pub fn turns(entries: &[Entry], at_once: usize) -> Turns {
     let unwanted = |entry: &Entry| entry.suspended || entry.deleting || entry.finished;
     let mut turns = Turns {
         stop: entries.iter().filter(|e| e.running && unwanted(e)).map(|e| e.name.clone()).collect(),
@@ -45,11 +45,8 @@ pub fn turns(entries: &[Entry], at_once: usize, now: Timestamp) -> Turns {
     };
     // One that is told to stop holds its place until it has stopped.
     let mut busy: Vec<&Entry> = entries.iter().filter(|entry| entry.running).collect();
-    let mut waiting: Vec<&Entry> = entries
-        .iter()
-        .filter(|entry| !entry.running && !unwanted(entry))
-        .filter(|entry| entry.not_before.is_none_or(|time| time <= now))
-        .collect();
+    let mut waiting: Vec<&Entry> =
+        entries.iter().filter(|entry| !entry.running && !entry.resting && !unwanted(entry)).collect();
     waiting.sort_by(|a, b| (!a.begun, a.created, &a.name).cmp(&(!b.begun, b.created, &b.name)));
     for entry in waiting {
         let rival = busy.iter().find(|other| other.resource == entry.resource);
@@ -79,7 +76,7 @@ mod tests {
             finished: has("finished"),
             suspended: has("suspended"),
             deleting: has("deleting"),
-            not_before: has("later").then(|| Timestamp::from_second(1000).unwrap()),
+            resting: has("resting"),
             running: has("running"),
         }
     }
@@ -99,11 +96,11 @@ mod tests {
             (&[("m1", "a", "running deleting"), ("m2", "b", "")], 2, "m2", "m1", ""),
             (&[("m1", "a", "suspended begun"), ("m2", "b", "")], 1, "m2", "", ""),
             (&[("m1", "a", "finished"), ("m2", "b", "finished begun")], 1, "", "", ""),
-            (&[("m1", "a", "later begun"), ("m2", "b", "")], 1, "m2", "", ""),
+            (&[("m1", "a", "resting begun"), ("m2", "b", "")], 1, "m2", "", ""),
         ];
         for (entries, at_once, start, stop, queued) in table {
             let entries: Vec<Entry> = entries.iter().map(|(n, r, f)| entry(n, r, f)).collect();
-            let turns = turns(&entries, *at_once, Timestamp::from_second(500).unwrap());
+            let turns = turns(&entries, *at_once);
             assert_eq!(turns.start.join(" "), *start, "{entries:#?}");
             assert_eq!(turns.stop.join(" "), *stop, "{entries:#?}");
             let names: Vec<&str> = turns.queued.iter().map(|(name, _)| name.as_str()).collect();
