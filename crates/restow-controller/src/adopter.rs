@@ -108,7 +108,7 @@ impl Adopter<'_> {
         while !self.stop.is_stopped() {
             heard.mark_unchanged();
             changes.mark_unchanged();
-            self.shared.health.beat("adopter", IDLE * 3);
+            self.beat();
             let wait = if self.look().await { IDLE } else { SOON };
             tokio::select! {
                 biased;
@@ -117,6 +117,10 @@ impl Adopter<'_> {
                 () = tokio::time::sleep(wait) => {}
             }
         }
+    }
+
+    fn beat(&self) {
+        self.shared.health.beat("adopter", IDLE * 3);
     }
 
     /// Looks once; false when something has to be tried again.
@@ -134,11 +138,12 @@ impl Adopter<'_> {
             if self.stop.is_stopped() {
                 return true;
             }
+            self.beat();
             tracing::info!(migration = ours.name_any(), "what it served is gone");
             take_in(&ours.name_any(), delete(&self.ours(), ours.as_ref()).await);
         }
         for (object, asked) in objects.iter().zip(&all) {
-            self.shared.health.beat("adopter", IDLE * 3);
+            self.beat();
             let ours = self.migrations.get(&ObjectRef::new(&name_for(&asked.name)));
             let done = match step(asked, ours.as_deref(), restow_clock::now()) {
                 _ if self.stop.is_stopped() => return true,
@@ -160,6 +165,9 @@ impl Adopter<'_> {
         let of = &object.spec.resource;
         let at = tokio::time::timeout(PATIENCE, self.listed_at(&of.group, &of.resource));
         let at = at.await.ok().flatten();
+        if self.stop.is_stopped() {
+            return Ok(());
+        }
         let mut labels = managed();
         labels.insert(ADOPTED.to_owned(), "true".to_owned());
         let migration = StorageVersionMigration {

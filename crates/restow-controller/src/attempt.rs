@@ -211,15 +211,33 @@ impl Attempt<'_> {
             let silent = inventory.unavailable.iter().find(|(version, _)| version.group == name.group);
             return Err(match silent {
                 Some((_, why)) => Verdict::waiting("WaitingForServer", why.explain(), ASK_AGAIN),
-                None => Verdict::failed("NotServed", format!("the API servers have no resource {name}")),
+                None => self.not_served(&name).await,
             });
         };
         match &found.obstacle {
             None => Ok(found.clone()),
-            Some(Obstacle::SharedWith(owner)) => find(owner).cloned().ok_or_else(|| {
-                Verdict::failed("NotServed", format!("the API servers have no resource {owner}"))
-            }),
+            Some(Obstacle::SharedWith(owner)) => match find(owner) {
+                Some(owner) => Ok(owner.clone()),
+                None => Err(self.not_served(owner).await),
+            },
             Some(why) => Err(Verdict::failed("NotMigratable", why.explain())),
+        }
+    }
+
+    /// What becomes of a migration whose resource one API server does not have: it may be starting.
+    async fn not_served(&self, name: &GroupResource) -> Verdict {
+        match self.stop.unless(self.shared.cluster.is_served_nowhere(name)).await {
+            Some(Ok(true)) => {
+                Verdict::failed("NotServed", format!("the API servers have no resource {name}"))
+            }
+            Some(Ok(false)) => {
+                let message = format!(
+                    "the API server has no resource {name}; it is waited for until every API server is ready and has none"
+                );
+                Verdict::waiting("WaitingForServer", message, ASK_AGAIN)
+            }
+            Some(Err(error)) => Verdict::waiting("WaitingForServer", error, ASK_AGAIN),
+            None => Verdict::waiting("Stopped", "it goes on later", Duration::ZERO),
         }
     }
 
@@ -259,6 +277,7 @@ impl Attempt<'_> {
             Err(Failure::Journal(error)) => {
                 Err(error.downcast::<Lost>().unwrap_or_else(|error| Lost::Refused(error.to_string())))
             }
+            Err(Failure::Page(PageError::Vanished(name))) => Ok(self.not_served(&name).await),
             result => Ok(judge(result, object)),
         }
     }
@@ -427,7 +446,6 @@ fn judge(result: Result<Progress, Failure>, object: &StorageVersionMigration) ->
             Verdict { forget: true, ..Verdict::waiting("StorageVersionChanged", text, ASK_AGAIN) }
         }
         Failure::Restless(_) => Verdict::failed("Restless", text),
-        Failure::Page(PageError::Vanished(_)) => Verdict::failed("NotServed", text),
         Failure::Page(PageError::Refused { code: 401, .. }) => {
             Verdict::waiting("Unauthorized", text, TRY_AGAIN)
         }
@@ -450,40 +468,4 @@ fn judge(result: Result<Progress, Failure>, object: &StorageVersionMigration) ->
 }
 
 #[cfg(test)]
-mod tests {
-    use restow_core::agreement::Disagreement;
-    use restow_migrate::server::RequestError;
-
-    use super::*;
-
-    #[test]
-    fn what_passes_is_waited_for_and_what_is_done_is_kept() {
-        let name = || GroupResource::parse("widgets.example.com");
-        let down = || "the webhook is down".to_owned();
-        let unreadable = PageError::Unavailable { resource: name(), behind: String::new(), message: down() };
-        let forbidden = PageError::Refused { resource: name(), code: 403, message: String::new() };
-        let refused = PageError::Refused { resource: name(), code: 405, message: String::new() };
-        let unauthorized = PageError::Refused { resource: name(), code: 401, message: String::new() };
-        let request = |code| Failure::Request(RequestError::Refused { code, message: down() });
-        for (failure, stage, reason, forget) in [
-            (Failure::Page(unreadable), Stage::Waiting, "WaitingForServer", false),
-            (Failure::Unfinished(Unfinished::Unavailable(down())), Stage::Waiting, "WaitingForServer", false),
-            (Failure::Unfinished(Unfinished::Unauthorized(down())), Stage::Waiting, "Unauthorized", false),
-            (Failure::Page(forbidden), Stage::Waiting, "Forbidden", false),
-            (Failure::Page(unauthorized), Stage::Waiting, "Unauthorized", false),
-            (request(401), Stage::Waiting, "Unauthorized", false),
-            (request(403), Stage::Waiting, "Forbidden", false),
-            (request(500), Stage::Waiting, "WaitingForServer", false),
-            (Failure::Page(refused), Stage::Failed, "ListRefused", false),
-            (Failure::Page(PageError::Vanished(name())), Stage::Failed, "NotServed", false),
-            (Failure::Disagreement(Disagreement::Unsteady), Stage::Waiting, "WaitingForAgreement", true),
-            (Failure::Restless(String::new()), Stage::Failed, "Restless", false),
-        ] {
-            let text = failure.to_string();
-            let verdict = judge(Err(failure), &StorageVersionMigration::default());
-            assert_eq!((verdict.stage, verdict.reason, verdict.forget), (stage, reason, forget), "{text}");
-            assert!(verdict.message.starts_with(&text), "{verdict:?}");
-            assert_eq!(verdict.after == After::Ended, stage == Stage::Failed, "{text}");
-        }
-    }
-}
+mod tests;

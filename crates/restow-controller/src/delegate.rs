@@ -13,6 +13,7 @@ use restow_core::progress::Progress;
 use restow_core::resource::GroupResource;
 use restow_migrate::migration::{Failure, Migration, Observer};
 use restow_migrate::rewrite::Unfinished;
+use restow_migrate::stop::Stop;
 
 use crate::attempt::{Attempt, TRY_AGAIN, Verdict};
 use crate::in_tree::{GROUP, InTree, Object};
@@ -95,10 +96,10 @@ impl Attempt<'_> {
         // Kept before anything is made, so that a crash goes on with the same run.
         let now = restow_clock::now();
         record.update(|status| put(status, progress, (now, 0), now)).await?;
-        let delegate = Delegate { in_tree, owner, run, record };
+        let delegate = Delegate { in_tree, owner, run, record, lead: &self.lead };
         let ended = delegate.see_through(migration, progress).await;
         // Another leader would go on with it.
-        if ended.as_ref().is_err_and(Undelegated::is_over) && !self.lead.is_stopped() {
+        if ended.as_ref().is_err_and(Undelegated::is_over) {
             delegate.take_back().await;
         }
         ended?;
@@ -113,6 +114,8 @@ struct Delegate<'a> {
     owner: StorageVersionMigration,
     run: String,
     record: &'a Record,
+    /// Stops when this controller must not write at all.
+    lead: &'a Stop,
 }
 
 impl Delegate<'_> {
@@ -153,7 +156,11 @@ impl Delegate<'_> {
     /// The object as it is, made where it is missing; none while one has to go first, or the server is silent.
     async fn look<O: Observer>(&self, migration: &Migration<'_, O>) -> Result<Option<Object>, Undelegated> {
         let api = &self.in_tree.api;
-        let done = match api.get_opt(&self.owner.name_any()).await {
+        let found = api.get_opt(&self.owner.name_any()).await;
+        if migration.stop.is_stopped() {
+            return Err(Failure::from(Unfinished::Stopped).into());
+        }
+        let done = match found {
             Ok(Some(found)) if found.metadata.deletion_timestamp.is_some() => Ok(None),
             Ok(Some(found)) => {
                 match claim(&found.metadata, &self.owner.uid().unwrap_or_default(), &self.run) {
@@ -230,7 +237,11 @@ impl Delegate<'_> {
     /// Deletes what was handed over.
     async fn take_back(&self) {
         let (api, name) = (&self.in_tree.api, self.owner.name_any());
-        let done = match api.get_opt(&name).await {
+        let found = api.get_opt(&name).await;
+        if self.lead.is_stopped() {
+            return;
+        }
+        let done = match found {
             Ok(Some(found))
                 if claim(&found.metadata, &self.owner.uid().unwrap_or_default(), &self.run) == Claim::Own =>
             {

@@ -69,7 +69,7 @@ async fn look(shared: &Shared, wanted: &HashSet<String>, stop: &Stop) -> Result<
     let made = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
     for object in in_tree.api.list(&made).await? {
         let unwanted = owner(&object.metadata).is_some_and(|owner| !wanted.contains(&owner.uid));
-        if unwanted && !stop.is_stopped() && !is_wanted_after_all(shared, &object).await? {
+        if unwanted && !is_wanted_after_all(shared, &object).await? && !stop.is_stopped() {
             delete(&in_tree.api, &object).await?;
             tracing::info!(migration = object.name_any(), "taken back from the built-in controller");
         }

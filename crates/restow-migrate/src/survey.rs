@@ -118,7 +118,8 @@ async fn read(server: &Server, versions: &BTreeSet<GroupVersion>) -> Documents {
 }
 
 impl Cluster {
-    /// Whether no API server serves a resource: every live one is ready, was asked after that, and does not have it.
+    /// Whether no API server serves a resource, and none is about to: every live one is ready, was asked after that, and
+    /// does not have it, and nothing defines it.
     ///
     /// A server that is starting has not registered all it serves, so what it lacks says nothing.
     pub async fn is_served_nowhere(&self, name: &GroupResource) -> Result<bool, RequestError> {
@@ -142,7 +143,16 @@ impl Cluster {
                 return Ok(false);
             }
         }
-        lacks(self.server(), name).await
+        Ok(lacks(self.server(), name).await? && !self.is_defined(name).await?)
+    }
+
+    /// Whether there is a CustomResourceDefinition of a resource; its discovery may be behind.
+    async fn is_defined(&self, name: &GroupResource) -> Result<bool, RequestError> {
+        match discovery::crd(self.server(), name).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.code() == Some(404) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 

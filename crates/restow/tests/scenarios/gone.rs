@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use restow_lab::{Action, ClusterSpec, Part};
 use serde_json::{Value, json};
 
-use crate::controller::{Controller, STATES, ask_for, migration, migrations, prepared, wait_for};
+use crate::controller::{Controller, STATES, ask_for, is, migration, migrations, prepared, wait_for};
 use crate::support::{CRDS, Restow, Widgets, cluster, create_all, lab, name, send, try_send, wait};
 use crate::traffic::{Traffic, status};
 
@@ -103,6 +103,14 @@ async fn what_a_server_lacks_while_it_starts_is_not_gone() {
     .await;
     let before = state(DEPLOYMENTS).await.unwrap()["metadata"]["uid"].clone();
     starts.store(true, Ordering::SeqCst);
+    // Somebody asks for a migration of what cannot be found for the moment.
+    ask_for(&client, "early", DEPLOYMENTS).await;
+    wait("the migration to say that it waits", || async {
+        let early = migration(&client, "early").await;
+        assert!(!is(&early, "Failed"), "{early:#}");
+        early["status"]["conditions"][0]["reason"] == "WaitingForServer"
+    })
+    .await;
     let mut last = heartbeat(&widgets.name()).await;
     for _ in 0..5 {
         wait("another look", || async { heartbeat(&widgets.name()).await != last }).await;
@@ -115,4 +123,5 @@ async fn what_a_server_lacks_while_it_starts_is_not_gone() {
     let last = heartbeat(DEPLOYMENTS).await;
     wait("it to be looked at again", || async { heartbeat(DEPLOYMENTS).await != last }).await;
     assert_eq!(state(DEPLOYMENTS).await.unwrap()["metadata"]["uid"], before);
+    wait_for(&client, "early", "Succeeded").await;
 }

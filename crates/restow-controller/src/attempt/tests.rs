@@ -1,0 +1,36 @@
+//! How runs end, and what becomes of their migrations.
+
+use restow_core::agreement::Disagreement;
+use restow_migrate::server::RequestError;
+
+use super::*;
+
+#[test]
+fn what_passes_is_waited_for_and_what_is_done_is_kept() {
+    let name = || GroupResource::parse("widgets.example.com");
+    let down = || "the webhook is down".to_owned();
+    let unreadable = PageError::Unavailable { resource: name(), behind: String::new(), message: down() };
+    let forbidden = PageError::Refused { resource: name(), code: 403, message: String::new() };
+    let refused = PageError::Refused { resource: name(), code: 405, message: String::new() };
+    let unauthorized = PageError::Refused { resource: name(), code: 401, message: String::new() };
+    let request = |code| Failure::Request(RequestError::Refused { code, message: down() });
+    for (failure, stage, reason, forget) in [
+        (Failure::Page(unreadable), Stage::Waiting, "WaitingForServer", false),
+        (Failure::Unfinished(Unfinished::Unavailable(down())), Stage::Waiting, "WaitingForServer", false),
+        (Failure::Unfinished(Unfinished::Unauthorized(down())), Stage::Waiting, "Unauthorized", false),
+        (Failure::Page(forbidden), Stage::Waiting, "Forbidden", false),
+        (Failure::Page(unauthorized), Stage::Waiting, "Unauthorized", false),
+        (request(401), Stage::Waiting, "Unauthorized", false),
+        (request(403), Stage::Waiting, "Forbidden", false),
+        (request(500), Stage::Waiting, "WaitingForServer", false),
+        (Failure::Page(refused), Stage::Failed, "ListRefused", false),
+        (Failure::Disagreement(Disagreement::Unsteady), Stage::Waiting, "WaitingForAgreement", true),
+        (Failure::Restless(String::new()), Stage::Failed, "Restless", false),
+    ] {
+        let text = failure.to_string();
+        let verdict = judge(Err(failure), &StorageVersionMigration::default());
+        assert_eq!((verdict.stage, verdict.reason, verdict.forget), (stage, reason, forget), "{text}");
+        assert!(verdict.message.starts_with(&text), "{verdict:?}");
+        assert_eq!(verdict.after == After::Ended, stage == Stage::Failed, "{text}");
+    }
+}
