@@ -21,7 +21,9 @@ pub use migration::{
     Checkpoint, ConditionStatus, ConditionType, GroupVersionResource, MigrationCondition, MigrationProgress,
     QuarantinedObject, StorageVersionMigration, StorageVersionMigrationSpec, StorageVersionMigrationStatus,
 };
-pub use state::{GroupResource, StorageState, StorageStateSpec, StorageStateStatus, UNKNOWN};
+pub use state::{
+    GroupResource, PendingMigration, StorageState, StorageStateSpec, StorageStateStatus, UNKNOWN,
+};
 
 /// The label of what restow made by itself, with the value [`MANAGER`].
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";

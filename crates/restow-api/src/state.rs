@@ -90,12 +90,26 @@ pub struct StorageStateStatus {
     /// When the migration that failed last is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_migration_time: Option<Time>,
+    /// The migration that is to be made. It is written down before those it replaces are deleted, so that no stop in
+    /// between loses it, and taken away when it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending_migration: Option<PendingMigration>,
     /// What the agreement of the API servers rests on, or `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement: Option<String>,
     /// Why there is none, for a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+/// A migration that is to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PendingMigration {
+    /// The name it gets, which no other migration has had.
+    pub name: String,
+    /// Whether it is suspended, as the one it replaces is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspend: bool,
 }
 
 impl StorageStateStatus {

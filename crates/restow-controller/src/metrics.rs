@@ -28,13 +28,15 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const PHASES: [&str; 5] = ["Waiting", "Suspended", "Running", "Succeeded", "Failed"];
 
-const REASONS: [Reason; 11] = [
+const REASONS: [Reason; 13] = [
     Reason::NewResource,
     Reason::StaleHeartbeat,
     Reason::StorageVersionChanged,
     Reason::StorageVersionChangedTwice,
     Reason::EncryptionChanged,
     Reason::EncryptionChangedTwice,
+    Reason::EncryptionUnwatched,
+    Reason::EncryptionUnseen,
     Reason::VersionRetired,
     Reason::Disagreement,
     Reason::Migrated,
@@ -270,6 +272,8 @@ fn reason_label(reason: Reason) -> &'static str {
         Reason::VersionRetired => "version_retired",
         Reason::EncryptionChanged => "encryption_changed",
         Reason::EncryptionChangedTwice => "encryption_changed_twice",
+        Reason::EncryptionUnwatched => "encryption_unwatched",
+        Reason::EncryptionUnseen => "encryption_unseen",
         Reason::Disagreement => "disagreement",
         Reason::Migrated => "migrated",
         Reason::RetryPlanned => "retry_planned",

@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
-use kube::{Api, Resource as _, ResourceExt as _};
+use kube::api::{DeleteParams, ListParams, Preconditions};
+use kube::{Api, ResourceExt as _};
 use restow_api::{
-    ConditionType, GroupVersionResource, StorageState, StorageStateSpec, StorageStateStatus,
-    StorageVersionMigration, StorageVersionMigrationSpec, StorageVersionMigrationStatus, UNKNOWN,
+    ConditionType, StorageState, StorageStateStatus, StorageVersionMigration, StorageVersionMigrationStatus,
 };
 use restow_clock::Instant;
 use restow_core::encryption::Encryption;
@@ -18,16 +16,20 @@ use restow_core::name;
 use restow_core::resource::{GroupResource, GroupVersion, storage_version_hash};
 use restow_core::retry;
 use restow_core::trigger::{
-    Attempt, Decision, Failed, Look, Reason, Wanted, Word, decide, look_every, renew_after, stale_after,
+    Attempt, Decision, Failed, Look, Wanted, Word, decide, lacks_something, look_every, renew_after,
+    stale_after,
 };
+use restow_migrate::cluster::Trust;
 use restow_migrate::server::RequestError;
 use restow_migrate::stop::Stop;
 use restow_migrate::survey::Survey;
 
-use crate::events::EventType;
-use crate::record::{checkpoint, code, delete};
+use self::carry_out::Trouble;
+use crate::record::{checkpoint, delete};
 use crate::run::Controllers;
 use crate::shared::Shared;
+
+mod carry_out;
 
 /// How soon to look again after something could not be settled at once.
 const SOON: Duration = Duration::from_secs(1);
@@ -100,30 +102,21 @@ struct Trigger<'a> {
     unsettled: u32,
 }
 
-/// A decision that could not be carried out.
-struct Trouble {
-    what: What,
-    tries: u32,
-    /// It is not tried again before.
-    until: Instant,
-}
-
-/// What a decision comes to, whenever it is taken.
-type What = (Vec<String>, Option<Wanted>, Option<Reason>);
-
-fn what(decision: &Decision) -> What {
-    (decision.delete.clone(), decision.create.clone(), decision.reason)
-}
-
 impl Trigger<'_> {
     /// A look over all resources, with the requests it takes, turns the loop.
     fn beat(&self) {
         let every = look_every(self.shared.settings.poll);
-        self.shared.health.beat("trigger", every * 2 + SLOWEST);
+        // One period for the storage versions, one for the keys, and one more where a server restarts meanwhile.
+        let samples = match self.shared.cluster.trust() {
+            Trust::Sampled(period) => *period * 3,
+            _ => Duration::ZERO,
+        };
+        self.shared.health.beat("trigger", every * 2 + SLOWEST + samples);
     }
 
     /// Looks once, and says how soon to look again.
     async fn look(&mut self) -> Result<Duration, LookError> {
+        let began = restow_clock::now();
         let survey = self.shared.cluster.survey(false).await?;
         let covered = |resource: &Resource| {
             self.looks_after(&resource.name) && self.shared.is_encrypted(&resource.name)
@@ -144,7 +137,7 @@ impl Trigger<'_> {
             let of_resource: Vec<&StorageVersionMigration> =
                 migrations.items.iter().filter(|migration| migration.spec.resource.name() == name).collect();
             let state = states.get(&name);
-            let (decision, word) = self.decide(&survey, resource, keys.as_ref(), state, &of_resource);
+            let (decision, word) = self.decide(&survey, resource, keys.as_ref(), state, &of_resource, began);
             disagreeing += usize::from(!matches!(word, Word::Agreed(_)));
             let after = decision.state.as_ref().or(state.and_then(|state| state.status.as_ref()));
             unsettled += usize::from(!after.is_some_and(StorageStateStatus::is_settled));
@@ -188,12 +181,13 @@ impl Trigger<'_> {
         keys: Option<&Keys>,
         state: Option<&StorageState>,
         migrations: &[&StorageVersionMigration],
+        began: Timestamp,
     ) -> (Decision, Word) {
         let (word, agreement) = survey.word(resource);
         let keys = keys.filter(|_| self.shared.is_encrypted(&resource.name));
         let encryption = keys.map(|keys| &keys.word);
-        let silent = matches!(word, Word::Silent(_)) || matches!(encryption, Some(Word::Silent(_)));
-        let silent_for = if silent {
+        let status = state.and_then(|state| state.status.as_ref());
+        let silent_for = if lacks_something(&word, encryption, status) {
             self.silent_since.entry(resource.name.clone()).or_insert_with(Instant::now).elapsed()
         } else {
             self.silent_since.remove(&resource.name);
@@ -210,7 +204,12 @@ impl Trigger<'_> {
             crd.versions.iter().filter(|(_, served)| *served).map(|(name, _)| name.clone()).collect()
         });
         let attempts: Vec<Attempt> = migrations.iter().map(|migration| attempt(migration)).collect();
-        let poll = self.shared.settings.poll;
+        let (poll, now) = (self.shared.settings.poll, restow_clock::now());
+        let occasion = format!(
+            "{} {} {now}",
+            state.and_then(StorageState::uid).unwrap_or_default(),
+            state.and_then(StorageState::resource_version).unwrap_or_default()
+        );
         let decision = decide(&Look {
             storage: &word,
             agreement: &agreement,
@@ -219,171 +218,16 @@ impl Trigger<'_> {
             stored: stored.as_deref().unwrap_or_default(),
             definition: definition.as_deref(),
             served: &served,
-            state: state.and_then(|state| state.status.as_ref()),
+            state: status,
             migrations: &attempts,
             stale: stale_after(poll),
             renew: renew_after(poll),
             silent_for,
-            now: restow_clock::now(),
+            name: &name::unique(&resource.name.to_string(), &occasion),
+            began,
+            now,
         });
         (decision, word)
-    }
-
-    /// Deletes, creates and writes, in this order; says when to look again if something came in between.
-    async fn carry_out(
-        &mut self,
-        resource: &Resource,
-        state: Option<&StorageState>,
-        migrations: &[&StorageVersionMigration],
-        decision: Decision,
-    ) -> Duration {
-        let what = what(&decision);
-        let before = self.troubles.remove(&resource.name).filter(|trouble| trouble.what == what);
-        let tries = before.as_ref().map_or(1, |trouble| trouble.tries.saturating_add(1));
-        if let Some(trouble) = before.filter(|trouble| trouble.until > Instant::now()) {
-            let wait = trouble.until.duration_since(Instant::now());
-            self.troubles.insert(resource.name.clone(), trouble);
-            return wait;
-        }
-        let Err(error) = self.try_carry_out(resource, state, migrations, &decision).await else {
-            return Duration::MAX;
-        };
-        // Whatever was done already is found at the next look.
-        let wait = retry::again(tries);
-        tracing::warn!(resource = %resource.name, %error, tries, "its state could not be followed; trying again in {wait:?}");
-        let trouble = Trouble { what, tries, until: Instant::now() + wait };
-        self.troubles.insert(resource.name.clone(), trouble);
-        wait
-    }
-
-    async fn try_carry_out(
-        &self,
-        resource: &Resource,
-        state: Option<&StorageState>,
-        migrations: &[&StorageVersionMigration],
-        decision: &Decision,
-    ) -> Result<(), kube::Error> {
-        for name in &decision.delete {
-            if let Some(migration) = migrations.iter().find(|migration| migration.name_any() == *name)
-                && !self.stop.is_stopped()
-            {
-                self.delete(migration, decision.reason).await?;
-            }
-        }
-        if let Some(wanted) = &decision.create
-            && !self.stop.is_stopped()
-        {
-            self.create(resource, state, wanted).await?;
-        }
-        let Some(status) = &decision.state else { return Ok(()) };
-        if self.stop.is_stopped() {
-            return Ok(());
-        }
-        let written = self.write(resource, state, status).await?;
-        if let Some(reason) = decision.reason {
-            self.shared.metrics.triggered(reason);
-            let message = format!(
-                "{}: current {}, persisted {}",
-                reason.explain(),
-                status.current_storage_version_hash.as_deref().unwrap_or(UNKNOWN),
-                status.persisted_storage_version_hashes.join(", ")
-            );
-            tracing::info!(resource = %resource.name, "{message}");
-            let reference: ObjectReference = written.object_ref(&());
-            let why = status.message.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
-            let next = status.next_migration_time.as_ref();
-            let next = next.map(|time| format!("; it is replaced at {}", time.0)).unwrap_or_default();
-            let text = format!("{message}{why}{next}");
-            self.shared.events.tell(&reference, EventType::Normal, &format!("{reason:?}"), &text);
-        }
-        Ok(())
-    }
-
-    async fn delete(
-        &self,
-        migration: &StorageVersionMigration,
-        reason: Option<Reason>,
-    ) -> Result<(), kube::Error> {
-        let api = Api::<StorageVersionMigration>::all(self.shared.client().clone());
-        if reason != Some(Reason::Retried) {
-            return delete(&api, migration).await;
-        }
-        // One that failed, and for which somebody has asked for another try since, is left to that.
-        let preconditions =
-            Preconditions { uid: migration.uid(), resource_version: migration.resource_version() };
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-        match api.delete(&migration.name_any(), &params).await {
-            Err(error) if code(&error) != Some(404) => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    /// Makes a migration. Two controllers that act on one state make one migration: its name says what it is for.
-    async fn create(
-        &self,
-        resource: &Resource,
-        state: Option<&StorageState>,
-        wanted: &Wanted,
-    ) -> Result<(), kube::Error> {
-        let version = resource.endpoint().map(|version| version.version.clone()).unwrap_or_default();
-        let occasion = format!(
-            "{} {} {} {}",
-            state.and_then(StorageState::uid).unwrap_or_default(),
-            state.and_then(StorageState::resource_version).unwrap_or_default(),
-            wanted.hash,
-            wanted.encryption.as_deref().unwrap_or_default()
-        );
-        let migration = StorageVersionMigration {
-            metadata: ObjectMeta {
-                name: Some(name::unique(&resource.name.to_string(), &occasion)),
-                labels: Some(managed()),
-                ..ObjectMeta::default()
-            },
-            spec: StorageVersionMigrationSpec {
-                resource: GroupVersionResource {
-                    group: resource.name.group.clone(),
-                    version,
-                    resource: resource.name.resource.clone(),
-                },
-                storage_version_hash: Some(wanted.hash.clone()),
-                encryption_config_hash: wanted.encryption.clone(),
-                ..StorageVersionMigrationSpec::default()
-            },
-            status: None,
-        };
-        let api = Api::<StorageVersionMigration>::all(self.shared.client().clone());
-        match api.create(&PostParams::default(), &migration).await {
-            Ok(_) => Ok(()),
-            Err(error) if code(&error) == Some(409) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Writes a state, on condition that it is still the one that was seen.
-    async fn write(
-        &self,
-        resource: &Resource,
-        state: Option<&StorageState>,
-        status: &StorageStateStatus,
-    ) -> Result<StorageState, kube::Error> {
-        let api = Api::<StorageState>::all(self.shared.client().clone());
-        let name = resource.name.to_string();
-        let mut new = match state {
-            Some(state) => state.clone(),
-            None => {
-                let spec = StorageStateSpec {
-                    resource: restow_api::GroupResource {
-                        group: resource.name.group.clone(),
-                        resource: resource.name.resource.clone(),
-                    },
-                };
-                let mut new = StorageState::new(&name, spec);
-                new.metadata.labels = Some(managed());
-                api.create(&PostParams::default(), &new).await?
-            }
-        };
-        new.status = Some(status.clone());
-        api.replace_status(&name, &PostParams::default(), &new).await
     }
 
     /// Removes what is left of resources that are served no more, and only of those; false when that is to be looked at
@@ -401,6 +245,7 @@ impl Trigger<'_> {
             if !self.looks_after(&name) || !survey.is_missing(&name) || self.stop.is_stopped() {
                 continue;
             }
+            self.beat();
             self.missing.insert(name.clone());
             // Missed by two looks in a row, and by every server that is ready.
             let gone =
@@ -410,31 +255,42 @@ impl Trigger<'_> {
                 continue;
             }
             tracing::info!(resource = %name, "it is served no more");
-            let own = |migration: &&StorageVersionMigration| {
-                migration.spec.resource.name() == name.to_string() && !migration.is_finished()
-            };
-            for migration in migrations.iter().filter(own) {
-                if self.stop.is_stopped() {
-                    return true;
+            match self.forget(state, migrations).await {
+                Ok(()) => drop(self.missing.remove(&name)),
+                Err(error) => {
+                    tracing::info!(resource = %name, %error, "its state or its migrations could not be deleted");
                 }
-                if let Err(error) = self.delete(migration, None).await {
-                    tracing::info!(resource = %name, %error, "its migration could not be deleted");
-                }
-            }
-            let params = DeleteParams {
-                preconditions: Some(Preconditions {
-                    uid: state.uid(),
-                    resource_version: state.resource_version(),
-                }),
-                ..DeleteParams::default()
-            };
-            let api = Api::<StorageState>::all(self.shared.client().clone());
-            match api.delete(&state.name_any(), &params).await {
-                Ok(_) => drop(self.missing.remove(&name)),
-                Err(error) => tracing::info!(resource = %name, %error, "its state could not be deleted"),
             }
         }
         self.missing.is_empty()
+    }
+
+    /// Deletes a state, and then the migrations under way: were they deleted first, a stop in between would leave a
+    /// state that waits for a migration, should the resource come back.
+    async fn forget(
+        &self,
+        state: &StorageState,
+        migrations: &[StorageVersionMigration],
+    ) -> Result<(), kube::Error> {
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: state.uid(),
+                resource_version: state.resource_version(),
+            }),
+            ..DeleteParams::default()
+        };
+        Api::<StorageState>::all(self.shared.client().clone()).delete(&state.name_any(), &params).await?;
+        let own = |migration: &&StorageVersionMigration| {
+            migration.spec.resource.name() == state.name_any() && !migration.is_finished()
+        };
+        let api = Api::<StorageVersionMigration>::all(self.shared.client().clone());
+        for migration in migrations.iter().filter(own) {
+            if self.stop.is_stopped() {
+                break;
+            }
+            delete(&api, migration).await?;
+        }
+        Ok(())
     }
 }
 
@@ -476,6 +332,7 @@ fn attempt(migration: &StorageVersionMigration) -> Attempt {
         verified: migration.metadata.deletion_timestamp.is_none()
             && migration.is(ConditionType::Succeeded)
             && verified,
+        suspended: migration.is_suspended(),
         hash: progress.as_ref().map(|progress| progress.storage_version_hash.clone()),
         encryption: progress.as_ref().and_then(|progress| progress.encryption.clone()),
         definition: progress.and_then(|progress| progress.definition),

@@ -5,15 +5,21 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use restow_api::{StorageStateStatus, UNKNOWN};
+use restow_api::{PendingMigration, StorageStateStatus, UNKNOWN};
 
+use self::news::{describe, forget_key, knows_key, missed, parted, reloaded, take_in};
+use self::replace::{Pending, Replacement, pending, replacement, resume, superseded};
 use crate::agreement::{Agreement, Disagreement};
-use crate::retry;
+
+mod news;
+mod replace;
 
 /// A state whose heartbeat is older than this may have missed a change.
 pub const STALE: Duration = Duration::from_secs(600);
 /// How long API servers may be silent before that counts as disagreement.
 pub const SILENCE: Duration = Duration::from_secs(300);
+/// How far the clocks of two controllers may differ.
+pub const SKEW: Duration = Duration::from_secs(60);
 
 /// What the API servers say of how a resource is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +41,8 @@ pub struct Attempt {
     pub finished: bool,
     /// Whether it ended well, and verified.
     pub verified: bool,
+    /// Whether somebody has suspended it.
+    pub suspended: bool,
     /// The storage version hash it ran for.
     pub hash: Option<String>,
     /// The hash of the encryption configuration it ran under.
@@ -83,21 +91,55 @@ pub struct Look<'a> {
     pub renew: Duration,
     /// How long servers have been silent.
     pub silent_for: Duration,
+    /// The name of a migration that is made by this look.
+    pub name: &'a str,
+    /// When the look began: what is older than this was not heard by it.
+    pub began: Timestamp,
     /// Now.
     pub now: Timestamp,
 }
 
-/// What is to be done, in this order.
+/// What is to be done; [`steps`](Self::steps) has the order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
     /// Migrations to delete.
     pub delete: Vec<String>,
-    /// The migration to make.
+    /// What the migration to make is for; its name is in the state.
     pub create: Option<Wanted>,
     /// The state to write.
     pub state: Option<StorageStateStatus>,
     /// Why, for logs and Events; none for a mere heartbeat.
     pub reason: Option<Reason>,
+}
+
+/// One request of those that carry a decision out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Writes the state.
+    Write(StorageStateStatus),
+    /// Deletes the migration of this name.
+    Delete(String),
+    /// Makes a migration.
+    Create(PendingMigration, Wanted),
+}
+
+impl Decision {
+    /// The requests that carry it out, given the state as it was seen.
+    ///
+    /// A stop after any of them loses nothing. A migration is written down in the state before those it replaces are
+    /// deleted, and taken out of it when it is there; who looks next goes on with it. Where none is made, the state is
+    /// written last, so that who looks next decides the same.
+    pub fn steps(&self, known: Option<&StorageStateStatus>) -> Vec<Step> {
+        let deletes = self.delete.iter().cloned().map(Step::Delete);
+        let Some(state) = &self.state else { return deletes.collect() };
+        let (Some(wanted), Some(pending)) = (&self.create, &state.pending_migration) else {
+            return deletes.chain([Step::Write(state.clone())]).collect();
+        };
+        let recorded = (known != Some(state)).then(|| Step::Write(state.clone()));
+        let made = StorageStateStatus { pending_migration: None, ..state.clone() };
+        let create = Step::Create(pending.clone(), wanted.clone());
+        recorded.into_iter().chain(deletes).chain([create, Step::Write(made)]).collect()
+    }
 }
 
 /// What a new migration is for.
@@ -107,6 +149,13 @@ pub struct Wanted {
     pub hash: String,
     /// The hash of the encryption configuration.
     pub encryption: Option<String>,
+}
+
+impl Wanted {
+    /// Whether one that was made for this does for another purpose too.
+    fn covers(&self, other: &Self) -> bool {
+        self.hash == other.hash && (other.encryption.is_none() || self.encryption == other.encryption)
+    }
 }
 
 /// Why something is done.
@@ -124,6 +173,10 @@ pub enum Reason {
     EncryptionChanged,
     /// An API server used another encryption configuration in between.
     EncryptionChangedTwice,
+    /// The encryption configuration was not watched until now.
+    EncryptionUnwatched,
+    /// The encryption configuration cannot be seen any more.
+    EncryptionUnseen,
     /// A version is served no more, and managedFields may still be of it.
     VersionRetired,
     /// The API servers do not agree.
@@ -147,6 +200,10 @@ impl Reason {
             Self::VersionRetired => "a version is served no more, and managedFields may be of it",
             Self::EncryptionChanged => "the encryption configuration has changed",
             Self::EncryptionChangedTwice => "an API server used another encryption configuration in between",
+            Self::EncryptionUnwatched => "nobody watched its encryption configuration until now",
+            Self::EncryptionUnseen => {
+                "its encryption configuration cannot be seen, so a key rotation goes unnoticed"
+            }
             Self::Disagreement => "the API servers do not agree on its storage",
             Self::Migrated => "a migration was verified",
             Self::RetryPlanned => "its migration failed for a reason that may pass",
@@ -157,6 +214,13 @@ impl Reason {
 
 /// Decides by one look at a resource.
 pub fn decide(look: &Look<'_>) -> Decision {
+    // A key that is known and cannot be seen is waited for, as one that a silent server does not tell.
+    let silent = Word::Silent(Vec::new());
+    let waits = look.silent_for < SILENCE && hides_key(look.encryption, look.state);
+    decide_by(&Look { encryption: if waits { Some(&silent) } else { look.encryption }, ..look.clone() })
+}
+
+fn decide_by(look: &Look<'_>) -> Decision {
     let stale = look.state.is_some_and(|state| is_stale(look, state));
     if !stale && look.state.is_some_and(|state| is_borne(look, state)) {
         return Decision::default();
@@ -168,6 +232,8 @@ pub fn decide(look: &Look<'_>) -> Decision {
     if state.persisted_storage_version_hashes.is_empty() {
         state.persisted_storage_version_hashes.push(UNKNOWN.to_owned());
     }
+    let forgotten = if look.encryption.is_none() { forget_key(&mut state) } else { None };
+    let unwatched = look.encryption.is_some() && !knows_key(&state);
     if look.encryption.is_some() && state.persisted_encryption_config_hashes.is_empty() {
         state.persisted_encryption_config_hashes.push(UNKNOWN.to_owned());
     }
@@ -193,6 +259,9 @@ pub fn decide(look: &Look<'_>) -> Decision {
         () if known.is_none() => Some(Reason::NewResource),
         () if wanted.is_none() && (storage_changed || encryption_changed) => Some(Reason::Disagreement),
         () if storage_changed => Some(Reason::StorageVersionChanged),
+        () if encryption_changed && unwatched => Some(Reason::EncryptionUnwatched),
+        // What was waited for will not come.
+        () if forgotten.as_deref() == Some(UNKNOWN) && wanted.is_some() => Some(Reason::EncryptionUnseen),
         () if encryption_changed => Some(Reason::EncryptionChanged),
         () if in_between => Some(Reason::StorageVersionChangedTwice),
         () if reloaded => Some(Reason::EncryptionChangedTwice),
@@ -206,6 +275,7 @@ pub fn decide(look: &Look<'_>) -> Decision {
             state.served_versions = look.served.to_vec();
         }
         (state.replaced_migrations, state.next_migration_time) = (None, None);
+        state.pending_migration = wanted.as_ref().map(|_| pending(look));
         state.last_heartbeat_time = beat;
         return Decision {
             delete: superseded(look, wanted.is_some()),
@@ -214,20 +284,41 @@ pub fn decide(look: &Look<'_>) -> Decision {
             reason,
         };
     }
-    let Some(wanted) = wanted else { return kept(look, state, None) };
+    let unseen = forgotten.map(|_| Reason::EncryptionUnseen);
+    let Some(wanted) = wanted else { return kept(look, state, unseen) };
+    if let Some(decision) = go_on(look, &wanted, &mut state) {
+        return decision;
+    }
     if refine(look, &wanted, &mut state) {
         return kept(look, state, Some(Reason::Migrated));
     }
     match replacement(look, &wanted, &mut state) {
-        Replacement::None => kept(look, state, None),
+        Replacement::None => kept(look, state, unseen),
         Replacement::Planned => {
             let planned = known.is_some_and(|known| known.next_migration_time == state.next_migration_time);
             kept(look, state, (!planned).then_some(Reason::RetryPlanned))
         }
         Replacement::Due(delete) => {
+            state.pending_migration = Some(pending(look));
             state.last_heartbeat_time = beat;
             Decision { delete, create: Some(wanted), state: Some(state), reason: Some(Reason::Retried) }
         }
+    }
+}
+
+/// Goes on with a migration that an earlier look was to make, until there is nothing left to do about it.
+fn go_on(look: &Look<'_>, wanted: &Wanted, state: &mut StorageStateStatus) -> Option<Decision> {
+    let pending = state.pending_migration.take()?;
+    match resume(look, state, &pending) {
+        Pending::Due(delete) => {
+            state.pending_migration = Some(pending);
+            let state = kept(look, state.clone(), None).state.unwrap_or_else(|| state.clone());
+            Some(Decision { delete, create: Some(wanted.clone()), state: Some(state), reason: None })
+        }
+        Pending::Made(delete) if !delete.is_empty() => {
+            Some(Decision { delete, ..kept(look, state.clone(), None) })
+        }
+        Pending::Made(_) | Pending::Dropped => None,
     }
 }
 
@@ -250,7 +341,7 @@ fn is_stale(look: &Look<'_>, state: &StorageStateStatus) -> bool {
         && anything(&state.persisted_encryption_config_hashes);
     let waits = !is_known(&state.current_storage_version_hash)
         || (look.encryption.is_some() && !is_known(&state.current_encryption_config_hash));
-    age(state, look.now) > look.stale && !(nothing_known && waits)
+    age(state, look.began) > look.stale && !(nothing_known && waits)
 }
 
 /// Whether servers that are silent are waited for: what is current was known until now, and those that are heard say
@@ -275,6 +366,22 @@ fn is_silent(look: &Look<'_>) -> bool {
     [Some(look.storage), look.encryption].into_iter().flatten().any(|word| matches!(word, Word::Silent(_)))
 }
 
+/// Whether a look lacks what a server does not tell: its storage version, its key, or a key that is known and cannot
+/// be seen any more.
+pub fn lacks_something(
+    storage: &Word,
+    encryption: Option<&Word>,
+    state: Option<&StorageStateStatus>,
+) -> bool {
+    let silent = |word: &Word| matches!(word, Word::Silent(_));
+    silent(storage) || encryption.is_some_and(silent) || hides_key(encryption, state)
+}
+
+/// Whether the key cannot be seen although it is known.
+fn hides_key(encryption: Option<&Word>, state: Option<&StorageStateStatus>) -> bool {
+    encryption.is_none() && state.is_some_and(knows_key)
+}
+
 /// The heartbeat after this look. A look that did not hear every server does not renew it.
 fn heartbeat(look: &Look<'_>) -> Option<Time> {
     if is_silent(look) {
@@ -283,111 +390,15 @@ fn heartbeat(look: &Look<'_>) -> Option<Time> {
     Some(Time(look.now))
 }
 
-/// How old its heartbeat is. One in the future was written by another clock, and is as doubtful as an old one.
+/// How old its heartbeat is. One in the future was written by another clock; too far in the future, it says nothing.
 fn age(state: &StorageStateStatus, now: Timestamp) -> Duration {
     let beat = state.last_heartbeat_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    now.duration_since(beat).unsigned_abs()
-}
-
-/// Takes the servers' word in; says whether the current hash became another.
-fn take_in(word: &Word, persisted: &mut Vec<String>, current: &mut Option<String>) -> bool {
-    let unknown = [UNKNOWN.to_owned()];
-    let (now, seen): (&str, Vec<&String>) = match word {
-        Word::Agreed(hash) => (hash, vec![hash]),
-        Word::Split(hashes) => (UNKNOWN, hashes.iter().collect()),
-        // A server that is not heard may be writing anything.
-        Word::Silent(hashes) => (UNKNOWN, hashes.iter().chain(&unknown).collect()),
-    };
-    let changed = current.as_deref() != Some(now);
-    if changed {
-        // A resource seen for the first time is stored in unknown versions, whatever the current one is.
-        let first = current.is_none() && persisted.iter().any(|hash| hash == UNKNOWN);
-        let agreed = matches!(word, Word::Agreed(_));
-        for hash in seen.into_iter().filter(|_| !(first && agreed)) {
-            if !persisted.contains(hash) {
-                persisted.push(hash.clone());
-            }
-        }
-        *current = Some(now.to_owned());
-    } else if !matches!(word, Word::Agreed(_)) {
-        for hash in seen {
-            if !persisted.contains(hash) {
-                persisted.push(hash.clone());
-            }
-        }
+    let age = now.duration_since(beat);
+    match Duration::try_from(age) {
+        Ok(age) => age,
+        Err(_) if age.unsigned_abs() <= SKEW => Duration::ZERO,
+        Err(_) => Duration::MAX,
     }
-    changed
-}
-
-/// Versions that the API server stored objects in since the last verified migration, and that no look has seen.
-fn missed(look: &Look<'_>, state: &mut StorageStateStatus) -> bool {
-    let persisted = &mut state.persisted_storage_version_hashes;
-    let verified = look.definition.is_some() && state.verified_definition.as_deref() == look.definition;
-    if verified || persisted.iter().any(|hash| hash == UNKNOWN) {
-        return false;
-    }
-    let before = persisted.len();
-    for hash in look.stored {
-        if !persisted.contains(hash) {
-            persisted.push(hash.clone());
-        }
-    }
-    persisted.len() > before
-}
-
-/// Whether the API servers have agreed anew since the last look, on the version they had agreed on by then: nobody has
-/// seen what was stored in between.
-fn parted(look: &Look<'_>, storage_changed: bool, state: &mut StorageStateStatus) -> bool {
-    let Some(since) = look.agreement.as_ref().ok().and_then(|agreement| agreement.since) else {
-        return false;
-    };
-    let before = state.agreed_since.replace(Time(since));
-    let parted = !storage_changed && before.is_some_and(|before| before.0 != since);
-    let persisted = &mut state.persisted_storage_version_hashes;
-    if parted && !persisted.iter().any(|hash| hash == UNKNOWN) {
-        persisted.push(UNKNOWN.to_owned());
-    }
-    parted
-}
-
-/// Whether an API server has taken up an encryption configuration since the last look, although all use the one they
-/// used by then: nobody has seen what was stored in between.
-///
-/// A server tells when it last took one up only until it is restarted. So a restart under the same configuration counts
-/// as no change.
-fn reloaded(look: &Look<'_>, encryption_changed: bool, state: &mut StorageStateStatus) -> bool {
-    let Some(word) = look.encryption else { return false };
-    let before = state.encryption_config_reloads.take();
-    let another = |before: &BTreeMap<String, String>| {
-        look.reloads.iter().any(|(server, time)| before.get(server) != Some(time))
-    };
-    let reloaded =
-        !encryption_changed && matches!(word, Word::Agreed(_)) && before.as_ref().is_some_and(another);
-    // What a silent server said before still stands.
-    let mut after = before.filter(|_| matches!(word, Word::Silent(_))).unwrap_or_default();
-    after.extend(look.reloads.clone());
-    state.encryption_config_reloads = Some(after);
-    let persisted = &mut state.persisted_encryption_config_hashes;
-    if reloaded && !persisted.iter().any(|hash| hash == UNKNOWN) {
-        persisted.push(UNKNOWN.to_owned());
-    }
-    reloaded
-}
-
-fn describe(look: &Look<'_>, state: &mut StorageStateStatus) {
-    let (agreement, message) = match look.agreement {
-        Ok(agreement) => (agreement.basis.to_string(), None),
-        Err(why) => ("none".to_owned(), Some(why.to_string())),
-    };
-    let differs = match look.encryption {
-        Some(Word::Split(_)) => Some("the API servers use different encryption configurations".to_owned()),
-        Some(Word::Silent(_)) => {
-            Some("not every API server tells which encryption configuration it uses".to_owned())
-        }
-        _ => None,
-    };
-    state.agreement = Some(agreement);
-    state.message = message.or(differs);
 }
 
 /// What a migration would be for, when all servers agree on everything.
@@ -399,12 +410,6 @@ fn wanted(look: &Look<'_>) -> Option<Wanted> {
         Some(_) => return None,
     };
     Some(Wanted { hash: hash.clone(), encryption })
-}
-
-/// Migrations that are for something else now: all of them when a new one is made, else those under way.
-fn superseded(look: &Look<'_>, all: bool) -> Vec<String> {
-    let goes = |attempt: &&Attempt| all || !attempt.finished;
-    look.migrations.iter().filter(goes).map(|attempt| attempt.name.clone()).collect()
 }
 
 /// Takes in a verified migration for just what is current; another one proves nothing.
@@ -428,41 +433,6 @@ fn refine(look: &Look<'_>, wanted: &Wanted, state: &mut StorageStateStatus) -> b
         (state.replaced_migrations, state.next_migration_time) = (None, None);
     }
     refined
-}
-
-/// What becomes of a failed migration.
-enum Replacement {
-    /// Nothing: none failed, or it has to be looked at by somebody.
-    None,
-    /// It is replaced later.
-    Planned,
-    /// It is replaced now, and these are deleted.
-    Due(Vec<String>),
-}
-
-/// Whether a migration that failed for a reason that may pass by itself is replaced, and when.
-fn replacement(look: &Look<'_>, wanted: &Wanted, state: &mut StorageStateStatus) -> Replacement {
-    let planned = state.next_migration_time.take();
-    if state.is_settled() || look.migrations.iter().any(|attempt| !attempt.finished) {
-        return Replacement::None;
-    }
-    let own = |attempt: &&Attempt| attempt.made_for.as_ref() == Some(wanted);
-    let failed = look.migrations.iter().filter(own).filter_map(|attempt| attempt.failed.as_ref());
-    let Some(last) = failed.max_by_key(|failed| failed.at) else { return Replacement::None };
-    let before = state.replaced_migrations.unwrap_or_default();
-    let Some(pause) = retry::pause(&last.reason, before) else { return Replacement::None };
-    // A time in the future is another clock's.
-    let due = match planned {
-        Some(planned) if last.at > look.now => planned.0,
-        _ => last.at.min(look.now).checked_add(pause).unwrap_or(look.now),
-    };
-    if due > look.now {
-        state.next_migration_time = Some(Time(due));
-        return Replacement::Planned;
-    }
-    state.replaced_migrations = Some(before.saturating_add(1));
-    let gone = look.migrations.iter().filter(|attempt| attempt.made_for.is_some() && !attempt.verified);
-    Replacement::Due(gone.map(|attempt| attempt.name.clone()).collect())
 }
 
 /// How old a heartbeat may be, for controllers that look this often.

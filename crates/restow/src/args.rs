@@ -94,8 +94,8 @@ pub(crate) struct Connection {
     /// Take your word that there is just one API server
     #[arg(long, global = true, conflicts_with = "api_server")]
     pub(crate) assume_single_server: bool,
-    /// For managed clusters, whose API servers hide behind one address: watch that address for so long
-    #[arg(long, global = true, value_name = "DURATION", value_parser = duration,
+    /// For managed clusters, whose API servers hide behind one address: watch that address for so long, up to 1h
+    #[arg(long, global = true, value_name = "DURATION", value_parser = sampling,
           conflicts_with_all = ["api_server", "assume_single_server"])]
     pub(crate) sample_servers: Option<Duration>,
 }
@@ -285,6 +285,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())
 }
 
+/// Reads how long an address is sampled: long enough to meet a server, and no longer than a look may take.
+fn sampling(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        period if period < Duration::from_secs(1) || period > Duration::from_secs(3600) => {
+            Err("give a time between 1s and 1h".to_owned())
+        }
+        period => Ok(period),
+    }
+}
+
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if number > 0.0 && f64::is_finite(number) => Ok(number),
@@ -336,6 +346,11 @@ mod tests {
         assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
         assert!(duration("90").is_err() && duration("-5s").is_err() && duration("soon").is_err());
+        for (text, expected) in
+            [("60s", Some(60)), ("1h", Some(3600)), ("61m", None), ("0s", None), ("x", None)]
+        {
+            assert_eq!(sampling(text).ok(), expected.map(Duration::from_secs), "{text}");
+        }
         assert!(positive("0").is_err() && positive("nan").is_err() && positive("2.5").is_ok());
     }
 }

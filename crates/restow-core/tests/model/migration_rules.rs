@@ -8,7 +8,7 @@ use restow_core::inventory::Crd;
 use restow_core::progress::{Counts, Phase, Progress, Proof, judge};
 use restow_core::prune;
 use restow_core::resource::GroupResource;
-use restow_core::trigger::{self, Attempt, Failed, Look, Reason, Wanted};
+use restow_core::trigger::{self, Attempt, Failed, Look, Reason, Step, Wanted};
 
 use super::rules::{CURRENT, FORMER, Memory, Persisted, Seen, definition, hash, name, now, remember};
 use super::state::{At, Definition, Mark, Pass, Run, Version};
@@ -143,13 +143,20 @@ fn decide(seen: &Seen, defined: Option<&Definition>, persisted: Persisted, run: 
         stale: trigger::STALE,
         renew: trigger::STALE,
         silent_for: Duration::ZERO,
+        name: RUN,
+        began: now(),
         now: now(),
+    });
+    // All steps are taken at once; what becomes of a stop between them is a table in the rule's own tests.
+    let written = decision.steps(None).into_iter().rev().find_map(|step| match step {
+        Step::Write(state) => Some(state),
+        _ => None,
     });
     let version = |wanted: Wanted| Version::BOTH.into_iter().find(|version| hash(*version) == wanted.hash);
     Decided {
         delete: decision.delete.iter().any(|name| name == RUN),
         create: decision.create.and_then(version),
-        persisted: decision.state.map(Persisted::new),
+        persisted: written.map(Persisted::new),
         refined: decision.reason == Some(Reason::Migrated),
     }
 }
@@ -161,6 +168,7 @@ fn attempt(run: &Run) -> Attempt {
         name: RUN.to_owned(),
         finished: matches!(run.at, At::Ended | At::Failed),
         verified: run.at == At::Ended && progress.verified,
+        suspended: false,
         hash: Some(progress.storage_version_hash),
         encryption: None,
         definition: progress.definition,

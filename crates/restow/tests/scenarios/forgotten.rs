@@ -1,14 +1,17 @@
 //! What nobody watched may have changed: a state that may have missed something is forgotten, whoever is silent then.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use restow_core::resource::{GroupVersion, storage_version_hash};
-use restow_lab::{ClusterSpec, Encryption, Part};
+use restow_lab::{Action, ClusterSpec, Encryption, Part};
 use serde_json::{Value, json};
 
 use crate::controller::{Controller, STATES, is, migrations, prepared, state};
 use crate::keys::keys;
-use crate::support::{cluster, create_all, lab, name, patch, send, try_send, wait};
+use crate::support::{Restow, cluster, create_all, lab, name, patch, send, try_send, wait};
+use crate::traffic::{Traffic, status};
 
 const CLASSES: &str = "deviceclasses.resource.k8s.io";
 const PATH: &str = "/apis/resource.k8s.io/v1/deviceclasses";
@@ -122,4 +125,65 @@ async fn a_key_that_was_in_force_between_two_looks_leaves_nothing_behind() {
     let _controller = Controller::start(&restow, &args).await;
     wait("a look after the restart", || async { heartbeat().await != last }).await;
     assert_eq!((uid().await, settled().await), (after, true));
+}
+
+#[tokio::test]
+async fn a_key_that_could_not_be_seen_is_not_taken_for_the_one_that_was_known() {
+    const MANY: usize = 20;
+    let assets = lab!();
+    let (first, second) = (Encryption::aescbc(&["key1", "key2"]), Encryption::aescbc(&["key2", "key1"]));
+    let cluster = cluster(&assets, ClusterSpec::new().encryption(first.clone())).await;
+    let (client, _) = prepared(&cluster).await;
+    let secret = |index| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name(index)}, "data": {"key": "dmFsdWU="}});
+    let path = "/api/v1/namespaces/default/secrets";
+    create_all(&client, path, 0..MANY, secret).await;
+    let hides = Arc::new(AtomicBool::new(false));
+    let hidden = Arc::clone(&hides);
+    let rule =
+        move |seen: &restow_lab::Seen, _| match seen.path == "/metrics" && hidden.load(Ordering::SeqCst) {
+            true => status(403, "Forbidden", "metrics are secret"),
+            false => Action::Forward,
+        };
+    let (recorder, traffic) = Traffic::record(&cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let args = ["--resources", "secrets", "--poll-interval", "1s"];
+    let state = async || {
+        let state = try_send(&client, "GET", &format!("{STATES}/secrets"), None).await.unwrap_or_default();
+        state["status"].clone()
+    };
+    let settled = async || state().await["persistedEncryptionConfigHashes"] == json!([first.hash()]);
+    let controller = Controller::start(&restow, &args).await;
+    wait("the first key to be settled", &settled).await;
+
+    // Nobody may read metrics any more. Looks go on, and none of them says that nothing was missed.
+    hides.store(true, Ordering::SeqCst);
+    let looks = || traffic.requests().iter().filter(|request| request.path == "/metrics").count();
+    let before = looks();
+    wait("a look that cannot see the key", || async { looks() > before }).await;
+    let (last, before) = (state().await, looks());
+    wait("some looks more", || async { looks() > before + 3 }).await;
+    assert_eq!(state().await["lastHeartbeatTime"], last["lastHeartbeatTime"]);
+    controller.kill().await;
+
+    // Meanwhile the key is another one for a time, and only restarts would tell.
+    let server = Part::ApiServer(0);
+    for (encryption, more) in [(&second, true), (&first, false)] {
+        cluster.kill(server).unwrap();
+        cluster.set_encryption(0, encryption).unwrap();
+        cluster.restart(server).await.unwrap();
+        if more {
+            create_all(&client, path, MANY..2 * MANY, secret).await;
+        }
+    }
+    assert_eq!(keys(&cluster).await.len(), 2);
+    // Eleven minutes go by, as the last heartbeat has it.
+    let beat: jiff::Timestamp = last["lastHeartbeatTime"].as_str().unwrap().parse().unwrap();
+    let past =
+        json!({"status": {"lastHeartbeatTime": (beat - jiff::SignedDuration::from_mins(11)).to_string()}});
+    patch(&client, &format!("{STATES}/secrets/status"), &past).await;
+    hides.store(false, Ordering::SeqCst);
+    let _controller = Controller::start(&restow, &args).await;
+    let only = BTreeSet::from(["key1".to_owned()]);
+    wait("everything to be stored under one key", || async { keys(&cluster).await == only }).await;
+    wait("the first key to be settled again", &settled).await;
 }

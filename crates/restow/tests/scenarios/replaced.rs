@@ -7,7 +7,7 @@ use restow_core::resource::{GroupVersion, storage_version_hash};
 use restow_lab::{Action, ClusterSpec};
 use serde_json::{Value, json};
 
-use crate::controller::{Controller, STATES, is, migrations, prepared, state};
+use crate::controller::{Controller, MIGRATIONS, STATES, is, migrations, prepared, state};
 use crate::support::{CRDS, Restow, Widgets, cluster, create_all, lab, name, patch, send, try_send, wait};
 use crate::traffic::{Traffic, status};
 
@@ -130,4 +130,91 @@ async fn a_resource_whose_name_is_as_long_as_it_may_be_is_migrated() {
         told.iter().any(|event| event["reason"] == "Verified")
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_migration_is_made_although_its_state_and_then_itself_are_refused_at_first() {
+    const MANY: usize = 20;
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let (client, _) = prepared(&cluster).await;
+    let widgets = Widgets { plural: "obstructeds" };
+    widgets.define(&client).await;
+    widgets.create(&client, MANY).await;
+    widgets.store_as(&client, "v2").await;
+    // A webhook denies the first writes of the state, and the first migration with a code of its own.
+    let rule = move |seen: &restow_lab::Seen, before| {
+        let write = seen.method != http::Method::GET;
+        if write && before < 2 && seen.path.starts_with(STATES) && seen.path.ends_with("/status") {
+            return status(403, "Forbidden", "denied by a webhook");
+        }
+        if write && before < 2 && seen.path == MIGRATIONS {
+            return status(409, "AlreadyExists", "denied by a webhook");
+        }
+        Action::Forward
+    };
+    let (recorder, traffic) = Traffic::record(&cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let args = ["--resources", &widgets.name(), "--poll-interval", "1s"];
+    let controller = Controller::start(&restow, &args).await;
+    let new = format!("{}/v2", widgets.group());
+    wait("everything to be rewritten", || async {
+        widgets.stored_as(&cluster).await.get(&new) == Some(&MANY)
+    })
+    .await;
+    let hash = storage_version_hash(&GroupVersion::new(widgets.group(), "v2"), "Widget");
+    let settled = Some(("v2".to_owned(), "v2".to_owned()));
+    wait("the state to be settled", || async {
+        state(&client, &widgets.name(), &[(&hash, "v2")]).await == settled
+    })
+    .await;
+    // Nothing was made before the state said so, and nothing was made in vain.
+    let sent: Vec<String> = traffic
+        .requests()
+        .iter()
+        .filter(|request| request.path.starts_with(STATES) || request.path.starts_with(MIGRATIONS))
+        .filter(|request| matches!(request.method.as_str(), "POST" | "DELETE" | "PUT"))
+        .map(|request| {
+            format!(
+                "{} {}",
+                request.method,
+                if request.path.starts_with(STATES) { "state" } else { "migration" }
+            )
+        })
+        .take(8)
+        .collect();
+    let expected = [
+        "POST state",
+        "PUT state",
+        "PUT state",
+        "PUT state",
+        "POST migration",
+        "POST migration",
+        "POST migration",
+        "PUT state",
+    ];
+    assert_eq!(sent, expected);
+    controller.stop().await;
+
+    // One that somebody has suspended is replaced by one that is suspended.
+    let _trigger = Controller::start(&restow, &[&args[..], &["--controllers", "trigger"]].concat()).await;
+    let unfinished = async || {
+        let all = migrations(&client, &widgets.name()).await;
+        all.into_iter().find(|one| !is(one, "Succeeded")).unwrap_or_default()
+    };
+    let made_for = async |version: &str| {
+        widgets.store_as(&client, version).await;
+        let hash = storage_version_hash(&GroupVersion::new(widgets.group(), version), "Widget");
+        wait("another migration", || async {
+            unfinished().await["spec"]["storageVersionHash"] == hash.as_str()
+        })
+        .await;
+        unfinished().await
+    };
+    let first = made_for("v1").await;
+    assert!(first["spec"]["suspend"].is_null(), "{first:#}");
+    let path = format!("{MIGRATIONS}/{}", first["metadata"]["name"].as_str().unwrap());
+    patch(&client, &path, &json!({"spec": {"suspend": true}})).await;
+    let second = made_for("v2").await;
+    assert_eq!(second["spec"]["suspend"], true, "{second:#}");
 }

@@ -1,0 +1,217 @@
+//! Carries a decision out, step by step, and tries again what failed.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
+use kube::{Api, Resource as _, ResourceExt as _};
+use restow_api::{
+    GroupVersionResource, PendingMigration, StorageState, StorageStateSpec, StorageStateStatus,
+    StorageVersionMigration, StorageVersionMigrationSpec, UNKNOWN,
+};
+use restow_clock::Instant;
+use restow_core::inventory::Resource;
+use restow_core::retry;
+use restow_core::trigger::{Decision, Reason, Step, Wanted};
+
+use super::{Trigger, is_triggered, managed};
+use crate::events::EventType;
+use crate::record::{code, delete};
+
+/// A decision that could not be carried out.
+pub(super) struct Trouble {
+    what: What,
+    tries: u32,
+    /// It is not tried again before.
+    until: Instant,
+}
+
+/// What a decision comes to, whenever it is taken.
+type What = (Vec<String>, Option<Wanted>, Option<Reason>);
+
+fn what(decision: &Decision) -> What {
+    (decision.delete.clone(), decision.create.clone(), decision.reason)
+}
+
+/// Why a decision was not carried out.
+#[derive(Debug, thiserror::Error)]
+enum StepError {
+    #[error("this controller is to stop")]
+    Stopped,
+    #[error(transparent)]
+    Request(#[from] kube::Error),
+}
+
+impl Trigger<'_> {
+    /// Carries a decision out; says when to look again if something came in between.
+    pub(super) async fn carry_out(
+        &mut self,
+        resource: &Resource,
+        state: Option<&StorageState>,
+        migrations: &[&StorageVersionMigration],
+        decision: Decision,
+    ) -> Duration {
+        let what = what(&decision);
+        let before = self.troubles.remove(&resource.name).filter(|trouble| trouble.what == what);
+        let tries = before.as_ref().map_or(1, |trouble| trouble.tries.saturating_add(1));
+        if let Some(trouble) = before.filter(|trouble| trouble.until > Instant::now()) {
+            let wait = trouble.until.duration_since(Instant::now());
+            self.troubles.insert(resource.name.clone(), trouble);
+            return wait;
+        }
+        let error = match self.try_carry_out(resource, state, migrations, &decision).await {
+            Ok(()) | Err(StepError::Stopped) => return Duration::MAX,
+            Err(StepError::Request(error)) => error,
+        };
+        // Whatever was done already is found at the next look.
+        let wait = retry::again(tries);
+        tracing::warn!(resource = %resource.name, %error, tries, "its state could not be followed; trying again in {wait:?}");
+        let trouble = Trouble { what, tries, until: Instant::now() + wait };
+        self.troubles.insert(resource.name.clone(), trouble);
+        wait
+    }
+
+    async fn try_carry_out(
+        &self,
+        resource: &Resource,
+        state: Option<&StorageState>,
+        migrations: &[&StorageVersionMigration],
+        decision: &Decision,
+    ) -> Result<(), StepError> {
+        let mut state = state.cloned();
+        let mut reason = decision.reason;
+        let retries = decision.state.as_ref().is_some_and(|state| state.replaced_migrations.is_some());
+        for step in decision.steps(state.as_ref().and_then(|state| state.status.as_ref())) {
+            self.may_go_on()?;
+            match step {
+                Step::Delete(name) => {
+                    if let Some(migration) = migrations.iter().find(|one| one.name_any() == name) {
+                        self.delete(migration, retries).await?;
+                    }
+                }
+                Step::Create(pending, wanted) => self.create(resource, &pending, &wanted).await?,
+                Step::Write(status) => {
+                    let written = self.write(resource, state, &status).await?;
+                    if let Some(reason) = reason.take() {
+                        self.report(resource, &written, &status, reason);
+                    }
+                    state = Some(written);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn may_go_on(&self) -> Result<(), StepError> {
+        if self.stop.is_stopped() { Err(StepError::Stopped) } else { Ok(()) }
+    }
+
+    fn report(
+        &self,
+        resource: &Resource,
+        written: &StorageState,
+        status: &StorageStateStatus,
+        reason: Reason,
+    ) {
+        self.shared.metrics.triggered(reason);
+        let message = format!(
+            "{}: current {}, persisted {}",
+            reason.explain(),
+            status.current_storage_version_hash.as_deref().unwrap_or(UNKNOWN),
+            status.persisted_storage_version_hashes.join(", ")
+        );
+        tracing::info!(resource = %resource.name, "{message}");
+        let reference: ObjectReference = written.object_ref(&());
+        let why = status.message.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
+        let next = status.next_migration_time.as_ref();
+        let next = next.map(|time| format!("; it is replaced at {}", time.0)).unwrap_or_default();
+        let text = format!("{message}{why}{next}");
+        self.shared.events.tell(&reference, EventType::Normal, &format!("{reason:?}"), &text);
+    }
+
+    async fn delete(&self, migration: &StorageVersionMigration, retries: bool) -> Result<(), kube::Error> {
+        let api = Api::<StorageVersionMigration>::all(self.shared.client().clone());
+        if !retries {
+            return delete(&api, migration).await;
+        }
+        // One that failed, and for which somebody has asked for another try since, is left to that.
+        let preconditions =
+            Preconditions { uid: migration.uid(), resource_version: migration.resource_version() };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        match api.delete(&migration.name_any(), &params).await {
+            Err(error) if code(&error) != Some(404) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a migration, unless it is there already.
+    async fn create(
+        &self,
+        resource: &Resource,
+        pending: &PendingMigration,
+        wanted: &Wanted,
+    ) -> Result<(), kube::Error> {
+        let version = resource.endpoint().map(|version| version.version.clone()).unwrap_or_default();
+        let migration = StorageVersionMigration {
+            metadata: ObjectMeta {
+                name: Some(pending.name.clone()),
+                labels: Some(managed()),
+                ..ObjectMeta::default()
+            },
+            spec: StorageVersionMigrationSpec {
+                resource: GroupVersionResource {
+                    group: resource.name.group.clone(),
+                    version,
+                    resource: resource.name.resource.clone(),
+                },
+                storage_version_hash: Some(wanted.hash.clone()),
+                encryption_config_hash: wanted.encryption.clone(),
+                suspend: pending.suspend.then_some(true),
+                ..StorageVersionMigrationSpec::default()
+            },
+            status: None,
+        };
+        let api = Api::<StorageVersionMigration>::all(self.shared.client().clone());
+        match api.create(&PostParams::default(), &migration).await {
+            Ok(_) => Ok(()),
+            // The answer to an earlier try was lost; but a webhook denies with the same code.
+            Err(error) if code(&error) == Some(409) => {
+                let there = api.get_opt(&pending.name).await?;
+                let same = |there: &StorageVersionMigration| {
+                    is_triggered(there) && there.spec.resource.name() == resource.name.to_string()
+                };
+                if there.as_ref().is_some_and(same) { Ok(()) } else { Err(error) }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes a state, on condition that it is still the one that was seen.
+    async fn write(
+        &self,
+        resource: &Resource,
+        state: Option<StorageState>,
+        status: &StorageStateStatus,
+    ) -> Result<StorageState, StepError> {
+        let api = Api::<StorageState>::all(self.shared.client().clone());
+        let name = resource.name.to_string();
+        let mut new = match state {
+            Some(state) => state,
+            None => {
+                let spec = StorageStateSpec {
+                    resource: restow_api::GroupResource {
+                        group: resource.name.group.clone(),
+                        resource: resource.name.resource.clone(),
+                    },
+                };
+                let mut new = StorageState::new(&name, spec);
+                new.metadata.labels = Some(managed());
+                let made = api.create(&PostParams::default(), &new).await?;
+                self.may_go_on()?;
+                made
+            }
+        };
+        new.status = Some(status.clone());
+        Ok(api.replace_status(&name, &PostParams::default(), &new).await?)
+    }
+}
