@@ -50,7 +50,7 @@ fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
 /// What all servers' configurations come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encryption {
-    /// Their word; none when not all could be asked, and those that could have nothing to report.
+    /// Their word; none when some refuse to tell, and those that were read have nothing to report.
     pub word: Option<Word>,
     /// Changes whenever one of them has taken a configuration up.
     pub seal: String,
@@ -90,8 +90,8 @@ pub fn agree(answers: &[(String, Result<Config, Unread>)]) -> Encryption {
     let word = match hashes.as_slice() {
         [one] if complete => Some(Word::Agreed(one.clone())),
         [_, ..] if complete => Some(Word::Split(hashes)),
-        // Nothing says that this cluster encrypts at all.
-        [one] if one == UNREPORTED => None,
+        // Nothing says that this cluster encrypts at all, and nothing ever will.
+        [one] if one == UNREPORTED && !refused.is_empty() => None,
         _ => Some(Word::Silent(hashes)),
     };
     let seal = |(server, config): &(String, Result<Config, Unread>)| {
@@ -289,8 +289,9 @@ mod tests {
             (vec![ok("-"), ok("b")], Some(Word::Split(list("b unreported")))),
             (vec![ok("a"), down()], Some(Word::Silent(list("a")))),
             (vec![ok("a"), forbidden()], Some(Word::Silent(list("a")))),
-            (vec![ok("-"), down()], None),
+            (vec![ok("-"), down()], Some(Word::Silent(list("unreported")))),
             (vec![ok("-"), forbidden()], None),
+            (vec![ok("-"), forbidden(), down()], None),
             (vec![down()], Some(Word::Silent(Vec::new()))),
         ] {
             let answers: Vec<_> =

@@ -44,6 +44,9 @@ pub(crate) enum Bug {
     BetweenLooksUnasked,
     /// A migration that failed for a passing reason is not replaced.
     FailureIsFinal,
+    /// A StorageState is written after the migrations it is about are deleted and made, so that a stop in between is not
+    /// seen in it.
+    StateWrittenLast,
     /// Nobody clears up after servers that have gone.
     NoCollector,
     /// A server gives up when somebody else wrote at the same time.

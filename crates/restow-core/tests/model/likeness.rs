@@ -196,7 +196,8 @@ impl Names {
                 let mut after = (*before).clone();
                 after.agreed_since = after.agreed_since.as_ref().map(|time| self.time(time));
                 // However often it was tried before, the pause is over.
-                after.replaced_migrations = None;
+                let retries = after.replaced_migrations.filter(|_| after.pending_migration.is_some());
+                after.replaced_migrations = retries.map(|_| 1);
                 Persisted::new(after)
             }
         })

@@ -56,8 +56,8 @@ use liveness::Graph;
 use properties::{MOVES, S1, S6, S7, S8};
 use protocol::Protocol;
 use scene::{
-    CUSTOM, CUSTOM_DISTURBED, CUSTOM_TRIO, DISTURBED, FORTH_AND_BACK, FOUNDING, MEMBERS, OVERTURNED, PAIR,
-    ROLLOUT, SCENES, Scene,
+    CUSTOM, CUSTOM_DISTURBED, CUSTOM_TRIO, DISTURBED, FORTH_AND_BACK, FOUNDING, INTERRUPTED, MEMBERS,
+    OVERTURNED, PAIR, ROLLOUT, SCENES, Scene,
 };
 
 /// The scene, or with a variable set a larger one.
@@ -84,7 +84,9 @@ fn the_protocol_is_safe_in_every_scene() {
 
 #[test]
 fn everything_comes_to_rest_when_nothing_goes_wrong_any_more() {
-    for scene in [FOUNDING, PAIR, ROLLOUT, DISTURBED, CUSTOM, CUSTOM_DISTURBED].map(|scene| bounded(&scene)) {
+    for scene in [FOUNDING, PAIR, ROLLOUT, DISTURBED, INTERRUPTED, CUSTOM, CUSTOM_DISTURBED]
+        .map(|scene| bounded(&scene))
+    {
         let model = Protocol { scene, bug: None };
         let graph = Graph::of(&model);
         println!("{}: {} states", scene.name, graph.states.len());
@@ -139,6 +141,7 @@ fn a_bug_that_leaves_something_for_ever_is_caught() {
         (Bug::NoCollector, PAIR),
         (Bug::ConflictIsFinal, FOUNDING),
         (Bug::FailureIsFinal, DISTURBED),
+        (Bug::StateWrittenLast, INTERRUPTED),
         (Bug::BetweenLooksUnasked, FORTH_AND_BACK),
     ] {
         let model = Protocol { scene, bug: Some(bug) };

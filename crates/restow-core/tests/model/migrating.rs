@@ -3,7 +3,7 @@
 use restow_core::progress::Proof;
 
 use super::bug::Bug;
-use super::migration_rules as rules;
+use super::migration_rules::{self as rules, Decided, Do};
 use super::protocol::{Action, Protocol};
 use super::rules::{Persisted, Silent, hash};
 use super::state::{At, OBJECTS, Pass, Run, State, Version};
@@ -11,6 +11,9 @@ use super::state::{At, OBJECTS, Pass, Run, State, Version};
 impl Protocol {
     pub(crate) fn migration_actions(&self, state: &State, actions: &mut Vec<Action>) {
         actions.push(Action::Look);
+        if state.budget.faults > 0 {
+            actions.extend((1..self.decided(state).steps.len()).map(Action::LookCut));
+        }
         let Some(run) = state.run else { return };
         match run.at {
             At::Made | At::Check | At::Recheck => actions.push(Action::Check),
@@ -37,7 +40,19 @@ impl Protocol {
         }
     }
 
-    pub(crate) fn look(&self, state: &mut State) {
+    fn decided(&self, state: &State) -> Decided {
+        let failure_is_final = self.has(Bug::FailureIsFinal);
+        let seen = self.seen(state);
+        let mut decided = rules::look(seen, state.definition, state.persisted, state.run, failure_is_final);
+        let makes = decided.steps.iter().any(|step| matches!(step, Do::Create(..)));
+        if makes && self.has(Bug::StateWrittenLast) && matches!(decided.steps[0], Do::Write(_)) {
+            decided.steps.remove(0);
+        }
+        decided
+    }
+
+    /// Takes so many steps of what a look comes to.
+    pub(crate) fn look(&self, state: &mut State, steps: usize) {
         let seen = self.seen(state);
         let done = state.run.filter(|run| run.at == At::Ended && run.verified);
         if let (Some(_), Ok(now), true) = (done, seen.agreed(), self.has(Bug::CurrentRefined)) {
@@ -48,16 +63,16 @@ impl Protocol {
             state.ghost.early_refinement |= !state.is_stored_in(now);
             return;
         }
-        let failure_is_final = self.has(Bug::FailureIsFinal);
-        let decided = rules::look(seen, state.definition, state.persisted, state.run, failure_is_final);
-        if decided.delete {
-            state.run = None;
+        let decided = self.decided(state);
+        for step in decided.steps.into_iter().take(steps) {
+            match step {
+                Do::Delete(name) => state.run = state.run.filter(|run| run.name != name),
+                Do::Create(name, version) => state.run = Some(Run::made(name, version)),
+                Do::Write(persisted) => state.persisted = persisted,
+            }
         }
-        if let Some(version) = decided.create {
-            state.run = Some(Run::made(version));
-        }
-        if let Some(persisted) = decided.persisted {
-            state.persisted = persisted;
+        if let Some(run) = state.run.as_mut().filter(|_| rules::pending(state.persisted).is_none()) {
+            run.name = rules::RUN;
         }
         if let (true, Some(refined)) = (decided.refined, state.persisted.settled()) {
             state.ghost.early_refinement |= !state.is_stored_in(refined);
@@ -71,7 +86,7 @@ impl Protocol {
             // Servers that are silent are waited for.
             Err(Silent(true)) => {}
             // What was done counts for nothing.
-            Err(Silent(false)) => run = Run::made(run.version),
+            Err(Silent(false)) => run = Run::made(run.name, run.version),
             Ok(version) if version != run.version => run.at = At::Failed,
             Ok(_) => {
                 rules::watch(&mut run, &seen);

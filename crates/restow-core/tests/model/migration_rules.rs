@@ -13,7 +13,11 @@ use restow_core::trigger::{self, Attempt, Failed, Look, Reason, Step, Wanted};
 use super::rules::{CURRENT, FORMER, Memory, Persisted, Seen, definition, hash, name, now, remember};
 use super::state::{At, Definition, Mark, Pass, Run, Version};
 
-const RUN: &str = "run";
+/// The migration there is, when none is to be made.
+pub(crate) const RUN: &str = "run";
+/// The one that is to be made, told apart from one that was to be made before.
+const NEXT: &str = "next";
+const OTHER: &str = "other";
 
 /// A migration's checkpoint.
 fn progress(run: &Run) -> Progress {
@@ -94,12 +98,24 @@ pub(crate) fn prune(run: &Run, now: &Definition) -> Option<Vec<Version>> {
 }
 
 /// What a look of the trigger comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Decided {
-    pub(crate) delete: bool,
-    pub(crate) create: Option<Version>,
-    pub(crate) persisted: Option<Persisted>,
+    pub(crate) steps: Vec<Do>,
     pub(crate) refined: bool,
+}
+
+/// One step of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Do {
+    Delete(&'static str),
+    Create(&'static str, Version),
+    Write(Persisted),
+}
+
+/// The migration that a state is to have made.
+pub(crate) fn pending(persisted: Persisted) -> Option<&'static str> {
+    let name = persisted.read()?.pending_migration.as_ref()?.name.clone();
+    [NEXT, OTHER].into_iter().find(|known| *known == name)
 }
 
 /// Looks at the resource.
@@ -130,6 +146,8 @@ fn decide(seen: &Seen, defined: Option<&Definition>, persisted: Persisted, run: 
     let migrations: Vec<Attempt> = run.into_iter().collect();
     let served = Version::BOTH.map(|version| name(version).to_owned());
     let (storage, agreement) = (seen.word(), seen.agreement());
+    let next = if pending(persisted) == Some(NEXT) { OTHER } else { NEXT };
+    let status = persisted.read();
     let decision = trigger::decide(&Look {
         storage: &storage,
         agreement: &agreement,
@@ -138,25 +156,24 @@ fn decide(seen: &Seen, defined: Option<&Definition>, persisted: Persisted, run: 
         stored: &defined.map(stored).unwrap_or_default(),
         definition: defined.map(|defined| definition(defined.generation)).as_deref(),
         served: if defined.is_some() { &served } else { &[] },
-        state: persisted.read().as_deref(),
+        state: status.as_deref(),
         migrations: &migrations,
         stale: trigger::STALE,
         renew: trigger::STALE,
         silent_for: Duration::ZERO,
-        name: RUN,
+        name: next,
         began: now(),
         now: now(),
     });
-    // All steps are taken at once; what becomes of a stop between them is a table in the rule's own tests.
-    let written = decision.steps(None).into_iter().rev().find_map(|step| match step {
-        Step::Write(state) => Some(state),
-        _ => None,
-    });
-    let version = |wanted: Wanted| Version::BOTH.into_iter().find(|version| hash(*version) == wanted.hash);
+    let version = |wanted: &Wanted| Version::BOTH.into_iter().find(|version| hash(*version) == wanted.hash);
+    let known = |name: &str| [RUN, NEXT, OTHER].into_iter().find(|known| *known == name).unwrap();
+    let step = |step: Step| match step {
+        Step::Delete(name) => Do::Delete(known(&name)),
+        Step::Create(pending, wanted) => Do::Create(known(&pending.name), version(&wanted).unwrap()),
+        Step::Write(state) => Do::Write(Persisted::new(state)),
+    };
     Decided {
-        delete: decision.delete.iter().any(|name| name == RUN),
-        create: decision.create.and_then(version),
-        persisted: written.map(Persisted::new),
+        steps: decision.steps(status.as_deref()).into_iter().map(step).collect(),
         refined: decision.reason == Some(Reason::Migrated),
     }
 }
@@ -165,7 +182,7 @@ fn decide(seen: &Seen, defined: Option<&Definition>, persisted: Persisted, run: 
 fn attempt(run: &Run) -> Attempt {
     let progress = progress(run);
     Attempt {
-        name: RUN.to_owned(),
+        name: run.name.to_owned(),
         finished: matches!(run.at, At::Ended | At::Failed),
         verified: run.at == At::Ended && progress.verified,
         suspended: false,

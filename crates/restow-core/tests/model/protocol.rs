@@ -53,6 +53,8 @@ pub(crate) enum Action {
     Store(usize),
     /// The trigger looks at the resource.
     Look,
+    /// The trigger looks at the resource, and dies after so many steps of what follows.
+    LookCut(usize),
     /// The migrator looks at the agreement.
     Check,
     /// The migrator lists the objects.
@@ -135,6 +137,7 @@ impl Protocol {
             | Action::GiveUp(_)
             | Action::Repeat(_)
             | Action::Write { .. }
+            | Action::LookCut(_)
             | Action::Resume
             | Action::Refuse
             | Action::Redefine(_) => false,
@@ -258,7 +261,11 @@ impl Protocol {
             Action::Collect { index, misread } => self.collect(state, index, misread),
             Action::Write { server, object } => self.write(state, server, object),
             Action::Store(index) => self.store(state, index),
-            Action::Look => self.look(state),
+            Action::Look => self.look(state, usize::MAX),
+            Action::LookCut(steps) => {
+                state.budget.faults -= 1;
+                self.look(state, steps);
+            }
             Action::Check => self.check(state),
             Action::List => self.list(state),
             Action::Patch { server, lost } => self.patch(state, server, lost),

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use restow_api::StorageStateStatus;
 
+use super::migration_rules::RUN;
 use super::rules::{self, Persisted, Registrant, Status, hash};
 use super::state::{
     Age, Budget, Definition, Ghost, Lease, OBJECTS, Run, SERVERS, Server, State, Step, Version,
@@ -60,7 +61,7 @@ impl Scene {
             stored,
             writes: Vec::new(),
             persisted: if self.migrator { persisted } else { Persisted::default() },
-            run: (self.migrator && self.beginning == Beginning::Upgraded).then(|| Run::made(version)),
+            run: (self.migrator && self.beginning == Beginning::Upgraded).then(|| Run::made(RUN, version)),
             budget: self.budget,
             ghost: Ghost::default(),
         }]
@@ -146,6 +147,10 @@ pub(crate) const FORTH_AND_BACK: Scene =
 pub(crate) const OVERTURNED: Scene =
     Scene { name: "overturned", servers: 1, budget: budget(1, 2, 1, 0), ..DISTURBED };
 
+/// The list is refused to a migration, and the trigger dies while it replaces it.
+pub(crate) const INTERRUPTED: Scene =
+    Scene { name: "interrupted trigger", servers: 1, budget: budget(2, 0, 1, 0), ..DISTURBED };
+
 /// A custom resource of two servers is redefined twice.
 pub(crate) const CUSTOM: Scene =
     Scene { name: "custom", servers: 2, custom: true, migrator: true, budget: budget(0, 0, 1, 2), ..MEMBERS };
@@ -159,7 +164,7 @@ pub(crate) const CUSTOM_DISTURBED: Scene =
     Scene { name: "disturbed custom", coarse: true, budget: budget(1, 0, 1, 1), ..CUSTOM };
 
 /// All that the protocol must be safe in.
-pub(crate) const SCENES: [&Scene; 10] = [
+pub(crate) const SCENES: [&Scene; 11] = [
     &MEMBERS,
     &FOUNDING,
     &PAIR,
@@ -167,6 +172,7 @@ pub(crate) const SCENES: [&Scene; 10] = [
     &DISTURBED,
     &FORTH_AND_BACK,
     &OVERTURNED,
+    &INTERRUPTED,
     &CUSTOM,
     &CUSTOM_TRIO,
     &CUSTOM_DISTURBED,

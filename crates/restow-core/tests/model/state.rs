@@ -159,6 +159,8 @@ pub(crate) enum Pass {
 /// A migration, with what its checkpoint keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Run {
+    /// What tells it apart from the one that is to be made.
+    pub(crate) name: &'static str,
     pub(crate) version: Version,
     pub(crate) at: At,
     pub(crate) pass: Pass,
@@ -171,8 +173,9 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn made(version: Version) -> Self {
+    pub(crate) fn made(name: &'static str, version: Version) -> Self {
         Self {
+            name,
             version,
             at: At::Made,
             pass: Pass::Rewriting,
