@@ -16,7 +16,7 @@ use restow_core::name;
 use restow_core::resource::{GroupResource, GroupVersion, storage_version_hash};
 use restow_core::retry;
 use restow_core::trigger::{
-    Attempt, Decision, Failed, Look, Wanted, Word, decide, lacks_something, look_every, renew_after,
+    Attempt, Decision, Failed, Look, Wanted, Word, decide, is_incomplete, look_every, renew_after,
     stale_after,
 };
 use restow_migrate::cluster::Trust;
@@ -187,7 +187,7 @@ impl Trigger<'_> {
         let keys = keys.filter(|_| self.shared.is_encrypted(&resource.name));
         let encryption = keys.map(|keys| &keys.word);
         let status = state.and_then(|state| state.status.as_ref());
-        let silent_for = if lacks_something(&word, encryption, status) {
+        let silent_for = if is_incomplete(&word, encryption, status) {
             self.silent_since.entry(resource.name.clone()).or_insert_with(Instant::now).elapsed()
         } else {
             self.silent_since.remove(&resource.name);

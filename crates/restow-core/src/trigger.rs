@@ -366,13 +366,9 @@ fn is_silent(look: &Look<'_>) -> bool {
     [Some(look.storage), look.encryption].into_iter().flatten().any(|word| matches!(word, Word::Silent(_)))
 }
 
-/// Whether a look lacks what a server does not tell: its storage version, its key, or a key that is known and cannot
-/// be seen any more.
-pub fn lacks_something(
-    storage: &Word,
-    encryption: Option<&Word>,
-    state: Option<&StorageStateStatus>,
-) -> bool {
+/// Whether a look is incomplete: a server does not tell its storage version or its key, or a key that is known cannot be
+/// seen any more.
+pub fn is_incomplete(storage: &Word, encryption: Option<&Word>, state: Option<&StorageStateStatus>) -> bool {
     let silent = |word: &Word| matches!(word, Word::Silent(_));
     silent(storage) || encryption.is_some_and(silent) || hides_key(encryption, state)
 }

@@ -22,7 +22,7 @@ fn a_key_that_nobody_could_see_for_a_while_may_have_been_another_one() {
     case.migrations = vec![Attempt { encryption: Some("k1".to_owned()), ..attempt("done", "A", true, true) }];
     // For a moment that is borne, and renews no heartbeat.
     assert_eq!(case.decide(), Decision::default());
-    assert!(lacks_something(&case.storage, None, case.state.as_ref()));
+    assert!(is_incomplete(&case.storage, None, case.state.as_ref()));
     // Seen again in time, it is the one that was known.
     case.encryption = Some(agreed("k1"));
     assert_eq!(case.decide().create, None);
@@ -34,7 +34,7 @@ fn a_key_that_nobody_could_see_for_a_while_may_have_been_another_one() {
     assert_eq!(state.last_heartbeat_time, Some(Time(now())));
     assert_eq!((&state.current_encryption_config_hash, &state.encryption_config_reloads), (&None, &None));
     assert!(state.persisted_encryption_config_hashes.is_empty() && state.is_settled());
-    assert!(!lacks_something(&case.storage, None, Some(&state)));
+    assert!(!is_incomplete(&case.storage, None, Some(&state)));
     // So it is news when it can be seen again, whatever it is by then.
     (case.state, case.encryption, case.silent_for) = (Some(state), Some(agreed("k1")), Duration::ZERO);
     let seen = case.decide();
