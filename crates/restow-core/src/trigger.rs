@@ -116,7 +116,7 @@ pub struct Decision {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Writes the state.
-    Write(StorageStateStatus),
+    Write(Box<StorageStateStatus>),
     /// Deletes the migration of this name.
     Delete(String),
     /// Makes a migration.
@@ -133,12 +133,12 @@ impl Decision {
         let deletes = self.delete.iter().cloned().map(Step::Delete);
         let Some(state) = &self.state else { return deletes.collect() };
         let (Some(wanted), Some(pending)) = (&self.create, &state.pending_migration) else {
-            return deletes.chain([Step::Write(state.clone())]).collect();
+            return deletes.chain([Step::Write(Box::new(state.clone()))]).collect();
         };
-        let recorded = (known != Some(state)).then(|| Step::Write(state.clone()));
+        let recorded = (known != Some(state)).then(|| Step::Write(Box::new(state.clone())));
         let made = StorageStateStatus { pending_migration: None, ..state.clone() };
         let create = Step::Create(pending.clone(), wanted.clone());
-        recorded.into_iter().chain(deletes).chain([create, Step::Write(made)]).collect()
+        recorded.into_iter().chain(deletes).chain([create, Step::Write(Box::new(made))]).collect()
     }
 }
 

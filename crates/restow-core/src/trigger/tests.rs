@@ -109,7 +109,7 @@ impl Case {
 /// The state when all steps of a decision are done.
 fn after(decision: &Decision) -> Option<StorageStateStatus> {
     decision.steps(None).into_iter().rev().find_map(|step| match step {
-        Step::Write(state) => Some(state),
+        Step::Write(state) => Some(*state),
         _ => None,
     })
 }

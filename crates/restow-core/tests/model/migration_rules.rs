@@ -170,7 +170,7 @@ fn decide(seen: &Seen, defined: Option<&Definition>, persisted: Persisted, run: 
     let step = |step: Step| match step {
         Step::Delete(name) => Do::Delete(known(&name)),
         Step::Create(pending, wanted) => Do::Create(known(&pending.name), version(&wanted).unwrap()),
-        Step::Write(state) => Do::Write(Persisted::new(state)),
+        Step::Write(state) => Do::Write(Persisted::new(*state)),
     };
     Decided {
         steps: decision.steps(status.as_deref()).into_iter().map(step).collect(),

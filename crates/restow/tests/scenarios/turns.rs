@@ -211,10 +211,12 @@ async fn a_slow_status_write_beside_a_wait_is_no_deadlock() {
     let cluster = cluster(&assets, ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;
     let widgets = flipped(&client, "slows").await;
-    let began = std::time::Instant::now();
+    // For some seconds from its first write on, however late that comes.
+    let began = std::sync::OnceLock::new();
     let troubled = widgets.path("v2", &name(5));
     let rule = move |request: &restow_lab::Seen, _| {
-        if request.path == troubled && began.elapsed() < Duration::from_secs(12) {
+        let since = || began.get_or_init(std::time::Instant::now).elapsed();
+        if request.path == troubled && since() < Duration::from_secs(12) {
             let busy = http::Response::builder().status(503).body(r#"{"kind":"Status","code":503}"#.into());
             return Action::Reply(busy.unwrap());
         }

@@ -7,7 +7,7 @@ fn carry_out(case: &mut Case, decision: &Decision, steps: usize) -> usize {
     let all = decision.steps(case.state.as_ref());
     for step in all.iter().take(steps) {
         match step.clone() {
-            Step::Write(state) => case.state = Some(state),
+            Step::Write(state) => case.state = Some(*state),
             Step::Delete(name) => case.migrations.retain(|attempt| attempt.name != name),
             Step::Create(pending, wanted) => case.migrations.push(Attempt {
                 suspended: pending.suspend,
@@ -86,7 +86,7 @@ fn nothing_is_deleted_or_made_before_the_state_says_so() {
     split.migrations = vec![attempt("running", "A", false, false)];
     let decision = split.decide();
     let steps = decision.steps(split.state.as_ref());
-    assert_eq!(steps, [Step::Delete("running".to_owned()), Step::Write(decision.state.unwrap())]);
+    assert_eq!(steps, [Step::Delete("running".to_owned()), Step::Write(Box::new(decision.state.unwrap()))]);
 }
 
 #[test]
