@@ -256,3 +256,66 @@ impl Delegate<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Method, Request, Response};
+    use kube::Api;
+    use kube::client::{Body, Client};
+    use kube::core::{ApiResource, GroupVersionKind};
+    use restow_api::{MANAGED_BY, MANAGER};
+    use serde_json::{Value, json};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    /// A server that has one object, and tells of each request before it answers.
+    fn server(object: Value, asked: impl Fn(Method) + Clone + Send + 'static) -> Client {
+        let answer = move |request: Request<Body>| {
+            asked(request.method().clone());
+            let body = Body::from(object.to_string().into_bytes());
+            std::future::ready(Ok::<_, std::io::Error>(Response::new(body)))
+        };
+        Client::new(tower::service_fn(answer), "default")
+    }
+
+    #[tokio::test]
+    async fn who_has_lost_the_lead_meanwhile_takes_nothing_back() {
+        let migration = json!({
+            "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration",
+            "metadata": {"name": "m", "uid": "u"}, "spec": {"resource": {"resource": "secrets"}},
+        });
+        let handed_over = json!({
+            "apiVersion": "storagemigration.k8s.io/v1beta1", "kind": "StorageVersionMigration",
+            "metadata": {
+                "name": "m", "uid": "x", "labels": {MANAGED_BY: MANAGER}, "annotations": {DELEGATED_RUN: "run"},
+                "ownerReferences": [{
+                    "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration", "name": "m", "uid": "u",
+                }],
+            },
+            "spec": {"resource": {"resource": "secrets"}},
+        });
+        for (lost, expected) in [(false, vec![Method::GET, Method::DELETE]), (true, vec![Method::GET])] {
+            let told = CancellationToken::new();
+            let (lead, sent) = (Stop::from(told.clone()), Arc::new(Mutex::new(Vec::new())));
+            let log = Arc::clone(&sent);
+            let client = server(handed_over.clone(), move |method| {
+                log.lock().unwrap().push(method);
+                if lost {
+                    told.cancel();
+                }
+            });
+            let kind = GroupVersionKind::gvk(GROUP, "v1beta1", "StorageVersionMigration");
+            let resource = ApiResource::from_gvk_with_plural(&kind, "storageversionmigrations");
+            let in_tree = InTree { api: Api::all_with(client, &resource), resource };
+            let own = Api::all(server(migration.clone(), |_| ()));
+            let record = Record::read(&own, "m", &lead).await.unwrap().unwrap();
+            let owner = record.object().await;
+            let delegate = Delegate { in_tree, owner, run: "run".to_owned(), record: &record, lead: &lead };
+            delegate.take_back().await;
+            assert_eq!(*sent.lock().unwrap(), expected);
+        }
+    }
+}

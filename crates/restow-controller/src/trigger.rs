@@ -105,13 +105,8 @@ struct Trigger<'a> {
 impl Trigger<'_> {
     /// A look over all resources, with the requests it takes, turns the loop.
     fn beat(&self) {
-        let every = look_every(self.shared.settings.poll);
-        // One period for the storage versions, one for the keys, and one more where a server restarts meanwhile.
-        let samples = match self.shared.cluster.trust() {
-            Trust::Sampled(period) => *period * 3,
-            _ => Duration::ZERO,
-        };
-        self.shared.health.beat("trigger", every * 2 + SLOWEST + samples);
+        let within = longest_silence(self.shared.settings.poll, self.shared.cluster.trust());
+        self.shared.health.beat("trigger", within);
     }
 
     /// Looks once, and says how soon to look again.
@@ -294,6 +289,16 @@ impl Trigger<'_> {
     }
 }
 
+/// How long it may be from one sign of life to the next before the loop counts as stuck.
+fn longest_silence(poll: Duration, trust: &Trust) -> Duration {
+    // One period for the storage versions, one for the keys, and one more where a server restarts meanwhile.
+    let samples = match trust {
+        Trust::Sampled(period) => *period * 3,
+        _ => Duration::ZERO,
+    };
+    look_every(poll) * 2 + SLOWEST + samples
+}
+
 /// The encryption configurations, and when they were taken up.
 struct Keys {
     word: Word,
@@ -351,4 +356,16 @@ fn failure(status: &StorageVersionMigrationStatus) -> Option<Failed> {
     let failed = status.condition(ConditionType::Failed).filter(|_| status.is(ConditionType::Failed))?;
     let at = failed.last_update_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     Some(Failed { reason: failed.reason.clone().unwrap_or_default(), at })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_samples_is_not_taken_for_stuck() {
+        let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
+        assert_eq!(longest_silence(minute, &Trust::Members), minute * 2 + SLOWEST);
+        assert_eq!(longest_silence(minute, &Trust::Sampled(hour)), minute * 2 + SLOWEST + hour * 3);
+    }
 }
