@@ -1,60 +1,20 @@
 //! Whether all API servers store a resource in one version now.
 
+mod basis;
+mod identity;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use restow_api::UNKNOWN;
 
+pub use self::basis::Basis;
+pub use self::identity::{Identity, addresses, distinct};
+
 use crate::resource::{GroupVersion, is_hash, storage_version_hash};
-
-/// What an agreement rests on, the strongest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Basis {
-    /// The StorageVersion object of the resource.
-    StorageVersion,
-    /// Every live API server was asked for its discovery.
-    Direct,
-    /// Every API server that the user named was asked; the identity Leases, which could show more, may not be read.
-    Named,
-    /// Fresh connections through one address showed one hash for a while.
-    Sampled,
-    /// The user said that there is one API server.
-    Assumed,
-}
-
-impl fmt::Display for Basis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::StorageVersion => "storageversion",
-            Self::Direct => "direct",
-            Self::Named => "named",
-            Self::Sampled => "sampled",
-            Self::Assumed => "assumed",
-        })
-    }
-}
-
-impl Basis {
-    /// What such an agreement takes on trust.
-    pub fn caveat(self) -> Option<&'static str> {
-        match self {
-            Self::StorageVersion | Self::Direct => None,
-            Self::Named => Some(
-                "that no other API server is alive: the identity Leases may not be read, so the servers are those \
-                 named with --api-server",
-            ),
-            Self::Sampled => Some(
-                "that every API server was met: they hide behind one address, which was sampled on fresh connections",
-            ),
-            Self::Assumed => Some("that there is one API server: --assume-single-server says so"),
-        }
-    }
-}
 
 /// One API server, as its identity Lease or the `kubernetes` endpoints tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +80,12 @@ pub enum Asked {
     /// Each live member at its own address.
     Members(Vec<Answered>),
     /// The servers the user named.
-    Named(Vec<Answered>),
+    Named {
+        /// What they said.
+        answers: Vec<Answered>,
+        /// How many different servers have answered, as [`distinct`] tells.
+        distinct: Option<usize>,
+    },
     /// The one address of the kubeconfig, on fresh connections over a settling period.
     Samples {
         /// What they showed.
@@ -164,6 +129,8 @@ pub struct Agreement {
     pub definition: Option<String>,
     /// Since when it has stood without a break, where the servers themselves have written that down.
     pub since: Option<Timestamp>,
+    /// Whether identity Leases show which servers there are, so that the mark changes when one restarts.
+    pub leased: bool,
 }
 
 /// Why there is no agreement.
@@ -179,7 +146,9 @@ pub enum Disagreement {
     Unnamed {
         /// How many are alive.
         live: usize,
-        /// How many were named.
+        /// How many addresses were named.
+        addresses: usize,
+        /// How many servers those lead to.
         named: usize,
     },
     /// Servers encrypt by different configurations, of these hashes.
@@ -204,9 +173,14 @@ impl fmt::Display for Disagreement {
                 write!(f, "not every live API server could be asked: {}", list(rows, ": "))
             }
             Self::UnknownMembers(why) => write!(f, "which API servers there are cannot be told: {why}"),
-            Self::Unnamed { live, named } => {
+            Self::Unnamed { live, addresses, named } if addresses == named => {
                 write!(f, "{live} API servers are alive and {named} named with --api-server")
             }
+            Self::Unnamed { live, addresses, named } => write!(
+                f,
+                "{live} API servers are alive, and the {addresses} addresses named with --api-server lead to {named} of \
+                 them"
+            ),
             Self::Encryption(hashes) => {
                 write!(f, "the API servers use different encryption configurations: {}", hashes.join("; "))
             }
@@ -243,6 +217,26 @@ impl Disagreement {
     }
 }
 
+/// How long servers that do not answer are waited for under a run, before it is unsafe to go on.
+pub const SILENCE: Duration = Duration::from_secs(300);
+/// How long an answer is waited out that may be somebody else's, while a run is under way.
+pub const ELSEWHERE: Duration = Duration::from_secs(60);
+/// How long a server is waited for that has never answered: it may be starting, or out of reach.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
+
+/// How long a disagreement is waited out, because it may pass by itself; `known` if there was an agreement before.
+pub fn patience(why: &Disagreement, known: bool) -> Duration {
+    match why {
+        // Nothing is written meanwhile.
+        Disagreement::Unasked(_) if known => SILENCE,
+        Disagreement::Unasked(_) => FIRST_ANSWER,
+        Disagreement::Unsteady => SILENCE,
+        // Who could list the servers before meets an answer of somebody else.
+        Disagreement::UnknownMembers(_) if known => ELSEWHERE,
+        _ => Duration::ZERO,
+    }
+}
+
 /// Decides whether what was seen is an agreement.
 pub fn decide(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagreement> {
     let mut agreement = decide_servers(seen, now)?;
@@ -257,7 +251,7 @@ fn decide_servers(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagree
     if let Asked::Single(answer) = &seen.asked {
         let hash = one_hash(std::slice::from_ref(answer))?;
         let (basis, mark) = (Basis::Assumed, String::new());
-        return Ok(Agreement { hash, basis, mark, definition: None, since: None });
+        return Ok(Agreement { hash, basis, mark, definition: None, since: None, leased: false });
     }
     let live = match &seen.members {
         Ok(members) => Ok(live(members, now)),
@@ -270,8 +264,14 @@ fn decide_servers(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagree
         Some(asked) => asked,
         None => return Err(Disagreement::Aggregated),
     };
-    let mark = live.as_deref().map_or_else(|_| String::new(), mark_of);
-    Ok(Agreement { hash, basis, mark, definition: None, since: None })
+    let live = live.unwrap_or_default();
+    let (mark, leased) = (mark_of(&live), leased(&live));
+    Ok(Agreement { hash, basis, mark, definition: None, since: None, leased })
+}
+
+/// Whether there are servers, each with an identity Lease.
+fn leased(live: &[&Member]) -> bool {
+    !live.is_empty() && live.iter().all(|member| member.expires.is_some())
 }
 
 /// The hash that the servers show in their own discovery, and what that rests on; none when none is to be asked.
@@ -282,19 +282,19 @@ fn asked(
     live: Result<&[&Member], &Disagreement>,
 ) -> Result<Option<(String, Basis)>, Disagreement> {
     let (answers, basis) = match &seen.asked {
-        Asked::Members(answers) => {
-            if live.map_err(Clone::clone)?.is_empty() {
-                return Err(nobody());
-            }
-            (answers, Basis::Direct)
-        }
-        Asked::Named(answers) => match live {
+        Asked::Members(answers) => match live.map_err(Clone::clone)? {
+            [] => return Err(nobody()),
+            live if leased(live) => (answers, Basis::Direct),
+            _ => (answers, Basis::Endpoints),
+        },
+        Asked::Named { answers, distinct } => match live {
             // Leases that all look expired tell of a clock that is wrong, here or there.
             Ok([]) => return Err(nobody()),
-            Ok(live) if answers.len() < live.len() => {
-                return Err(Disagreement::Unnamed { live: live.len(), named: answers.len() });
+            Ok(live) => {
+                // Those that did not answer are waited for, and count until they do.
+                let silent = answers.iter().filter(|answer| answer.hash.is_err()).count();
+                (answers, named(live, answers.len(), distinct.map(|distinct| distinct + silent))?)
             }
-            Ok(_) => (answers, Basis::Direct),
             Err(_) => (answers, Basis::Named),
         },
         Asked::Samples { answers, steady } => {
@@ -311,6 +311,17 @@ fn asked(
         Asked::Aggregated => return Ok(None),
     };
     Ok(Some((one_hash(answers)?, basis)))
+}
+
+/// What the answers of servers that the user named are worth, given who is alive.
+fn named(live: &[&Member], addresses: usize, distinct: Option<usize>) -> Result<Basis, Disagreement> {
+    let named = distinct.unwrap_or(addresses);
+    if named < live.len() {
+        return Err(Disagreement::Unnamed { live: live.len(), addresses, named });
+    }
+    // Who answers is clear when they can be told apart, or when there is just one.
+    let all = leased(live) && (distinct.is_some() || live.len() == 1);
+    Ok(if all { Basis::Direct } else { Basis::Named })
 }
 
 fn nobody() -> Disagreement {
@@ -338,6 +349,7 @@ fn registered(
         Asked::Members(_) => None,
         _ => asked(seen, live.as_deref())?,
     };
+    let listed = live.is_ok();
     let must = match (live, &heard) {
         (Ok(live), _) if seen.asked == Asked::Aggregated => replicas(live, storage_version),
         (Ok(live), _) => {
@@ -372,16 +384,13 @@ fn registered(
                 ("the StorageVersion object".to_owned(), "the API servers' own discovery".to_owned());
             return Err(Disagreement::Split(vec![(object, hash), (servers, shown)]));
         }
-        Some((_, Basis::Named)) => Basis::Named,
+        Some(_) if !listed => Basis::Named,
         _ => Basis::StorageVersion,
     };
-    Ok(Agreement {
-        hash,
-        basis,
-        mark: storage_version.resource_version.clone(),
-        definition: None,
-        since: storage_version.since,
-    })
+    // A server that restarts under its old name leaves the object as it is, and may encrypt in another way.
+    let mark = format!("{} {}", storage_version.resource_version, mark_of(&must)).trim_end().to_owned();
+    let (since, leased) = (storage_version.since, leased(&must));
+    Ok(Agreement { hash, basis, mark, definition: None, since, leased })
 }
 
 /// The version all servers encode to, if there are any and it is one: what is registered as the common one, and what
@@ -427,7 +436,7 @@ pub fn hashes(seen: &Sighting) -> Vec<String> {
         answers.iter().filter_map(|answer| answer.hash.as_ref().ok()).map(known).collect()
     };
     let mut hashes = match &seen.asked {
-        Asked::Members(answers) | Asked::Named(answers) | Asked::Samples { answers, .. } => {
+        Asked::Members(answers) | Asked::Named { answers, .. } | Asked::Samples { answers, .. } => {
             of_answers(answers)
         }
         Asked::Single(answer) => of_answers(std::slice::from_ref(answer)),

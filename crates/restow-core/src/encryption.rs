@@ -11,9 +11,13 @@ use crate::trigger::Word;
 pub const UNREPORTED: &str = "unreported";
 
 /// The metric that names the configuration an API server uses.
-const INFO: &str = "apiserver_encryption_config_controller_last_config_info{";
+const INFO: &str = "apiserver_encryption_config_controller_last_config_info";
 /// The metric that tells when it last took one up.
-const RELOADED: &str = "apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds{";
+const RELOADED: &str = "apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds";
+/// The metric that tells when the process started.
+const STARTED: &str = "process_start_time_seconds";
+/// The label that tells which server it is.
+const ID: &str = "apiserver_id_hash";
 
 /// What one API server's metrics say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,26 +28,62 @@ pub struct Config {
     pub reloaded: String,
     /// Which server it is, as a hash of its identity.
     pub id: String,
+    /// When its process started, in the server's own words.
+    pub started: String,
+    /// The address it tells its clients, which is not in its metrics.
+    pub address: String,
+    /// Whether an API server's metrics were read, up to behind those about encryption: they are sorted by name. Of
+    /// anything else nothing can be missing.
+    pub complete: bool,
 }
 
 impl Config {
     /// Takes one line of metrics in.
     pub fn read(&mut self, line: &str) {
-        if let Some(labels) = line.strip_prefix(INFO) {
-            self.hash = label(labels, "hash").map(str::to_owned);
-            self.id = label(labels, "apiserver_id_hash").unwrap_or_default().to_owned();
-        } else if let Some(rest) = line.strip_prefix(RELOADED)
-            && label(rest, "status") == Some("success")
+        let (name, rest) = line.split_at(line.find(['{', ' ']).unwrap_or(line.len()));
+        let value = || rest.rsplit_once(' ').map_or("", |(_, value)| value).trim().to_owned();
+        if name.starts_with("apiserver_")
+            && let Some(id) = label(rest, ID)
         {
-            let value = rest.rsplit_once(' ').map_or("", |(_, value)| value);
-            self.reloaded = value.trim().to_owned();
+            id.clone_into(&mut self.id);
         }
+        match name {
+            INFO => self.hash = label(rest, "hash").map(str::to_owned),
+            RELOADED if label(rest, "status") == Some("success") => self.reloaded = value(),
+            STARTED => self.started = value(),
+            _ => {}
+        }
+        self.complete |= name.starts_with("apiserver_") && name > INFO;
     }
+
+    /// Which process it is; empty when it does not tell.
+    pub fn process(&self) -> String {
+        if self.id.is_empty() && self.started.is_empty() {
+            return String::new();
+        }
+        format!("{}@{}", self.id, self.started)
+    }
+
+    /// All that tells it from other servers.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.address, self.process()).trim().to_owned()
+    }
+}
+
+/// What is said of API servers that are alive and not among those that answered; none when all are.
+///
+/// Those that do not tell which they are count as one.
+pub fn missed(answers: &[(String, Result<Config, Unread>)], live: usize) -> Option<String> {
+    let configs = answers.iter().filter_map(|(_, config)| config.as_ref().ok());
+    let met = configs.map(Config::name).collect::<BTreeSet<_>>().len();
+    let unread = answers.iter().filter(|(_, config)| config.is_err()).count();
+    let missing = live.saturating_sub(met + unread);
+    (missing > 0).then(|| format!("the metrics of {missing} of {live} API servers were not met with"))
 }
 
 /// The value of one label, in `a="x",b="y"} 1`.
 fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
-    let labels = labels.split_once('}').map_or(labels, |(labels, _)| labels);
+    let labels = labels.trim_start_matches('{').split_once('}').map_or(labels, |(labels, _)| labels);
     labels.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix("=\"")?.strip_suffix('"'))
 }
 
@@ -261,15 +301,73 @@ mod tests {
             apiserver_encryption_config_controller_last_config_info{apiserver_id_hash=\"sha256:aa\",hash=\"sha256:bb\"} 1\n\
             apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds{apiserver_id_hash=\"sha256:aa\",status=\"failure\"} 1.5e+09\n\
             apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds{apiserver_id_hash=\"sha256:aa\",status=\"success\"} 1.7e+09\n\
-            other_metric{hash=\"sha256:cc\"} 1\n";
+            apiserver_request_total{code=\"200\"} 7\n\
+            other_metric{hash=\"sha256:cc\"} 1\n\
+            process_start_time_seconds 1.6e+09\n";
         let mut config = Config::default();
         text.lines().for_each(|line| config.read(line));
         let expected = Config {
             hash: Some("sha256:bb".to_owned()),
             reloaded: "1.7e+09".to_owned(),
             id: "sha256:aa".to_owned(),
+            started: "1.6e+09".to_owned(),
+            complete: true,
+            ..Config::default()
         };
         assert_eq!(config, expected);
+        assert_eq!(config.process(), "sha256:aa@1.6e+09");
+    }
+
+    #[test]
+    fn only_metrics_of_an_api_server_show_that_it_has_no_configuration() {
+        let whole = "aggregator_unavailable_apiservice 0\n\
+            apiserver_audit_event_total 0\n\
+            apiserver_encryption_config_controller_last_config_info{apiserver_id_hash=\"sha256:aa\",hash=\"sha256:bb\"} 1\n\
+            apiserver_request_total{code=\"200\"} 7\n\
+            process_start_time_seconds 1.6e+09\n";
+        let until = |end: &str| whole[..whole.find(end).unwrap_or(whole.len())].to_owned();
+        for (what, text, complete) in [
+            ("all of it", whole.to_owned(), true),
+            ("without encryption", whole.replace("encryption_config", "admission"), true),
+            ("cut off before encryption", until("apiserver_encryption"), false),
+            ("cut off in its middle", until("sha256:bb"), false),
+            (
+                "somebody else's metrics",
+                "go_goroutines 7\nprocess_start_time_seconds 1.6e+09\n".to_owned(),
+                false,
+            ),
+            ("a page", "<html>log in</html>".to_owned(), false),
+            ("an object", "{}".to_owned(), false),
+            ("nothing", String::new(), false),
+        ] {
+            let mut config = Config::default();
+            text.lines().for_each(|line| config.read(line));
+            assert_eq!(config.complete, complete, "{what}");
+        }
+    }
+
+    #[test]
+    fn every_live_server_must_be_met() {
+        for (answers, live, expected) in [
+            (vec!["x", "y"], 2, None),
+            // Two names of one server.
+            (vec!["x", "x"], 2, Some("the metrics of 1 of 2 API servers were not met with")),
+            (vec!["x", "x"], 1, None),
+            (vec!["x", "403"], 2, None),
+            (vec!["", ""], 2, Some("the metrics of 1 of 2 API servers were not met with")),
+            (vec!["x"], 3, Some("the metrics of 2 of 3 API servers were not met with")),
+            (vec!["x"], 0, None),
+        ] {
+            let answer = |process: &&str| {
+                let config = match *process {
+                    "403" => Err(Unread::Refused("403".to_owned())),
+                    id => Ok(Config { id: id.to_owned(), ..Config::default() }),
+                };
+                ("s".to_owned(), config)
+            };
+            let answers: Vec<_> = answers.iter().map(answer).collect();
+            assert_eq!(missed(&answers, live).as_deref(), expected, "{answers:?} {live}");
+        }
     }
 
     #[test]
@@ -387,7 +485,7 @@ mod tests {
     fn reloads_are_told_by_server_and_none_before_the_first() {
         let config = |id: &str, reloaded: &str| {
             let (id, reloaded) = (id.to_owned(), reloaded.to_owned());
-            Ok(Config { hash: Some("a".to_owned()), reloaded, id })
+            Ok(Config { hash: Some("a".to_owned()), reloaded, id, ..Config::default() })
         };
         let answers = [
             ("one".to_owned(), config("id-1", "1.7e+09")),

@@ -29,6 +29,7 @@ pub mod outcome;
 pub mod pace;
 pub mod page;
 pub mod progress;
+mod proof;
 pub mod prune;
 pub mod request;
 pub mod resource;

@@ -104,8 +104,11 @@ pub struct Progress {
     pub storage_version: String,
     /// The hash of that version.
     pub storage_version_hash: String,
-    /// What the agreement rests on; none before there is one.
+    /// What the agreement rests on, at the weakest moment of the pass; none before there is one.
     pub basis: Option<Basis>,
+    /// Whether identity Leases showed throughout the pass which API servers there are.
+    #[serde(default)]
+    pub leased: bool,
     /// What is being done.
     pub phase: Phase,
     /// Where the next page starts; none at the beginning of a pass.
@@ -163,6 +166,7 @@ impl Progress {
             storage_version: storage_version.to_owned(),
             storage_version_hash: hash.to_owned(),
             basis: None,
+            leased: false,
             phase: Phase::Rewriting,
             continue_token: None,
             announced: None,
@@ -213,14 +217,17 @@ impl Progress {
         if self.mark.as_ref().is_some_and(|mark| *mark != agreement.mark) {
             self.shifted = true;
         }
+        // A pass is proven by no more than every look of it rests on.
+        let begins = self.mark.is_none();
+        self.leased = agreement.leased && (begins || self.leased);
+        self.basis = self.basis.filter(|_| !begins).max(Some(agreement.basis));
         self.mark = Some(agreement.mark.clone());
-        self.basis = Some(agreement.basis);
         self.definition.clone_from(&agreement.definition);
     }
 
-    /// Whether the pass stands under a mark that changes when a server does.
+    /// Whether the pass stands under a mark that changes when a server restarts.
     pub fn is_marked(&self) -> bool {
-        self.mark.as_ref().is_some_and(|mark| !mark.is_empty())
+        self.mark.is_some() && self.leased
     }
 
     /// Takes in the encryption configurations as they are at one end of a pass.
@@ -236,29 +243,6 @@ impl Progress {
             None => self.keys = check,
         }
         self.seal = Some(seal.to_owned());
-    }
-
-    /// What went unchecked in a run whose storage version is proven, in sentences.
-    pub fn unchecked(&self) -> Vec<String> {
-        let mut unchecked = Vec::new();
-        unchecked.extend(self.basis.and_then(Basis::caveat).map(str::to_owned));
-        unchecked.extend(self.keys.open().map(|why| format!("the encryption key: {why}")));
-        unchecked
-    }
-
-    /// What a pass that found nothing to rewrite proves, in one sentence.
-    pub fn proof(&self) -> String {
-        let key = match (&self.keys.config_hash, self.keys.checked) {
-            (Some(hash), true) => {
-                format!(" under encryption configuration {hash} on {} API servers", self.keys.servers.len())
-            }
-            _ => String::new(),
-        };
-        let passes = match self.passes {
-            1 => "the verifying pass".to_owned(),
-            passes => format!("verifying pass {passes}"),
-        };
-        format!("proven: {passes} found every object stored as {}{key}", self.storage_version)
     }
 
     /// Begins a pass that verifies.
@@ -363,6 +347,7 @@ mod tests {
             mark: mark.to_owned(),
             definition: None,
             since: None,
+            leased: true,
         };
         for (marks, shifted) in
             [(vec!["a"], false), (vec!["a", "a"], false), (vec!["a", "b"], true), (vec!["a", "b", "a"], true)]

@@ -46,6 +46,8 @@ pub struct Api {
     pub encrypted_since: AtomicI64,
     /// The name of the server among others.
     pub server_id: String,
+    /// When it started, in seconds.
+    pub started: i64,
     /// Schemas that were made for clients.
     pub documents: Documents,
     /// Ends watches when the server stops.

@@ -19,7 +19,7 @@ pub fn answer(api: &Api, head: &http::request::Parts) -> Option<Response<Body>> 
         "/readyz" | "/readyz/storage-versions" => Some(ready(api, verbose)),
         "/metrics" => {
             let since = api.encrypted_since.load(Ordering::Relaxed);
-            let text = metrics::text(&api.server_id, api.encryption.load().as_deref(), since);
+            let text = metrics::text(&api.server_id, api.started, api.encryption.load().as_deref(), since);
             Some(plain(StatusCode::OK, text))
         }
         _ => None,

@@ -1,4 +1,4 @@
-//! What the server tells of itself to those who measure: which encryption configuration it uses.
+//! What the server tells of itself to those who measure: who it is, and which encryption configuration it uses.
 
 use std::fmt::Write as _;
 
@@ -8,19 +8,30 @@ use sha2::{Digest as _, Sha256};
 const INFO: &str = "apiserver_encryption_config_controller_last_config_info";
 const RELOADED: &str = "apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds";
 
-/// The metrics of a server, by its id, and how it seals objects since when, in seconds.
-pub fn text(server_id: &str, encryption: Option<&Transformers>, since: i64) -> String {
+const IDENTITY: &str = "apiserver_identity_info";
+const STARTED: &str = "process_start_time_seconds";
+
+/// The metrics of a server, by its id and start, and how it seals objects since when, in seconds; sorted by name.
+pub fn text(server_id: &str, started: i64, encryption: Option<&Transformers>, since: i64) -> String {
     let mut text = String::new();
-    let Some(encryption) = encryption else { return text };
     let id = format!("sha256:{:x}", Sha256::digest(server_id));
-    let hash = encryption.hash();
     // Writing to a text cannot fail.
+    if let Some(encryption) = encryption {
+        let hash = encryption.hash();
+        let _ = write!(
+            text,
+            "# HELP {RELOADED} When the encryption configuration was last taken up.\n# TYPE {RELOADED} gauge\n\
+             {RELOADED}{{apiserver_id_hash=\"{id}\",status=\"success\"}} {since}\n\
+             # HELP {INFO} The hash of the encryption configuration in use.\n# TYPE {INFO} gauge\n\
+             {INFO}{{apiserver_id_hash=\"{id}\",hash=\"{hash}\"}} 1\n"
+        );
+    }
     let _ = write!(
         text,
-        "# HELP {INFO} The hash of the encryption configuration in use.\n# TYPE {INFO} gauge\n\
-         {INFO}{{apiserver_id_hash=\"{id}\",hash=\"{hash}\"}} 1\n\
-         # HELP {RELOADED} When the encryption configuration was last taken up.\n# TYPE {RELOADED} gauge\n\
-         {RELOADED}{{apiserver_id_hash=\"{id}\",status=\"success\"}} {since}\n"
+        "# HELP {IDENTITY} Which API server this is.\n# TYPE {IDENTITY} gauge\n\
+         {IDENTITY}{{apiserver_id_hash=\"{id}\"}} 1\n\
+         # HELP {STARTED} When the server started.\n# TYPE {STARTED} gauge\n\
+         {STARTED} {started}\n"
     );
     text
 }
@@ -33,9 +44,15 @@ mod tests {
 
     #[test]
     fn those_who_migrate_read_it() {
-        assert_eq!(text("a", None, 0), "");
-        let mut config = Config::default();
-        text("a", Some(&Transformers::default()), 7).lines().for_each(|line| config.read(line));
-        assert!(config.id.starts_with("sha256:ca978112"), "{config:?}");
+        let read = |encryption: Option<&Transformers>| {
+            let mut config = Config::default();
+            text("a", 5, encryption, 7).lines().for_each(|line| config.read(line));
+            config
+        };
+        let (plain, encrypted) = (read(None), read(Some(&Transformers::default())));
+        assert_eq!((plain.hash, plain.complete), (None, true));
+        assert!(encrypted.hash.is_some() && encrypted.complete && encrypted.reloaded == "7", "{encrypted:?}");
+        assert!(encrypted.id.starts_with("sha256:ca978112") && encrypted.started == "5", "{encrypted:?}");
+        assert_eq!(plain.id, encrypted.id);
     }
 }

@@ -116,6 +116,7 @@ impl Server {
             encryption,
             encrypted_since: AtomicI64::new(restow_clock::now().as_second()),
             server_id: settings.server_id.clone(),
+            started: restow_clock::now().as_second(),
             documents: Documents::default(),
             stopped: serving.clone(),
         });

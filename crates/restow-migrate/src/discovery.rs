@@ -1,4 +1,9 @@
 //! Reads discovery documents, CustomResourceDefinitions and APIServices.
+//!
+//! What there is, is decided by the server's list of groups alone: a 404 on anything that it lists is an error, because
+//! whatever stands between may have answered.
+
+use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
@@ -10,9 +15,17 @@ use crate::server::{RequestError, Server};
 
 /// How many documents are asked for at once.
 const AT_ONCE: usize = 8;
+/// How often, and how far apart, a document is asked for again that is listed and not to be had: the groups of a
+/// definition that was deleted are listed for a moment longer.
+const DOCUMENT_TRIES: u32 = 5;
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+const APIEXTENSIONS: &str = "apiextensions.k8s.io/v1";
+const APIREGISTRATION: &str = "apiregistration.k8s.io/v1";
 
 #[derive(Deserialize)]
 struct Groups {
+    kind: String,
     groups: Vec<Group>,
 }
 
@@ -30,7 +43,9 @@ struct GroupVersionName {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ResourceList {
+    group_version: String,
     resources: Vec<ApiResource>,
 }
 
@@ -47,11 +62,6 @@ struct ApiResource {
     #[serde(default)]
     short_names: Vec<String>,
     storage_version_hash: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Items<T> {
-    items: Vec<T>,
 }
 
 #[derive(Deserialize)]
@@ -160,8 +170,49 @@ impl From<CrdObject> for Crd {
 /// A document that cannot be had is in the list with the reason: an aggregated API server that is down does not
 /// make its resources look gone.
 pub async fn documents(server: &Server) -> Result<Vec<Document>, RequestError> {
+    let mut versions = group_versions(server).await?;
+    let aggregated = aggregated(server, &versions).await?;
+    // An API server that starts may not have heard of those behind it yet.
+    let unlisted: Vec<_> = aggregated.iter().filter(|version| !versions.contains(version)).cloned().collect();
+    versions.extend(unlisted);
+    let ask = |version: GroupVersion| async { (document(server, &version).await, version) };
+    let mut asked: Vec<_> = stream::iter(versions).map(ask).buffered(AT_ONCE).collect().await;
+    // Who stands behind another server may not be known yet; its own server's documents are all there.
+    let doubtful = |(answer, version): &(Result<_, RequestError>, GroupVersion)| {
+        !aggregated.contains(version) && answer.as_ref().is_err_and(is_doubtful)
+    };
+    for _ in 0..DOCUMENT_TRIES {
+        if !asked.iter().any(doubtful) {
+            break;
+        }
+        tokio::time::sleep(ASK_EVERY).await;
+        let listed = group_versions(server).await?;
+        asked.retain(|one| !doubtful(one) || listed.contains(&one.1));
+        for one in asked.iter_mut().filter(|one| doubtful(one)) {
+            one.0 = document(server, &one.1).await;
+        }
+    }
+    let each = |(answer, version): (Result<Vec<Served>, RequestError>, GroupVersion)| Document {
+        aggregated: aggregated.contains(&version),
+        resources: answer.map_err(|error| match error.code() {
+            Some(404) => format!("/apis lists {version}, but its discovery document is missing: {error}"),
+            _ => error.to_string(),
+        }),
+        version,
+    };
+    Ok(asked.into_iter().map(each).collect())
+}
+
+/// Whether an answer may be somebody else's: what is listed is there.
+fn is_doubtful(error: &RequestError) -> bool {
+    error.code() == Some(404) || matches!(error, RequestError::Unreadable { .. })
+}
+
+/// Every version of every group that a server lists, the preferred one of each group first.
+async fn group_versions(server: &Server) -> Result<Vec<GroupVersion>, RequestError> {
     let groups: Groups = server.get("/apis").await?;
-    let aggregated = aggregated(server).await?;
+    is_kind("/apis", &groups.kind, "APIGroupList")?;
+    // Every API server has the core group.
     let mut versions = vec![GroupVersion::new("", "v1")];
     for group in groups.groups {
         let preferred = group.preferred_version.as_ref();
@@ -169,25 +220,26 @@ pub async fn documents(server: &Server) -> Result<Vec<Document>, RequestError> {
         names.sort_by_key(|name| Some(*name) != preferred);
         versions.extend(names.into_iter().map(|name| GroupVersion::parse(&name.group_version)));
     }
-    // An API server that starts may not have heard of those behind it yet.
-    let unlisted: Vec<_> = aggregated.iter().filter(|version| !versions.contains(version)).cloned().collect();
-    versions.extend(unlisted);
-    let ask = |version: GroupVersion| async {
-        let aggregated = aggregated.contains(&version);
-        let resources = match document(server, &version).await {
-            // A definition that was deleted since the groups were listed; who stands behind another server may
-            // only not be known yet.
-            Err(error) if error.code() == Some(404) && !aggregated => Ok(Vec::new()),
-            document => document.map_err(|error| error.to_string()),
-        };
-        Document { aggregated, version, resources }
-    };
-    Ok(stream::iter(versions).map(ask).buffered(AT_ONCE).collect().await)
+    Ok(versions)
+}
+
+/// Fails unless a document is of the kind that was asked for.
+pub(crate) fn is_kind(path: &str, kind: &str, wanted: &str) -> Result<(), RequestError> {
+    if kind == wanted {
+        return Ok(());
+    }
+    let source = serde::de::Error::custom(format!("it is of kind {kind:?} and not {wanted}"));
+    Err(RequestError::Unreadable { path: path.to_owned(), source })
 }
 
 /// One discovery document.
 pub(crate) async fn document(server: &Server, version: &GroupVersion) -> Result<Vec<Served>, RequestError> {
-    let list: ResourceList = server.get(&version.path()).await?;
+    let path = version.path();
+    let list: ResourceList = server.get(&path).await?;
+    if list.group_version != version.to_string() {
+        let source = serde::de::Error::custom(format!("it is of {:?}", list.group_version));
+        return Err(RequestError::Unreadable { path, source });
+    }
     let served = list.resources.into_iter().map(|resource| Served {
         name: resource.name,
         singular: resource.singular_name,
@@ -200,48 +252,91 @@ pub(crate) async fn document(server: &Server, version: &GroupVersion) -> Result<
     Ok(served.collect())
 }
 
-async fn aggregated(server: &Server) -> Result<Vec<GroupVersion>, RequestError> {
-    let services: Items<ApiService> = match server.get("/apis/apiregistration.k8s.io/v1/apiservices").await {
-        Ok(services) => services,
-        // A server without an aggregation layer has none.
-        Err(error) if error.code() == Some(404) => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let of_services = services.items.into_iter().filter(|service| service.spec.service.is_some());
+/// One discovery document; none if the server is ready and does not list that version.
+pub(crate) async fn document_if_listed(
+    server: &Server,
+    version: &GroupVersion,
+) -> Result<Option<Vec<Served>>, RequestError> {
+    match document(server, version).await {
+        Ok(served) => Ok(Some(served)),
+        Err(error) if error.code() == Some(404) => {
+            // A server that starts has not registered everything yet.
+            let ready = server.lines("/readyz", |_| ()).await.is_ok();
+            if ready && !group_versions(server).await?.contains(version) { Ok(None) } else { Err(error) }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The versions of groups that aggregated API servers answer for.
+async fn aggregated(server: &Server, listed: &[GroupVersion]) -> Result<Vec<GroupVersion>, RequestError> {
+    #[derive(Deserialize)]
+    struct List {
+        kind: String,
+        items: Vec<ApiService>,
+    }
+    // A server without an aggregation layer has none.
+    if !listed.contains(&GroupVersion::parse(APIREGISTRATION)) {
+        return Ok(Vec::new());
+    }
+    let path = format!("/apis/{APIREGISTRATION}/apiservices");
+    let list: List = server.get(&path).await?;
+    is_kind(&path, &list.kind, "APIServiceList")?;
+    let of_services = list.items.into_iter().filter(|service| service.spec.service.is_some());
     Ok(of_services.map(|service| GroupVersion::new(service.spec.group, service.spec.version)).collect())
+}
+
+#[derive(Deserialize)]
+struct CrdPage {
+    kind: String,
+    metadata: CrdPageMeta,
+    items: Vec<CrdObject>,
+}
+
+#[derive(Deserialize)]
+struct CrdPageMeta {
+    #[serde(rename = "continue", default)]
+    next: String,
+}
+
+fn crds_path() -> String {
+    format!("/apis/{APIEXTENSIONS}/customresourcedefinitions")
+}
+
+async fn crd_page(server: &Server, query: &str) -> Result<CrdPage, RequestError> {
+    let path = format!("{}?{query}", crds_path());
+    let page: CrdPage = server.get(&path).await?;
+    is_kind(&path, &page.kind, "CustomResourceDefinitionList")?;
+    Ok(page)
 }
 
 /// Every CustomResourceDefinition, read in pages because schemas are large.
 pub async fn crds(server: &Server) -> Result<Vec<Crd>, RequestError> {
-    #[derive(Deserialize)]
-    struct Page {
-        metadata: Meta,
-        items: Vec<CrdObject>,
-    }
-    #[derive(Deserialize)]
-    struct Meta {
-        #[serde(rename = "continue", default)]
-        next: String,
-    }
     let mut crds = Vec::new();
-    let mut next = String::new();
+    let mut query = "limit=20".to_owned();
     loop {
-        let path = format!(
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit=20{}{next}",
-            if next.is_empty() { "" } else { "&continue=" }
-        );
-        let page: Page = match server.get(&path).await {
+        let page = match crd_page(server, &query).await {
             Ok(page) => page,
-            // A server that has none; but a page in the middle of a list does not go.
-            Err(error) if error.code() == Some(404) && next.is_empty() => return Ok(crds),
+            // A server whose list of groups has none.
+            Err(error) if error.code() == Some(404) && crds.is_empty() => {
+                let listed = group_versions(server).await?.contains(&GroupVersion::parse(APIEXTENSIONS));
+                return if listed { Err(error) } else { Ok(crds) };
+            }
             Err(error) => return Err(error),
         };
         crds.extend(page.items.into_iter().map(Crd::from));
         if page.metadata.next.is_empty() {
             return Ok(crds);
         }
-        next = page.metadata.next;
+        query = format!("limit=20&continue={}", page.metadata.next);
     }
+}
+
+/// Whether there is no CustomResourceDefinition of a name: a list shows it, because a 404 may be about something else.
+pub(crate) async fn is_undefined(server: &Server, name: &GroupResource) -> Result<bool, RequestError> {
+    let page = crd_page(server, &format!("limit=1&fieldSelector=metadata.name%3D{name}")).await?;
+    // A server that does not know the selector lists others.
+    Ok(page.items.is_empty() && page.metadata.next.is_empty())
 }
 
 /// One CustomResourceDefinition, and its server's own time.
@@ -249,7 +344,7 @@ pub(crate) async fn crd(
     server: &Server,
     name: &GroupResource,
 ) -> Result<(Crd, Option<Timestamp>), RequestError> {
-    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+    let path = format!("{}/{name}", crds_path());
     let (object, date) = server.get_dated::<CrdObject>(&path).await?;
     Ok((object.into(), date))
 }
@@ -266,7 +361,7 @@ pub(crate) async fn crd_generation(server: &Server, name: &GroupResource) -> Res
         #[serde(default)]
         generation: i64,
     }
-    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+    let path = format!("{}/{name}", crds_path());
     let object: Object = server.get_metadata(&path).await?;
     Ok(format!("{}/{}", object.metadata.uid, object.metadata.generation))
 }

@@ -5,6 +5,7 @@ use restow_core::agreement::{self, KUBE_APISERVER, Member};
 use restow_core::inventory::Origin;
 use serde::Deserialize;
 
+use crate::discovery::is_kind;
 use crate::server::{RequestError, Server};
 
 /// The label of identity Leases; its value is the kind of server.
@@ -17,6 +18,7 @@ const ADDRESS: &str = "kubernetes.io/peer-advertise-address";
 
 #[derive(Deserialize)]
 struct Items<T> {
+    kind: String,
     items: Vec<T>,
 }
 
@@ -46,10 +48,17 @@ struct LeaseSpec {
 
 #[derive(Deserialize)]
 struct EndpointSlice {
+    metadata: SliceMeta,
     #[serde(default)]
     endpoints: Vec<Endpoint>,
     #[serde(default)]
     ports: Vec<Port>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SliceMeta {
+    resource_version: String,
 }
 
 #[derive(Deserialize)]
@@ -84,6 +93,7 @@ impl Members {
 /// The members, expired ones included. An error is an error, never "gone".
 pub async fn members(server: &Server) -> Result<Members, RequestError> {
     let leases: Items<Lease> = server.get(LEASES).await?;
+    is_kind(LEASES, &leases.kind, "LeaseList")?;
     let is_kube_apiserver = |member: &Member| member.component == KUBE_APISERVER;
     let (mut kube_apiservers, aggregated): (Vec<_>, Vec<_>) =
         leases.items.into_iter().map(member).partition(is_kube_apiserver);
@@ -95,7 +105,9 @@ pub async fn members(server: &Server) -> Result<Members, RequestError> {
 
 async fn endpoints(server: &Server) -> Result<Vec<Member>, RequestError> {
     let slices: Items<EndpointSlice> = server.get(ENDPOINTS).await?;
+    is_kind(ENDPOINTS, &slices.kind, "EndpointSliceList")?;
     let members = slices.items.into_iter().flat_map(|slice| {
+        let state = slice.metadata.resource_version;
         let port = slice.ports.first().and_then(|port| port.port).unwrap_or(443);
         let addresses = slice.endpoints.into_iter().flat_map(|endpoint| endpoint.addresses);
         addresses.map(move |address| {
@@ -106,7 +118,8 @@ async fn endpoints(server: &Server) -> Result<Vec<Member>, RequestError> {
             };
             Member {
                 name: address.clone(),
-                holder: address.clone(),
+                // A server that stops in good order takes its address away; nothing tells of one that crashes.
+                holder: format!("{address}@{state}"),
                 address: Some(address),
                 expires: None,
                 component: KUBE_APISERVER.to_owned(),

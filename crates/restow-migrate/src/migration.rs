@@ -1,17 +1,20 @@
 //! The migration of one resource, from agreement to proof.
 
+mod keys;
+mod looks;
+
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::agreement::{self, Agreement, Disagreement};
-use restow_core::encryption::{Check, Demand, Encryption, UNREPORTED};
-use restow_core::inventory::{Origin, Resource};
+use restow_core::agreement::Disagreement;
+use restow_core::encryption::Demand;
+use restow_core::inventory::Resource;
 use restow_core::outcome::Outcome;
 use restow_core::progress::{Counts, Phase, Progress, Proof, Quarantined, judge};
 
+use self::looks::Patience;
 use crate::chunks::Chunks;
-use crate::cluster::{AgreementError, Cluster};
-use crate::discovery;
+use crate::cluster::Cluster;
 use crate::health::Health;
 use crate::lookup::{self, Found};
 use crate::pages::{self, Listing, Page, PageError, Target, Waiting};
@@ -105,11 +108,6 @@ impl From<Unfinished> for Failure {
     }
 }
 
-/// How long servers that do not answer are waited for in the middle of a run, before it is unsafe to go on.
-const SILENCE: Duration = Duration::from_secs(300);
-/// How often they are asked meanwhile.
-const ASK_EVERY: Duration = Duration::from_secs(1);
-
 /// The migration of one resource.
 pub struct Migration<'a, O> {
     /// The cluster.
@@ -135,7 +133,7 @@ impl<O: Observer> Migration<'_, O> {
         let (name, version) = (self.resource.name.clone(), self.resource.storage_version_name());
         let mut progress = Progress::new(name, version, &hash, restow_clock::now());
         // Its discovery may still show what was before.
-        self.settle(&mut progress).await?;
+        self.settle(&mut progress, Patience::Beginning).await?;
         let agreement = self.agreement(Patience::Beginning).await?;
         if agreement.hash != hash {
             return Err(Failure::Moved(format!(
@@ -166,8 +164,7 @@ impl<O: Observer> Migration<'_, O> {
             }
             match judge(&progress.verify, progress.shifted, progress.passes) {
                 Proof::Verified => {
-                    progress.unproven = self.demand().unmet(&progress.keys);
-                    progress.verified = progress.unproven.is_none();
+                    progress.conclude(self.demand());
                     break;
                 }
                 Proof::Again => progress.begin_verifying(),
@@ -329,197 +326,6 @@ impl<O: Observer> Migration<'_, O> {
     pub fn target(&self) -> Result<Target, Failure> {
         Ok(Target::of(self.resource).ok_or_else(|| PageError::Vanished(self.resource.name.clone()))?)
     }
-
-    /// Looks at the servers: another version than the run's ends it before its next write.
-    ///
-    /// A definition that has changed is given time to settle, so that no pass stands under one whose handlers may
-    /// still store what was before.
-    pub async fn check(&self, progress: &mut Progress) -> Result<(), Failure> {
-        loop {
-            let agreement = self.wait_for_agreement(progress).await?;
-            progress.watch(&agreement);
-            if agreement.definition.is_none() || agreement.definition == progress.settled {
-                return Ok(());
-            }
-            self.settle(progress).await?;
-        }
-    }
-
-    /// The agreement as it is now, for the version of this run. Servers that are silent are waited for, because
-    /// nothing is written meanwhile; servers that say otherwise end the run at once.
-    async fn wait_for_agreement(&self, progress: &Progress) -> Result<Agreement, Failure> {
-        let agreement = self.agreement(Patience::Running).await?;
-        if agreement.hash == progress.storage_version_hash {
-            return Ok(agreement);
-        }
-        Err(Failure::Moved(format!(
-            "the storage version changed under the run: it was for {}, the API servers say {} now",
-            progress.storage_version_hash, agreement.hash
-        )))
-    }
-
-    /// The agreement as it is now.
-    async fn agreement(&self, patience: Patience) -> Result<Agreement, Failure> {
-        let since = Instant::now();
-        loop {
-            let silent = match self.unless_stopped(self.cluster.agreement(self.resource)).await? {
-                Ok(agreement) => return Ok(agreement),
-                Err(AgreementError::Disagreement(why)) if passes(&why, patience, since.elapsed()) => {
-                    why.to_string()
-                }
-                Err(AgreementError::Disagreement(why)) => return Err(Failure::Disagreement(why)),
-                Err(AgreementError::Request(error)) => self.passing(error)?,
-            };
-            self.wait(&silent).await?;
-        }
-    }
-
-    /// What is waited for after a failed request; an error when waiting does not help.
-    ///
-    /// A server that is down or overloaded is never given up.
-    fn passing(&self, error: RequestError) -> Result<String, Failure> {
-        match error.code() {
-            Some(404) => Err(PageError::Vanished(self.resource.name.clone()).into()),
-            Some(_) if error.is_final() => Err(error.into()),
-            _ => Ok(error.to_string()),
-        }
-    }
-
-    async fn wait(&self, why: &str) -> Result<(), Failure> {
-        self.observer.waiting(why, ASK_EVERY);
-        Ok(self.unless_stopped(tokio::time::sleep(ASK_EVERY)).await?)
-    }
-
-    /// What has to be proven about the key.
-    fn demand(&self) -> Demand {
-        let demand = self.settings.encrypted;
-        // Its own server has a configuration of its own, if any.
-        let aggregated = self.resource.origin == Origin::Aggregated && demand != Demand::Declared;
-        if aggregated || self.settings.manner.dry_run { Demand::Nothing } else { demand }
-    }
-
-    /// Looks at the encryption configurations, at both ends of a pass: servers' metrics are too large for every page,
-    /// and tell when a configuration was taken up in between.
-    ///
-    /// Only a configuration that was heard can differ. A server that is silent is waited for; one that stays silent
-    /// leaves the key unproven, and changes nothing.
-    async fn check_keys(&self, progress: &mut Progress, patience: Patience) -> Result<(), Failure> {
-        let demand = self.demand();
-        if demand == Demand::Nothing {
-            return Ok(());
-        }
-        if self.resource.origin == Origin::Aggregated {
-            progress.watch_keys("", Check::none(NOBODY, "an aggregated API server's metrics are not read"));
-            return Ok(());
-        }
-        let Some(look) = self.keys(progress, patience).await? else { return Ok(()) };
-        let common = look
-            .common()
-            .map_err(|hashes| Failure::Disagreement(Disagreement::Encryption(hashes)))?
-            .unwrap_or(UNREPORTED);
-        match &progress.encryption {
-            Some(wanted) if !look.heard.is_empty() && common != wanted => {
-                return Err(Failure::Moved(format!(
-                    "the encryption configuration changed under the run, which was for {wanted}"
-                )));
-            }
-            None if look.unasked.is_empty() && look.refused.is_empty() => {
-                progress.encryption = Some(common.to_owned());
-            }
-            _ => {}
-        }
-        progress.watch_keys(&look.seal, look.check());
-        Ok(())
-    }
-
-    /// The servers' encryption configurations, of all that answer before patience ends; none when no metrics at all
-    /// may be read, which is taken into the progress.
-    async fn keys(&self, progress: &mut Progress, patience: Patience) -> Result<Option<Encryption>, Failure> {
-        let since = Instant::now();
-        // Who was never heard is not waited for.
-        let heard = progress.encryption.is_some() && progress.keys.unchecked.is_empty();
-        let expected = patience == Patience::Running && heard;
-        loop {
-            let look = async {
-                match self.demand() {
-                    Demand::Reported => self.cluster.encryption_if_reported().await,
-                    _ => self.cluster.encryption().await,
-                }
-            };
-            let silent = match self.unless_stopped(look).await? {
-                Ok(look) => {
-                    let reported = look.heard.iter().any(|(_, hash)| hash.is_some());
-                    if look.unasked.is_empty() || !(expected || reported) {
-                        return Ok(Some(look));
-                    }
-                    if since.elapsed() >= SILENCE {
-                        if patience == Patience::Beginning {
-                            // Nothing is written yet, and it could not be proven.
-                            return Err(Failure::Disagreement(Disagreement::Unasked(look.unasked)));
-                        }
-                        return Ok(Some(look));
-                    }
-                    Disagreement::Unasked(look.unasked).to_string()
-                }
-                // Who may not read metrics goes by the storage version, and says so.
-                Err(error) if error.is_final() || since.elapsed() >= SILENCE => {
-                    let why = format!("its metrics cannot be read: {error}");
-                    progress.watch_keys("", Check::none(self.cluster.server().name(), &why));
-                    return Ok(None);
-                }
-                Err(error) => error.to_string(),
-            };
-            self.wait(&silent).await?;
-        }
-    }
-
-    /// A CRD's discovery can change before its handlers do (kubernetes#130235), so it is given time.
-    async fn settle(&self, progress: &mut Progress) -> Result<(), Failure> {
-        let Some(crd) = &self.resource.crd else { return Ok(()) };
-        let (now, date) = loop {
-            let error = match self.unless_stopped(discovery::crd(self.cluster.server(), &crd.name)).await? {
-                Ok(read) => break read,
-                Err(error) => error,
-            };
-            let silent = self.passing(error)?;
-            self.wait(&silent).await?;
-        };
-        let definition = now.definition();
-        let wait = match &progress.settled {
-            Some(settled) if *settled == definition => Duration::ZERO,
-            // It changed under the run, at a time that was not seen.
-            Some(_) => agreement::SETTLE,
-            None => agreement::settle(now.changed, date.unwrap_or_else(restow_clock::now)),
-        };
-        if !wait.is_zero() {
-            self.observer.settling(wait);
-            self.unless_stopped(tokio::time::sleep(wait)).await?;
-        }
-        progress.settled = Some(definition);
-        Ok(())
-    }
-}
-
-/// Stands for the servers that were not asked.
-const NOBODY: &str = "the API servers";
-
-/// How far a run is when it looks at the servers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Patience {
-    /// Nothing was written yet: a server that cannot be asked is told to the user at once.
-    Beginning,
-    /// It was possible to ask every server before.
-    Running,
-}
-
-/// Whether a disagreement may pass by itself, as that of a server that restarts does.
-fn passes(why: &Disagreement, patience: Patience, waited: Duration) -> bool {
-    let silence = match why {
-        Disagreement::Unasked(_) => patience == Patience::Running,
-        Disagreement::Unsteady => true,
-        _ => false,
-    };
-    silence && waited < SILENCE
 }
 
 fn restless(progress: &Progress) -> String {

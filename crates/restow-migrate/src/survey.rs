@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
-use restow_core::agreement::{self, Agreement, Answered, Asked, Disagreement, Sighting, StorageVersion};
+use restow_core::agreement::{
+    self, Agreement, Answered, Asked, Disagreement, Identity, Sighting, StorageVersion,
+};
 use restow_core::inventory::{Crd, Document, Obstacle, Origin, Resource};
 use restow_core::resource::{GroupResource, GroupVersion};
 use restow_core::storage_version;
 use restow_core::trigger::Word;
 
-use crate::cluster::{Cluster, Discovered, Documents, Inventory, Trust, published};
+use crate::cluster::{Cluster, Discovered, Documents, Inventory, Trust, published, told};
 use crate::discovery;
 use crate::membership::Members;
 use crate::sampling::Round;
@@ -36,6 +38,8 @@ pub struct Survey {
     documents: Documents,
     /// What the others say, each by its name.
     peers: Vec<(String, Result<Documents, String>)>,
+    /// How many different servers the named ones are, as far as they tell.
+    distinct: Option<usize>,
     /// What fresh connections have shown, where the servers hide behind one address.
     sampled: Round,
     now: Timestamp,
@@ -67,10 +71,16 @@ impl Cluster {
             Trust::Sampled(period) => self.sample(*period, endpoints.clone(), &kube_apiservers).await?,
             _ => Round::default(),
         };
-        let mut peers = Vec::new();
+        let (mut peers, mut met) = (Vec::new(), Vec::new());
         if !matches!(self.trust(), Trust::Single | Trust::Sampled(_)) {
             for (name, peer) in self.peers(&kube_apiservers) {
                 let said = match peer {
+                    Ok(peer) if matches!(self.trust(), Trust::Named(_)) => {
+                        told_within(&peer, &endpoints).await.map(|(documents, identity)| {
+                            met.push((peer, identity));
+                            documents
+                        })
+                    }
                     Ok(peer) => Ok(read(&peer, &endpoints).await),
                     Err(why) => Err(why),
                 };
@@ -86,10 +96,23 @@ impl Cluster {
             trust: self.trust().clone(),
             documents: documents.into_iter().map(|document| (document.version, document.resources)).collect(),
             peers,
+            distinct: self.distinct(met).await,
             sampled,
             now: restow_clock::now(),
         })
     }
+}
+
+/// The documents of a server that was named, and which server that is.
+async fn told_within(
+    server: &Server,
+    versions: &BTreeSet<GroupVersion>,
+) -> Result<(Documents, Identity), String> {
+    let said = told(server, async { Ok(read(server, versions).await) });
+    // Who it is is asked before and after.
+    let within = ANSWERS_WITHIN * 3;
+    let late = |_| format!("no answer within {} s", within.as_secs());
+    tokio::time::timeout(within, said).await.map_err(late)?
 }
 
 async fn read(server: &Server, versions: &BTreeSet<GroupVersion>) -> Documents {
@@ -102,12 +125,12 @@ async fn read(server: &Server, versions: &BTreeSet<GroupVersion>) -> Documents {
             if silent.load(Ordering::Relaxed) {
                 return (version, Err(why()));
             }
-            let answer = tokio::time::timeout(ANSWERS_WITHIN, discovery::document(server, &version)).await;
+            let document = discovery::document_if_listed(server, &version);
+            let answer = tokio::time::timeout(ANSWERS_WITHIN, document).await;
             silent.fetch_or(answer.is_err(), Ordering::Relaxed);
             let document = match answer {
-                Ok(Ok(served)) => Ok(served),
                 // An answer all the same: that server has no such version.
-                Ok(Err(error)) if error.code() == Some(404) => Ok(Vec::new()),
+                Ok(Ok(served)) => Ok(served.unwrap_or_default()),
                 Ok(Err(error)) => Err(error.to_string()),
                 Err(_) => Err(why()),
             };
@@ -203,7 +226,7 @@ impl Survey {
             Trust::Single => Asked::Single(own()),
             _ if resource.origin == Origin::Aggregated => Asked::Aggregated,
             Trust::Sampled(_) => self.sampled.of(resource),
-            Trust::Named(_) => Asked::Named(self.answers(resource)),
+            Trust::Named(_) => Asked::Named { answers: self.answers(resource), distinct: self.distinct },
             Trust::Members if storage_version.is_some() => Asked::Members(Vec::new()),
             Trust::Members if self.peers.is_empty() => Asked::Members(vec![own()]),
             Trust::Members => Asked::Members(self.answers(resource)),

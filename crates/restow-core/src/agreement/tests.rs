@@ -24,6 +24,12 @@ fn unreachable_server(server: &str) -> Answered {
     Answered { server: server.to_owned(), hash: Err("connection refused".to_owned()) }
 }
 
+/// Servers that were named, and can be told apart.
+fn named(answers: Vec<Answered>) -> Asked {
+    let distinct = answers.iter().filter(|answer| answer.hash.is_ok()).count();
+    Asked::Named { distinct: Some(distinct), answers }
+}
+
 fn seen(members: Result<Vec<Member>, String>, asked: Asked) -> Sighting {
     Sighting { kind: "Widget".to_owned(), members, storage_version: None, asked, definition: None }
 }
@@ -62,17 +68,17 @@ fn every_live_server_must_say_the_same() {
         ),
         (
             "one named of two alive",
-            seen(two(), Asked::Named(vec![answered("https://a", "x")])),
+            seen(two(), named(vec![answered("https://a", "x")])),
             "2 API servers are alive and 1 named with --api-server",
         ),
         (
             "one named, one alive, one expired",
-            seen(Ok(vec![member("a", 200), member("b", 50)]), Asked::Named(vec![answered("https://a", "x")])),
+            seen(Ok(vec![member("a", 200), member("b", 50)]), named(vec![answered("https://a", "x")])),
             "direct x",
         ),
         (
             "one named, all Leases expired by this clock",
-            seen(Ok(vec![member("a", 50)]), Asked::Named(vec![answered("https://a", "x")])),
+            seen(Ok(vec![member("a", 50)]), named(vec![answered("https://a", "x")])),
             "which API servers there are cannot be told: no identity Lease and no endpoint shows one",
         ),
         (
@@ -173,6 +179,82 @@ fn an_aggregated_api_is_agreed_on_by_its_own_servers_alone() {
 }
 
 #[test]
+fn named_servers_count_as_all_only_if_they_are_told_apart() {
+    let two = || Ok(vec![member("a", 200), member("b", 200)]);
+    let one = || Ok(vec![member("a", 200)]);
+    let endpoints = || {
+        let endpoint = |name: &str| Member { expires: None, ..member(name, 0) };
+        Ok(vec![endpoint("10.0.0.1:6443"), endpoint("10.0.0.2:6443")])
+    };
+    let forbidden = || Err("forbidden".to_owned());
+    let lead_to_one =
+        "2 API servers are alive, and the 2 addresses named with --api-server lead to 1 of them".to_owned();
+    for (what, members, distinct, expected) in [
+        ("two names of two servers", two(), Some(2), "direct x true".to_owned()),
+        ("two names of one load balancer", two(), Some(1), lead_to_one.clone()),
+        ("servers that do not tell which they are", two(), None, "named x true".to_owned()),
+        ("two names of the one server", one(), Some(1), "direct x true".to_owned()),
+        ("two names, one server, which does not tell", one(), None, "direct x true".to_owned()),
+        ("endpoints are no identities", endpoints(), Some(2), "named x false".to_owned()),
+        ("fewer than there are endpoints", endpoints(), Some(1), lead_to_one),
+        ("unreadable Leases", forbidden(), Some(2), "named x false".to_owned()),
+    ] {
+        let answers = vec![answered("https://a", "x"), answered("https://b", "x")];
+        let verdict = match decide(&seen(members, Asked::Named { answers, distinct }), at(100)) {
+            Ok(agreed) => format!("{} {} {}", agreed.basis, agreed.hash, agreed.leased),
+            Err(disagreement) => disagreement.to_string(),
+        };
+        assert_eq!(verdict, expected, "{what}");
+    }
+}
+
+#[test]
+fn endpoints_are_not_every_server() {
+    let endpoint = |name: &str| Member { expires: None, ..member(name, 0) };
+    let sighting = seen(Ok(vec![endpoint("10.0.0.1:6443")]), Asked::Members(vec![answered("a", "x")]));
+    assert_eq!(verdict(&sighting), "endpoints x");
+    assert!(decide(&sighting, at(100)).is_ok_and(|agreement| !agreement.leased));
+}
+
+#[test]
+fn what_may_pass_by_itself_is_waited_out() {
+    let rows = || vec![("b".to_owned(), "connection refused".to_owned())];
+    for (why, first, known) in [
+        (Disagreement::Unasked(rows()), FIRST_ANSWER, SILENCE),
+        (Disagreement::UnknownMembers("forbidden".to_owned()), Duration::ZERO, ELSEWHERE),
+        (Disagreement::Unsteady, SILENCE, SILENCE),
+        (Disagreement::Split(rows()), Duration::ZERO, Duration::ZERO),
+        (Disagreement::Unnamed { live: 2, addresses: 1, named: 1 }, Duration::ZERO, Duration::ZERO),
+        (Disagreement::Encryption(Vec::new()), Duration::ZERO, Duration::ZERO),
+        (Disagreement::Aggregated, Duration::ZERO, Duration::ZERO),
+    ] {
+        assert_eq!((patience(&why, false), patience(&why, true)), (first, known), "{why}");
+    }
+}
+
+#[test]
+fn a_restart_changes_the_mark_of_a_storage_version() {
+    let mark = |holder: &str, listed: bool| {
+        let member = Member { holder: holder.to_owned(), ..member("a", 200) };
+        let members = if listed { Ok(vec![member]) } else { Err("forbidden".to_owned()) };
+        let (entry, v1) = ("a".to_owned(), "example.com/v1".to_owned());
+        let object = StorageVersion {
+            resource_version: "7".to_owned(),
+            entries: vec![(entry, v1.clone())],
+            common: Some(v1),
+            since: None,
+        };
+        let asked = named(vec![answered("https://a", "gIwvi5rymmg=")]);
+        let sighting = Sighting { storage_version: Some(object), ..seen(members, asked) };
+        decide(&sighting, at(100)).map(|agreement| (agreement.mark, agreement.leased))
+    };
+    assert_eq!(mark("a_1", true), Ok(("7 a_1".to_owned(), true)));
+    assert_eq!(mark("a_2", true), Ok(("7 a_2".to_owned(), true)));
+    // Who may not list the Leases does not see a restart.
+    assert_eq!(mark("a_1", false), Ok(("7".to_owned(), false)));
+}
+
+#[test]
 fn the_mark_changes_with_servers_and_definition() {
     let mark = |holder: &str, definition: Option<&str>| {
         let member = Member { holder: holder.to_owned(), ..member("a", 200) };
@@ -200,8 +282,7 @@ fn who_may_not_list_the_servers_does_not_know_that_there_are_none() {
     // The hash of example.com/v1 Widget.
     const V1: &str = "gIwvi5rymmg=";
     let forbidden = || Err("forbidden".to_owned());
-    let named =
-        |hashes: &[&str]| Asked::Named(hashes.iter().map(|hash| answered("https://a", hash)).collect());
+    let both = |hashes: &[&str]| named(hashes.iter().map(|hash| answered("https://a", hash)).collect());
     let samples = |hash: &str| Asked::Samples { answers: vec![answered("lb", hash); 9], steady: true };
     let none = || Asked::Members(Vec::new());
     let two = || Ok(vec![member("a", 200), member("b", 200)]);
@@ -226,25 +307,25 @@ fn who_may_not_list_the_servers_does_not_know_that_there_are_none() {
             Asked::Aggregated,
             "which API servers there are cannot be told: forbidden",
         ),
-        ("the user's list", forbidden(), named(&[V1, V1]), "named gIwvi5rymmg="),
+        ("the user's list", forbidden(), both(&[V1, V1]), "named gIwvi5rymmg="),
         (
             "the user's list, one of it disagrees",
             forbidden(),
-            named(&[V1, "other"]),
+            both(&[V1, "other"]),
             "the API servers disagree: https://a stores gIwvi5rymmg=; https://a stores other",
         ),
         (
             "the user's list, the object disagrees",
             two(),
-            named(&["other", "other"]),
+            both(&["other", "other"]),
             "the API servers disagree: the StorageVersion object stores gIwvi5rymmg=; the API servers' own discovery stores other",
         ),
-        ("both", two(), named(&[V1, V1]), "storageversion gIwvi5rymmg="),
-        ("not all are named", two(), named(&[V1]), "2 API servers are alive and 1 named with --api-server"),
+        ("both", two(), both(&[V1, V1]), "storageversion gIwvi5rymmg="),
+        ("not all are named", two(), both(&[V1]), "2 API servers are alive and 1 named with --api-server"),
         (
             "one that is named is dead",
             two(),
-            Asked::Named(vec![answered("https://a", V1), unreachable_server("https://b")]),
+            named(vec![answered("https://a", V1), unreachable_server("https://b")]),
             "not every live API server could be asked: https://b: connection refused",
         ),
         ("samples agree", two(), samples(V1), "storageversion gIwvi5rymmg="),
@@ -268,7 +349,7 @@ fn who_may_not_list_the_servers_does_not_know_that_there_are_none() {
         assert_eq!(verdict(&sighting), expected, "{what}");
     }
     // Without a StorageVersion object the same holds.
-    assert_eq!(verdict(&seen(forbidden(), named(&["x", "x"]))), "named x");
+    assert_eq!(verdict(&seen(forbidden(), both(&["x", "x"]))), "named x");
     assert_eq!(
         verdict(&seen(forbidden(), samples("x"))),
         "which API servers there are cannot be told: forbidden"

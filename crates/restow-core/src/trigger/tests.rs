@@ -82,7 +82,14 @@ impl Case {
         let agreement = match &self.storage {
             Word::Agreed(hash) => {
                 let (mark, definition, since) = (String::new(), None, self.since);
-                Ok(Agreement { hash: hash.clone(), basis: Basis::Direct, mark, definition, since })
+                Ok(Agreement {
+                    hash: hash.clone(),
+                    basis: Basis::Direct,
+                    mark,
+                    definition,
+                    since,
+                    leased: true,
+                })
             }
             _ => Err(Disagreement::Unsteady),
         };

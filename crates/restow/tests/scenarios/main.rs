@@ -11,6 +11,7 @@ mod account;
 mod aggregated;
 mod agreement;
 mod apiserver;
+mod beliefs;
 mod cli;
 mod controller;
 mod demo;

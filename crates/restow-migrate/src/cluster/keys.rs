@@ -1,0 +1,140 @@
+//! The encryption configurations of the API servers, as their metrics tell.
+
+use std::collections::HashMap;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use restow_core::agreement::{self, Member};
+use restow_core::encryption::{self, Config, Encryption, Unread};
+
+use super::peers::identity;
+use super::{Cluster, SAMPLE_EVERY, Trust, Unreported};
+use crate::server::{RequestError, Server};
+
+/// How long it is taken for granted that no API server reports an encryption configuration, where nothing rests on it.
+const UNREPORTED_FOR: Duration = Duration::from_secs(60);
+/// Stands for the API servers that could not even be told apart.
+const OTHERS: &str = "the other API servers";
+
+impl Cluster {
+    /// The encryption configurations of all API servers, as their metrics tell.
+    ///
+    /// An error is of the server restow talks to, or says that no metrics at all may be read.
+    pub async fn encryption(&self) -> Result<Encryption, RequestError> {
+        let mut answers = Vec::new();
+        let members =
+            if matches!(self.trust, Trust::Single) { Ok(Vec::new()) } else { self.members().await? };
+        if let Trust::Sampled(period) = self.trust {
+            return self.sample_encryption(period, &members).await;
+        }
+        for (server, peer) in self.peers(&members) {
+            let config = match peer {
+                Ok(peer) => metrics(&peer).await.map_err(|error| unread(&error)),
+                Err(why) => Err(Unread::Refused(why)),
+            };
+            answers.push((server, config));
+        }
+        if answers.iter().all(|(_, config)| config.is_err()) {
+            // One of them at least is behind the address that everything else goes through.
+            answers.push((self.server.name().to_owned(), Ok(metrics(&self.server).await?)));
+        }
+        let missed = match &members {
+            Ok(members) => {
+                let live = agreement::live(members, restow_clock::now()).len();
+                encryption::missed(&answers, live)
+            }
+            Err(why) => matches!(self.trust, Trust::Members).then(|| why.clone()),
+        };
+        answers.extend(missed.map(|why| (OTHERS.to_owned(), Err(Unread::Refused(why)))));
+        Ok(encryption::agree(&answers))
+    }
+
+    /// As [`encryption`](Self::encryption), for a resource of which nobody says that it is encrypted: where no server
+    /// reports a configuration, their metrics, which are large, are not read for every resource of a run.
+    pub async fn encryption_if_reported(&self) -> Result<Encryption, RequestError> {
+        let holders = self.holders().await?;
+        let known = self.unreported.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(known) = known
+            && known.since.elapsed() < UNREPORTED_FOR
+            && known.holders == holders
+        {
+            return Ok(known.look);
+        }
+        let look = self.encryption().await?;
+        let reported = look.heard.iter().any(|(_, hash)| hash.is_some());
+        // Who was not heard is asked again.
+        let complete = look.unasked.is_empty() && look.refused.is_empty();
+        *self.unreported.lock().unwrap_or_else(PoisonError::into_inner) = (!reported && complete)
+            .then(|| Unreported { since: restow_clock::Instant::now(), holders, look: look.clone() });
+        Ok(look)
+    }
+
+    /// Who holds the identity Leases now, where they may be read.
+    async fn holders(&self) -> Result<Vec<String>, RequestError> {
+        if matches!(self.trust, Trust::Single) {
+            return Ok(Vec::new());
+        }
+        let members = self.members().await?.unwrap_or_default();
+        Ok(agreement::holders(&members, restow_clock::now()))
+    }
+
+    /// Meets the servers behind one address on fresh connections, until as many were met as there are.
+    async fn sample_encryption(
+        &self,
+        period: Duration,
+        members: &Result<Vec<Member>, String>,
+    ) -> Result<Encryption, RequestError> {
+        let live = match members {
+            Ok(members) => match agreement::live(members, restow_clock::now()).len() {
+                0 => Err("no identity Lease is alive by this machine's clock".to_owned()),
+                live => Ok(live),
+            },
+            Err(why) => Err(why.clone()),
+        };
+        let ends = restow_clock::Instant::now() + period;
+        let mut met: HashMap<String, Config> = HashMap::new();
+        loop {
+            let fresh = self.fresh()?;
+            let config = metrics(&fresh).await?;
+            met.insert(config.name(), config);
+            let all = live.as_ref().is_ok_and(|live| met.len() >= *live);
+            if all || restow_clock::Instant::now() >= ends {
+                break;
+            }
+            tokio::time::sleep(SAMPLE_EVERY).await;
+        }
+        let mut answers: Vec<_> = met.into_iter().map(|(name, config)| (name, Ok(config))).collect();
+        answers.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let missed = match live {
+            Ok(live) => encryption::missed(&answers, live)
+                .map(|why| format!("{why} on fresh connections in {} s", period.as_secs())),
+            Err(why) => Some(why),
+        };
+        answers.extend(missed.map(|why| (OTHERS.to_owned(), Err(Unread::Refused(why)))));
+        Ok(encryption::agree(&answers))
+    }
+}
+
+fn unread(error: &RequestError) -> Unread {
+    let why = format!("its metrics cannot be read: {error}");
+    if is_refused(error) { Unread::Refused(why) } else { Unread::Silent(why) }
+}
+
+/// Whether a server refuses its metrics, or shows something else in their place.
+pub(crate) fn is_refused(error: &RequestError) -> bool {
+    error.is_final() || matches!(error, RequestError::Unreadable { .. })
+}
+
+/// What one server's metrics say of its encryption configuration; they are large, and read by line.
+pub(super) async fn metrics(server: &Server) -> Result<Config, RequestError> {
+    const PATH: &str = "/metrics";
+    let mut config = Config::default();
+    server.lines(PATH, |line| config.read(line)).await?;
+    if config.complete {
+        // Over the same connection, so that it is the same server behind a load balancer.
+        config.address = identity(server).await.unwrap_or_default().address;
+        return Ok(config);
+    }
+    let source = serde::de::Error::custom("these are not the metrics of an API server");
+    Err(RequestError::Unreadable { path: PATH.to_owned(), source })
+}

@@ -1,0 +1,208 @@
+//! The API servers one by one: how each is reached, and what it says of a resource.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use restow_core::agreement::{self, Answered, Asked, Identity, Member};
+use restow_core::inventory::{Resource, Served};
+use serde::Deserialize;
+
+use super::keys::metrics;
+use super::{Cluster, Reach, Trust};
+use crate::discovery;
+use crate::server::{RequestError, Server};
+
+/// How long it is believed which process answers at an address.
+const PROCESS_FOR: Duration = Duration::from_secs(60);
+
+impl Cluster {
+    /// The servers to be asked one by one, or why one cannot be; none where there is just one, which answers for
+    /// itself: a server that serves holds an identity Lease.
+    pub(crate) fn peers(
+        &self,
+        members: &Result<Vec<Member>, String>,
+    ) -> Vec<(String, Result<Server, String>)> {
+        if let Trust::Named(urls) = &self.trust {
+            let named = |url: &http::Uri| {
+                let url = url.to_string().trim_end_matches('/').to_owned();
+                (url.clone(), self.peer(&url))
+            };
+            return urls.iter().map(named).collect();
+        }
+        let live = agreement::live(members.as_deref().unwrap_or_default(), restow_clock::now());
+        if live.len() <= 1 {
+            return Vec::new();
+        }
+        let each = |(name, address): (String, Result<String, String>)| {
+            let peer = address.and_then(|address| self.peer(&format!("https://{address}")));
+            (name, peer)
+        };
+        agreement::addresses(&live).into_iter().map(each).collect()
+    }
+
+    /// What each live member says of a resource, at its own address.
+    pub(super) async fn ask_members(
+        &self,
+        members: &Result<Vec<Member>, String>,
+        resource: &Resource,
+    ) -> Result<Vec<Answered>, RequestError> {
+        let peers = self.peers(members);
+        if peers.is_empty() {
+            let live = agreement::live(members.as_deref().unwrap_or_default(), restow_clock::now());
+            let Some(only) = live.first() else { return Ok(Vec::new()) };
+            let mut answer = answered(&self.server, resource).await?;
+            answer.server.clone_from(&only.name);
+            return Ok(vec![answer]);
+        }
+        let mut answers = Vec::new();
+        for (server, peer) in peers {
+            let hash = match peer {
+                Ok(peer) => answered(&peer, resource).await.map_or_else(|e| Err(e.to_string()), |a| a.hash),
+                Err(why) => Err(why),
+            };
+            answers.push(Answered { server, hash });
+        }
+        Ok(answers)
+    }
+
+    /// What each named server says of a resource, and how many servers that are.
+    pub(super) async fn ask_named(
+        &self,
+        members: &Result<Vec<Member>, String>,
+        resource: &Resource,
+    ) -> Asked {
+        let (mut answers, mut met) = (Vec::new(), Vec::new());
+        for (server, peer) in self.peers(members) {
+            let hash = match peer {
+                Ok(peer) => match told(&peer, answered(&peer, resource)).await {
+                    Ok((answer, identity)) => {
+                        met.push((peer, identity));
+                        answer.hash
+                    }
+                    Err(why) => Err(why),
+                },
+                Err(why) => Err(why),
+            };
+            answers.push(Answered { server, hash });
+        }
+        Asked::Named { answers, distinct: self.distinct(met).await }
+    }
+
+    /// How many different servers have answered. Where their addresses do not tell, their metrics may.
+    pub(crate) async fn distinct(&self, mut met: Vec<(Server, Identity)>) -> Option<usize> {
+        let identities =
+            |met: &[(Server, Identity)]| met.iter().map(|(_, one)| one.clone()).collect::<Vec<_>>();
+        if agreement::distinct(&identities(&met)).is_some_and(|count| count == met.len()) {
+            return Some(met.len());
+        }
+        for (server, identity) in &mut met {
+            identity.process = self.process(server).await;
+        }
+        agreement::distinct(&identities(&met))
+    }
+
+    /// Which process a server is, by its metrics; they are large, and not read for every page.
+    async fn process(&self, server: &Server) -> String {
+        let known = self.processes.lock().unwrap_or_else(PoisonError::into_inner).get(server.name()).cloned();
+        if let Some((since, process)) = known
+            && since.elapsed() < PROCESS_FOR
+        {
+            return process;
+        }
+        let process = metrics(server).await.map(|config| config.process()).unwrap_or_default();
+        let kept = (restow_clock::Instant::now(), process.clone());
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner).insert(server.name().to_owned(), kept);
+        process
+    }
+
+    /// The main address over a new connection.
+    pub(super) fn fresh(&self) -> Result<Server, RequestError> {
+        match &self.reach {
+            Reach::Network(config) => {
+                Server::connect(kube::Config::clone(config)).map_err(|error| unconnected(&error))
+            }
+            Reach::Clients(connect) => Ok(Server::over(self.server.name(), connect(self.server.name()))),
+        }
+    }
+
+    /// The server at another address, reached with the same credentials.
+    fn peer(&self, url: &str) -> Result<Server, String> {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(peer) = peers.get(url) {
+            return Ok(peer.clone());
+        }
+        let peer = match &self.reach {
+            Reach::Network(config) => {
+                let mut config = kube::Config::clone(config);
+                config.cluster_url = url.parse().map_err(|error| format!("{url} is no URL: {error}"))?;
+                Server::connect(config).map_err(|error| error.to_string())?
+            }
+            Reach::Clients(connect) => Server::over(url, connect(url)),
+        };
+        peers.insert(url.to_owned(), peer.clone());
+        Ok(peer)
+    }
+}
+
+fn unconnected(error: &kube::Error) -> RequestError {
+    RequestError::Refused { code: 0, message: error.to_string() }
+}
+
+/// The hash a document publishes for a resource.
+pub(crate) fn published(served: &[Served], resource: &Resource) -> Option<String> {
+    let served = served.iter().find(|served| served.name == resource.name.resource)?;
+    served.hash.clone().filter(|hash| !hash.is_empty())
+}
+
+/// An answer, and who gave it: the same server before and after, because an address may be that of several.
+pub(crate) async fn told<T>(
+    server: &Server,
+    answer: impl Future<Output = Result<T, RequestError>>,
+) -> Result<(T, Identity), String> {
+    let before = identity(server).await.map_err(|error| error.to_string())?;
+    let answer = answer.await.map_err(|error| error.to_string())?;
+    let after = identity(server).await.map_err(|error| error.to_string())?;
+    if before != after {
+        let (one, other) = (before.address, after.address);
+        return Err(format!("it is the address of more than one API server: {one} and {other} answered"));
+    }
+    Ok((answer, after))
+}
+
+/// Which server answers, by the address it tells its clients.
+pub(super) async fn identity(server: &Server) -> Result<Identity, RequestError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Versions {
+        kind: String,
+        #[serde(rename = "serverAddressByClientCIDRs", default)]
+        addresses: Vec<ServerAddress>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ServerAddress {
+        #[serde(rename = "clientCIDR")]
+        clients: String,
+        server_address: String,
+    }
+    let versions: Versions = server.get("/api").await?;
+    discovery::is_kind("/api", &versions.kind, "APIVersions")?;
+    let everybody = versions.addresses.into_iter().find(|one| one.clients == "0.0.0.0/0");
+    let address = everybody.map(|one| one.server_address).unwrap_or_default();
+    Ok(Identity { address, process: String::new() })
+}
+
+/// Asks one server for the hash it publishes.
+pub(super) async fn answered(server: &Server, resource: &Resource) -> Result<Answered, RequestError> {
+    let Some(version) = resource.endpoint() else {
+        return Ok(Answered { server: server.name().to_owned(), hash: Err("it is not served".to_owned()) });
+    };
+    let hash = match discovery::document_if_listed(server, version).await? {
+        Some(served) => {
+            published(&served, resource).ok_or_else(|| "it publishes no storage version".to_owned())
+        }
+        // An answer all the same: that server stores it in another way.
+        None => Ok(format!("nothing as {version}")),
+    };
+    Ok(Answered { server: server.name().to_owned(), hash })
+}

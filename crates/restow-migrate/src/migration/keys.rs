@@ -1,0 +1,104 @@
+//! Looks of a run at the API servers' encryption configurations.
+
+use restow_clock::Instant;
+use restow_core::agreement::{Disagreement, ELSEWHERE, SILENCE};
+use restow_core::encryption::{Check, Demand, Encryption, UNREPORTED};
+use restow_core::inventory::Origin;
+use restow_core::progress::Progress;
+
+use super::looks::Patience;
+use super::{Failure, Migration, Observer};
+use crate::cluster::is_refused;
+
+/// Stands for the servers that were not asked.
+const NOBODY: &str = "the API servers";
+
+impl<O: Observer> Migration<'_, O> {
+    /// What has to be proven about the key.
+    pub(super) fn demand(&self) -> Demand {
+        let demand = self.settings.encrypted;
+        // Its own server has a configuration of its own, if any.
+        let aggregated = self.resource.origin == Origin::Aggregated && demand != Demand::Declared;
+        if aggregated || self.settings.manner.dry_run { Demand::Nothing } else { demand }
+    }
+
+    /// Looks at the encryption configurations, at both ends of a pass: servers' metrics are too large for every page,
+    /// and tell when a configuration was taken up in between.
+    ///
+    /// Only a configuration that was heard can differ. A server that is silent is waited for; one that stays silent
+    /// leaves the key unproven, and changes nothing.
+    pub(super) async fn check_keys(
+        &self,
+        progress: &mut Progress,
+        patience: Patience,
+    ) -> Result<(), Failure> {
+        let demand = self.demand();
+        if demand == Demand::Nothing {
+            return Ok(());
+        }
+        if self.resource.origin == Origin::Aggregated {
+            progress.watch_keys("", Check::none(NOBODY, "an aggregated API server's metrics are not read"));
+            return Ok(());
+        }
+        let Some(look) = self.keys(progress, patience).await? else { return Ok(()) };
+        let common = look
+            .common()
+            .map_err(|hashes| Failure::Disagreement(Disagreement::Encryption(hashes)))?
+            .unwrap_or(UNREPORTED);
+        match &progress.encryption {
+            Some(wanted) if !look.heard.is_empty() && common != wanted => {
+                return Err(Failure::Moved(format!(
+                    "the encryption configuration changed under the run, which was for {wanted}"
+                )));
+            }
+            None if look.unasked.is_empty() && look.refused.is_empty() => {
+                progress.encryption = Some(common.to_owned());
+            }
+            _ => {}
+        }
+        progress.watch_keys(&look.seal, look.check());
+        Ok(())
+    }
+
+    /// The servers' encryption configurations, of all that answer before patience ends; none when no metrics at all
+    /// may be read, which is taken into the progress.
+    async fn keys(&self, progress: &mut Progress, patience: Patience) -> Result<Option<Encryption>, Failure> {
+        let since = Instant::now();
+        // Who was never heard is not waited for.
+        let heard = progress.encryption.is_some() && progress.keys.unchecked.is_empty();
+        let expected = patience == Patience::Running && heard;
+        loop {
+            let look = async {
+                match self.demand() {
+                    Demand::Reported => self.cluster.encryption_if_reported().await,
+                    _ => self.cluster.encryption().await,
+                }
+            };
+            // Who has shown its metrics before may do so again; somebody else may have refused them.
+            let doubtful = expected && since.elapsed() < ELSEWHERE;
+            let silent = match self.unless_stopped(look).await? {
+                Ok(look) => {
+                    let reported = look.heard.iter().any(|(_, hash)| hash.is_some());
+                    let silent = !look.unasked.is_empty() && (expected || reported);
+                    if silent && since.elapsed() >= SILENCE && patience == Patience::Beginning {
+                        // Nothing is written yet, and it could not be proven.
+                        return Err(Failure::Disagreement(Disagreement::Unasked(look.unasked)));
+                    }
+                    if !(silent && since.elapsed() < SILENCE || doubtful && !look.refused.is_empty()) {
+                        return Ok(Some(look));
+                    }
+                    Disagreement::Unasked([look.unasked, look.refused].concat()).to_string()
+                }
+                Err(error) if doubtful => error.to_string(),
+                // Who may not read metrics goes by the storage version, and says so.
+                Err(error) if is_refused(&error) || since.elapsed() >= SILENCE => {
+                    let why = format!("its metrics cannot be read: {error}");
+                    progress.watch_keys("", Check::none(self.cluster.server().name(), &why));
+                    return Ok(None);
+                }
+                Err(error) => error.to_string(),
+            };
+            self.wait(&silent).await?;
+        }
+    }
+}
