@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use http::Method;
+use restow_clock::Instant;
+use restow_core::agreement::ELSEWHERE;
 use restow_core::progress::Progress;
 use restow_core::prune::{Refusal, prune};
 use serde_json::json;
@@ -30,28 +32,30 @@ pub struct Pruned {
     pub after: Vec<String>,
 }
 
-/// How often a server that does not answer is asked.
-const TRIES: u32 = 60;
 /// The time between two tries.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// Prunes after a run; `None` when there was nothing to cut. A server that restarts is waited for.
+/// Prunes after a run; `None` when there was nothing to cut. A server that restarts is waited for, and so is an answer
+/// that may be somebody else's: the definition was there a moment ago.
 pub async fn prune_stored_versions(
     server: &Server,
     progress: &Progress,
 ) -> Result<Option<Pruned>, PruneError> {
-    let mut tries = 0;
+    let since = Instant::now();
     loop {
-        tries += 1;
-        match prune_once(server, progress).await {
+        let error = match prune_once(server, progress).await {
             // Every guard is checked again, so it does not matter whether a lost answer was a yes.
-            Err(PruneError::Request(error))
-                if (!error.is_final() || error.code() == Some(409)) && tries < TRIES =>
-            {
-                tokio::time::sleep(ASK_EVERY).await;
-            }
+            Err(PruneError::Request(error)) if since.elapsed() < ELSEWHERE => error,
             result => return result,
+        };
+        let gone = || discovery::is_undefined(server, &progress.resource);
+        match error.code() {
+            Some(404) if gone().await.is_ok_and(|gone| gone) => return Err(error.into()),
+            Some(401 | 403 | 404 | 409) => {}
+            _ if error.is_final() => return Err(error.into()),
+            _ => {}
         }
+        tokio::time::sleep(ASK_EVERY).await;
     }
 }
 
