@@ -220,6 +220,9 @@ impl Attempt<'_> {
                 Some(owner) => Ok(owner.clone()),
                 None => Err(self.not_served(owner).await),
             },
+            Some(why @ Obstacle::Unavailable(_)) => {
+                Err(Verdict::waiting("WaitingForServer", why.explain(), ASK_AGAIN))
+            }
             Some(why) => Err(Verdict::failed("NotMigratable", why.explain())),
         }
     }

@@ -77,7 +77,10 @@ pub(crate) fn warn_left_out(inventory: &Inventory) -> bool {
 pub(crate) fn migratable(resources: &[&Resource]) -> Result<(), Failure> {
     match resources.iter().find_map(|resource| resource.obstacle.as_ref().map(|why| (resource, why))) {
         Some((resource, why)) => {
-            Err(Failure::usage(format!("{} cannot be migrated: {}", resource.name, why.explain())))
+            let told = format!("{} cannot be migrated: {}", resource.name, why.explain());
+            // What passes is nobody's mistake.
+            let passes = matches!(why, Obstacle::Unavailable(_));
+            Err(if passes { Failure::failed(told) } else { Failure::usage(told) })
         }
         None => Ok(()),
     }

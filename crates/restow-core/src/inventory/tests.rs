@@ -1,0 +1,166 @@
+//! What is made of discovery documents and definitions.
+
+use super::*;
+
+fn served(name: &str, kind: &str, verbs: &[&str], stored_as: Option<&str>) -> Served {
+    Served {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        singular: kind.to_lowercase(),
+        verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+        hash: stored_as.map(|version| storage_version_hash(&GroupVersion::parse(version), kind)),
+        ..Served::default()
+    }
+}
+
+fn document(version: &str, aggregated: bool, resources: Vec<Served>) -> Document {
+    Document { version: GroupVersion::parse(version), aggregated, resources: Ok(resources) }
+}
+
+fn widgets(stored: &[&str]) -> Crd {
+    Crd {
+        name: GroupResource::parse("widgets.example.com"),
+        resource_version: "1".to_owned(),
+        uid: "u".to_owned(),
+        generation: 1,
+        storage_version: "v2".to_owned(),
+        versions: vec![("v1".to_owned(), true), ("v2".to_owned(), true)],
+        stored_versions: stored.iter().map(|version| (*version).to_owned()).collect(),
+        changed: None,
+        webhook: false,
+    }
+}
+
+fn cluster(include_events: bool) -> Vec<Resource> {
+    let all = ["list", "patch"];
+    inventory(
+        &[
+            document(
+                "v1",
+                false,
+                vec![
+                    served("secrets", "Secret", &all, Some("v1")),
+                    served("events", "Event", &all, Some("v1")),
+                    served("bindings", "Binding", &["create"], None),
+                    served("pods", "Pod", &all, Some("v1")),
+                    served("pods/status", "Pod", &all, None),
+                    served("componentstatuses", "ComponentStatus", &["get", "list"], None),
+                ],
+            ),
+            document("events.k8s.io/v1", false, vec![served("events", "Event", &all, Some("v1"))]),
+            document("autoscaling/v1", false, vec![served("hpas", "HPA", &all, Some("autoscaling/v2"))]),
+            document("autoscaling/v2", false, vec![served("hpas", "HPA", &all, Some("autoscaling/v2"))]),
+            document(
+                "example.com/v1",
+                false,
+                vec![served("widgets", "Widget", &all, Some("example.com/v1"))],
+            ),
+            document(
+                "example.com/v2",
+                false,
+                vec![served("widgets", "Widget", &all, Some("example.com/v1"))],
+            ),
+            document("wardle.dev/v1", true, vec![served("flunders", "Flunder", &all, None)]),
+        ],
+        &[widgets(&["v1", "v2"])],
+        include_events,
+    )
+}
+
+#[test]
+fn what_can_be_migrated_and_why_not() {
+    let cluster = cluster(false);
+    let row = |name: &str| {
+        let resource = find(&cluster, name).unwrap_or_else(|error| unreachable!("{error}"));
+        (
+            resource.endpoint().map(ToString::to_string).unwrap_or_default(),
+            resource.storage_version_name().to_owned(),
+            resource.origin,
+            resource.obstacle.as_ref().map(Obstacle::explain).unwrap_or_default(),
+        )
+    };
+    let expect = |endpoint: &str, stored: &str, origin, obstacle: &str| {
+        (endpoint.to_owned(), stored.to_owned(), origin, obstacle.to_owned())
+    };
+    assert_eq!(row("secrets"), expect("v1", "v1", Origin::BuiltIn, ""));
+    assert_eq!(row("hpas"), expect("autoscaling/v2", "v2", Origin::BuiltIn, ""));
+    // Discovery still shows v1; the definition already says v2.
+    assert_eq!(row("widgets"), expect("example.com/v2", "v2", Origin::Custom, ""));
+    assert_eq!(row("bindings").3, "does not answer list and patch");
+    assert_eq!(row("componentstatuses").3, "does not answer patch");
+    assert_eq!(row("flunders").3, "its API server publishes no storage version");
+    assert_eq!(row("events.events.k8s.io").3, "stored as events, migrated there");
+    assert!(cluster.iter().all(|resource| !resource.name.resource.contains('/')));
+}
+
+#[test]
+fn what_is_half_known_is_not_migrated() {
+    let all = ["list", "patch"];
+    let widgets = || vec![served("widgets", "Widget", &all, Some("example.com/v1"))];
+    let missing =
+        Document { resources: Err("404".to_owned()), ..document("example.com/v2", false, Vec::new()) };
+    let elsewhere = Document { version: GroupVersion::parse("other.com/v1"), ..missing.clone() };
+    for (other, expected) in [
+        (document("example.com/v2", false, widgets()), None),
+        (missing, Some(Obstacle::Unavailable("404".to_owned()))),
+        (elsewhere, None),
+    ] {
+        let found = inventory(&[document("example.com/v1", false, widgets()), other], &[], false);
+        assert_eq!(found[0].obstacle, expected);
+    }
+}
+
+#[test]
+fn a_storage_version_that_is_not_served_is_to_be_served() {
+    let all = ["list", "patch"];
+    for (served_too, expected) in [(true, None), (false, Some(Obstacle::Unserved("v2".to_owned())))] {
+        let versions = vec![("v1".to_owned(), true), ("v2".to_owned(), served_too)];
+        let crd = Crd { versions, ..widgets(&["v1", "v2"]) };
+        // As a real server has it: the hash is left out where the storage version is not served.
+        let documents = [document("example.com/v1", false, vec![served("widgets", "Widget", &all, None)])];
+        let found = inventory(&documents, &[crd], false);
+        assert_eq!(found.iter().map(|one| one.obstacle.clone()).collect::<Vec<_>>(), [expected]);
+        assert!(matches!(found[0].need(), Need::Yes(_)));
+    }
+}
+
+#[test]
+fn events_only_when_asked_and_once() {
+    let obstacle = |include, name: GroupResource| {
+        cluster(include).into_iter().find(|resource| resource.name == name).and_then(|r| r.obstacle)
+    };
+    let (core, other) = (GroupResource::new("", "events"), GroupResource::new("events.k8s.io", "events"));
+    assert_eq!(obstacle(false, core.clone()), Some(Obstacle::Events));
+    assert_eq!(obstacle(true, core.clone()), None);
+    assert_eq!(obstacle(true, other), Some(Obstacle::SharedWith(core)));
+}
+
+#[test]
+fn need_is_told_from_stored_versions() {
+    for (stored, need) in [
+        (vec!["v2"], Need::Unlikely),
+        (vec!["v1", "v2"], Need::Yes(vec!["v1".to_owned()])),
+        (vec!["v1"], Need::Yes(vec!["v1".to_owned()])),
+    ] {
+        let mut resource =
+            cluster(false).into_iter().find(|r| r.crd.is_some()).unwrap_or_else(|| unreachable!());
+        resource.crd = Some(widgets(&stored));
+        assert_eq!(resource.need(), need);
+    }
+}
+
+#[test]
+fn names_are_found_as_kubectl_finds_them() {
+    let cluster = cluster(false);
+    for name in ["widgets", "widget", "Widget", "widgets.example.com", "widget.example.com"] {
+        assert_eq!(find(&cluster, name).map(|r| r.name.to_string()), Ok("widgets.example.com".to_owned()));
+    }
+    // The exact full name wins over others of the same plural.
+    assert_eq!(find(&cluster, "events").map(|r| r.name.group.clone()), Ok(String::new()));
+    let error = find(&cluster, "widgts").map(|_| ());
+    assert_eq!(
+        error.map_err(|error| error.to_string()),
+        Err("the server has no resource \"widgts\" (did you mean widgets.example.com?)".to_owned())
+    );
+    assert!(matches!(find(&cluster, "event"), Err(NameError::Ambiguous { .. })));
+}
