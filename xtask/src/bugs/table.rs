@@ -39,9 +39,11 @@ const PRUNE: &str = "crates/restow-core/src/prune.rs";
 const SEQUENCE: &str = "crates/restow-core/src/sequence.rs";
 const PROGRESS: &str = "crates/restow-core/src/progress.rs";
 const CHUNKS: &str = "crates/restow-migrate/src/chunks.rs";
-const CLUSTER: &str = "crates/restow-migrate/src/cluster.rs";
+const CLUSTER_KEYS: &str = "crates/restow-migrate/src/cluster/keys.rs";
 const CONFIRM: &str = "crates/restow-migrate/src/confirm.rs";
 const MIGRATION: &str = "crates/restow-migrate/src/migration.rs";
+const LOOKS: &str = "crates/restow-migrate/src/migration/looks.rs";
+const KEYS: &str = "crates/restow-migrate/src/migration/keys.rs";
 const HEALTH: &str = "crates/restow-migrate/src/health.rs";
 const WRITE: &str = "crates/restow-migrate/src/write.rs";
 const PAGES: &str = "crates/restow-migrate/src/pages.rs";
@@ -172,7 +174,7 @@ pub(crate) const BUGS: &[Bug] = &[
         name: "never-settles",
         what: "A definition that was just changed is not given time to settle.",
         edits: &[Edit {
-            file: MIGRATION,
+            file: LOOKS,
             right: "None => agreement::settle(",
             wrong: "None if BUG => Duration::ZERO,\n            None => agreement::settle(",
         }],
@@ -184,7 +186,7 @@ pub(crate) const BUGS: &[Bug] = &[
         name: "settles-once",
         what: "A definition that changes during a run, or before a resume, is not given time to settle.",
         edits: &[Edit {
-            file: MIGRATION,
+            file: LOOKS,
             right: "Some(_) => agreement::SETTLE,",
             wrong: "Some(_) if BUG => Duration::ZERO,\n            Some(_) => agreement::SETTLE,",
         }],
@@ -195,11 +197,18 @@ pub(crate) const BUGS: &[Bug] = &[
     Bug {
         name: "one-server-speaks-for-all-keys",
         what: "One API server's encryption configuration counts as that of all.",
-        edits: &[Edit {
-            file: CLUSTER,
-            right: "for (server, peer) in self.peers(&members) {\n            let config",
-            wrong: "for (server, peer) in self.peers(&members).into_iter().take(if BUG { 1 } else { usize::MAX }) {\n            let config",
-        }],
+        edits: &[
+            Edit {
+                file: CLUSTER_KEYS,
+                right: "for (server, peer) in self.peers(&members) {\n            let config",
+                wrong: "for (server, peer) in self.peers(&members).into_iter().take(if BUG { 1 } else { usize::MAX }) {\n            let config",
+            },
+            Edit {
+                file: ENCRYPTION,
+                right: "(missing > 0).then(",
+                wrong: "(!BUG && missing > 0).then(",
+            },
+        ],
         scene: Some("keys"),
         seeds: 100,
         invariant: "S2",
@@ -208,11 +217,11 @@ pub(crate) const BUGS: &[Bug] = &[
         name: "begin-never-retries",
         what: "A server that does not answer at the beginning of a run ends it.",
         edits: &[Edit {
-            file: MIGRATION,
-            right: "Err(AgreementError::Request(error)) => self.passing(error)?,",
+            file: LOOKS,
+            right: "Err(AgreementError::Request(error)) => self.passing(error, known, since)?,",
             wrong: "Err(AgreementError::Request(error)) if BUG && patience == Patience::Beginning => {\n                    \
                     return Err(error.into());\n                }\n                \
-                    Err(AgreementError::Request(error)) => self.passing(error)?,",
+                    Err(AgreementError::Request(error)) => self.passing(error, known, since)?,",
         }],
         scene: None,
         seeds: 200,
@@ -282,11 +291,11 @@ pub(crate) const BUGS: &[Bug] = &[
         name: "silence-changes-the-key",
         what: "An API server that cannot be reached counts as one with another encryption configuration.",
         edits: &[Edit {
-            file: MIGRATION,
-            right: "Err(error) => error.to_string(),",
+            file: KEYS,
+            right: "Err(error) if doubtful => error.to_string(),",
             wrong: "Err(_) if BUG => {\n                    let heard = vec![(String::new(), Some(\"silent\".to_owned()))];\n                    \
                     return Ok(Some(Encryption { heard, ..restow_core::encryption::agree(&[]) }));\n                }\n                \
-                    Err(error) => error.to_string(),",
+                    Err(error) if doubtful => error.to_string(),",
         }],
         scene: Some("single"),
         seeds: 150,
