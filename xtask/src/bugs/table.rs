@@ -203,11 +203,7 @@ pub(crate) const BUGS: &[Bug] = &[
                 right: "for (server, peer) in self.peers(&members) {\n            let config",
                 wrong: "for (server, peer) in self.peers(&members).into_iter().take(if BUG { 1 } else { usize::MAX }) {\n            let config",
             },
-            Edit {
-                file: ENCRYPTION,
-                right: "(missing > 0).then(",
-                wrong: "(!BUG && missing > 0).then(",
-            },
+            Edit { file: ENCRYPTION, right: "(missing > 0).then(", wrong: "(!BUG && missing > 0).then(" },
         ],
         scene: Some("keys"),
         seeds: 100,
