@@ -147,6 +147,8 @@ enum Trouble {
     Conflict,
     #[error("no answer in {0:?}")]
     Silence(Duration),
+    #[error("the answer is not the Lease")]
+    Foreign,
     #[error(transparent)]
     Request(kube::Error),
 }
@@ -214,7 +216,23 @@ impl Candidate<'_> {
     }
 
     async fn read(&self) -> Result<Option<Lease>, Trouble> {
-        self.ask(self.leases.get_opt(&self.election.name)).await
+        match self.ask(self.leases.get_opt(&self.election.name)).await? {
+            Some(lease) => self.checked(lease).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes an answer for the Lease only if it is: what stands before a server may answer 200 and anything.
+    fn checked(&self, lease: Lease) -> Result<Lease, Trouble> {
+        let version = lease.metadata.resource_version.as_deref().unwrap_or_default();
+        let is_it = lease.metadata.name.as_ref() == Some(&self.election.name) && !version.is_empty();
+        if is_it { Ok(lease) } else { Err(Trouble::Foreign) }
+    }
+
+    /// Takes an answer for the Lease under one's own name only if it is.
+    fn held_here(&self, lease: Lease) -> Result<(), Trouble> {
+        let lease = self.checked(lease)?;
+        if holder(&lease) == self.election.identity { Ok(()) } else { Err(Trouble::Foreign) }
     }
 
     /// Another one leads.
@@ -241,7 +259,8 @@ impl Candidate<'_> {
         };
         self.wrote = true;
         let sent = self.term.moment();
-        self.ask(self.leases.create(&PostParams::default(), &lease)).await?;
+        let created = self.ask(self.leases.create(&PostParams::default(), &lease)).await?;
+        self.held_here(created)?;
         self.lead(sent);
         Ok(())
     }
@@ -250,14 +269,15 @@ impl Candidate<'_> {
         lease.spec = Some(self.spec(lease.spec.take().unwrap_or_default(), transitions));
         self.wrote = true;
         let sent = self.term.moment();
-        self.replace(&lease).await?;
+        let written = self.replace(&lease).await?;
+        self.held_here(written)?;
         self.lead(sent);
         Ok(())
     }
 
     /// Writes the Lease as it was read and changed here: its uid and resourceVersion are the condition.
-    async fn replace(&self, lease: &Lease) -> Result<(), Trouble> {
-        self.ask(self.leases.replace(&self.election.name, &PostParams::default(), lease)).await.map(drop)
+    async fn replace(&self, lease: &Lease) -> Result<Lease, Trouble> {
+        self.ask(self.leases.replace(&self.election.name, &PostParams::default(), lease)).await
     }
 
     /// The Lease under one's own name; whatever else is in it stays.
@@ -324,7 +344,8 @@ impl Candidate<'_> {
             renew_time: Some(MicroTime(restow_clock::now())),
             ..lease.spec.unwrap_or_default()
         };
-        self.replace(&Lease { spec: Some(free), ..lease }).await?;
+        let written = self.replace(&Lease { spec: Some(free), ..lease }).await?;
+        self.checked(written)?;
         tracing::info!(name = %self.election.name, "the Lease was given back");
         Ok(())
     }

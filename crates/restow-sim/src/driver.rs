@@ -110,11 +110,11 @@ async fn process(world: &World, plan: &Plan, saved: &Mutex<Saved>, resume: bool,
             let address = |name: &str| format!("https://{name}").parse();
             Trust::Named(["a", "b"].iter().filter_map(|name| address(name).ok()).collect())
         }
-        Scene::Single | Scene::Pair => Trust::Members,
+        _ => Trust::Members,
     };
     let cluster =
         Cluster::over("https://a", trust, move |url| layer.client(usize::from(url.contains("//b"))));
-    let name = if plan.scene == Scene::Keys { "secrets" } else { "boats.sim.example" };
+    let name = if plan.scene.encrypts() { "secrets" } else { "boats.sim.example" };
     let inventory = match cluster.inventory(false).await {
         Ok(inventory) => inventory,
         Err(error) => {
@@ -153,7 +153,7 @@ async fn migrate(
                 Scene::Keys => Demand::Declared,
                 Scene::Single => Demand::Reported,
                 // Servers of one process have no addresses to ask for metrics at.
-                Scene::Pair | Scene::Lagging => Demand::Nothing,
+                _ => Demand::Nothing,
             },
         },
         throttle: &throttle,
@@ -233,7 +233,7 @@ async fn finish(
         }
         return End::Again { resume: false };
     }
-    if plan.scene != Scene::Keys {
+    if !plan.scene.encrypts() {
         match prune_stored_versions(cluster.server(), progress).await {
             Ok(pruned) => world.trace.step(&format!("restow pruned {pruned:?}")),
             Err(error) => {

@@ -9,7 +9,7 @@ use restow_clock::Instant;
 use restow_core::token::Token;
 use serde_json::{Value, json};
 
-use crate::plan::{Effect, Event, Fault, Op, Plan, QUIET, Span};
+use crate::plan::{Effect, Event, Fault, Op, Plan, Span};
 
 /// The faults of a plan in their course.
 pub struct Faults {
@@ -31,7 +31,7 @@ impl Faults {
             Event::Fault(fault) => Some(Active { fault: *fault, passed: 0, hits: 0, since: None }),
             Event::At(..) => None,
         };
-        Self { active: plan.events.iter().filter_map(fault).collect(), quiet: Instant::now() + QUIET }
+        Self { active: plan.events.iter().filter_map(fault).collect(), quiet: Instant::now() + plan.quiet() }
     }
 
     /// What is to be done to a request.
@@ -139,6 +139,15 @@ pub fn op(plural: &str, method: &Method, path: &str) -> (Op, Option<String>) {
     }
     if let Some((_, name)) = path.split_once(&format!("/{plural}/")) {
         return (if reads { Op::Read } else { Op::Write }, Some(name.to_owned()));
+    }
+    let own = [
+        ("/storagestates", Op::State),
+        ("/storageversionmigrations", Op::Migration),
+        ("/namespaces/default/leases", Op::Lease),
+        ("/events", Op::Event),
+    ];
+    if let Some((_, op)) = own.iter().find(|(part, _)| path.contains(part)) {
+        return (*op, None);
     }
     if path.contains("/customresourcedefinitions") {
         return (if reads { Op::Look } else { Op::Prune }, None);

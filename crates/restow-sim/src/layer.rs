@@ -10,6 +10,7 @@ use kube::client::Body;
 use tower::BoxError;
 
 use crate::faults::{Faults, Notes, canned, op, shortened, unbound};
+use crate::ledger::Ledger;
 use crate::plan::{Effect, Op, Plan, Scene};
 use crate::store::Memory;
 use crate::trace::Trace;
@@ -24,6 +25,9 @@ struct Inner {
     trace: Trace,
     store: Arc<Memory>,
     scene: Scene,
+    /// Whether StorageVersions are served.
+    storage_versions: bool,
+    ledger: Option<Ledger>,
     servers: Vec<Mutex<Option<kube::Client>>>,
     faults: Mutex<Faults>,
     notes: Mutex<Notes>,
@@ -31,12 +35,14 @@ struct Inner {
 
 impl Layer {
     /// A layer before servers that are not there yet.
-    pub fn new(plan: &Plan, trace: &Trace, store: &Arc<Memory>) -> Self {
+    pub fn new(plan: &Plan, trace: &Trace, store: &Arc<Memory>, ledger: Option<Ledger>) -> Self {
         Self(Arc::new(Inner {
             trace: trace.clone(),
             store: Arc::clone(store),
             scene: plan.scene,
-            servers: (0..plan.scene.servers()).map(|_| Mutex::default()).collect(),
+            storage_versions: plan.setup.map_or(plan.scene != Scene::Lagging, |setup| setup.storage_versions),
+            ledger,
+            servers: (0..plan.servers()).map(|_| Mutex::default()).collect(),
             faults: Mutex::new(Faults::new(plan)),
             notes: Mutex::default(),
         }))
@@ -63,6 +69,24 @@ impl Layer {
         let service = tower::service_fn(move |request| {
             let layer = layer.clone();
             async move { layer.pass(server, request).await }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// The client of a replica of the controllers for a server.
+    ///
+    /// What it has sent is on its way, whatever becomes of the replica.
+    pub fn replica(&self, replica: String, server: usize) -> kube::Client {
+        let layer = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (layer, replica) = (layer.clone(), replica.clone());
+            async move {
+                let (op, name) = op(layer.0.scene.plural(), request.method(), request.uri().path());
+                if let Some(ledger) = &layer.0.ledger {
+                    ledger.sent(&replica, request.method(), op, name.as_deref(), request.uri());
+                }
+                tokio::spawn(async move { layer.pass(server, request).await }).await?
+            }
         });
         kube::Client::new(service, "default")
     }
@@ -146,7 +170,7 @@ impl Layer {
     ) -> Result<Response<Body>, BoxError> {
         let lagging = self.0.scene == Scene::Lagging;
         // A server whose handlers lag is two: one that discovers, and one that handles.
-        if lagging && head.uri.path().contains("/storageversions") {
+        if !self.0.storage_versions && head.uri.path().contains("/storageversions") {
             return Ok(canned(Effect::Status(404)).map(Body::from));
         }
         let handled = lagging && matches!(op, Op::List | Op::Write | Op::Read);

@@ -27,7 +27,7 @@ struct Args {
     /// The first of them.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Only this scene: single, pair, lagging or keys.
+    /// Only this scene: single, pair, lagging, keys, controllers or rotation.
     #[arg(long, value_parser = scene)]
     scene: Option<Scene>,
     /// Go on after a failing seed.
@@ -45,7 +45,8 @@ struct Args {
 }
 
 fn scene(name: &str) -> Result<Scene, String> {
-    Scene::ALL.into_iter().find(|scene| scene.to_string() == name).ok_or_else(|| format!("no scene {name:?}"))
+    let mut all = Scene::ALL.into_iter().chain(Scene::CONTROLLERS);
+    all.find(|scene| scene.to_string() == name).ok_or_else(|| format!("no scene {name:?}"))
 }
 
 fn main() -> ExitCode {
@@ -91,7 +92,7 @@ fn main() -> ExitCode {
     let runs: u64 = scenes.values().map(|(runs, _)| runs).sum();
     let seconds = began.elapsed().as_secs_f64();
     for (scene, (runs, violations)) in &scenes {
-        println!("{scene:>8}: {runs} runs, violated: {violations:?}");
+        println!("{scene:>11}: {runs} runs, violated: {violations:?}");
     }
     println!(
         "{runs} seeds in {seconds:.1} s, {:.1} ms each; {failed} failed",

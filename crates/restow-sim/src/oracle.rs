@@ -91,7 +91,7 @@ impl Oracle {
         }
         if is_definition {
             self.definition(change);
-        } else if is_object && self.scene != Scene::Keys {
+        } else if is_object && !self.scene.encrypts() {
             self.object(change);
         }
     }

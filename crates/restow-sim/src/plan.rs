@@ -1,9 +1,13 @@
 //! What a seed stands for: a scene, and everything that goes wrong in it.
 
+mod controllers;
+
 use std::fmt;
 use std::time::Duration;
 
 use fastrand::Rng;
+
+pub use controllers::Setup;
 
 /// After so long nothing new goes wrong, and restow has to come to an end.
 pub const QUIET: Duration = Duration::from_secs(120);
@@ -24,20 +28,31 @@ pub enum Scene {
     Lagging,
     /// Two API servers; the encryption key of Secrets is changed on one after the other.
     Keys,
+    /// The controllers, in one process or in two; a custom resource has a new storage version.
+    Controllers,
+    /// The controllers, in one process or in two; the encryption key of Secrets is changed forth and back.
+    Rotation,
 }
 
 impl Scene {
-    /// All of them.
+    /// Those in which the command line drives the engine.
     pub const ALL: [Self; 4] = [Self::Single, Self::Pair, Self::Lagging, Self::Keys];
+    /// Those in which the controllers do.
+    pub const CONTROLLERS: [Self; 2] = [Self::Controllers, Self::Rotation];
+
+    /// Whether Secrets are encrypted, and their key is changed.
+    pub fn encrypts(self) -> bool {
+        matches!(self, Self::Keys | Self::Rotation)
+    }
 
     /// The resource that is migrated, as its plural.
     pub fn plural(self) -> &'static str {
-        if self == Self::Keys { "secrets" } else { "boats" }
+        if self.encrypts() { "secrets" } else { "boats" }
     }
 
     /// Where its objects are stored, when custom resources are of this group.
     pub fn prefix(self, group: &str) -> String {
-        if self == Self::Keys { "/registry/secrets/".to_owned() } else { format!("/registry/{group}/boats/") }
+        if self.encrypts() { "/registry/secrets/".to_owned() } else { format!("/registry/{group}/boats/") }
     }
 
     /// How many API servers there are.
@@ -53,6 +68,8 @@ impl fmt::Display for Scene {
             Self::Pair => "pair",
             Self::Lagging => "lagging",
             Self::Keys => "keys",
+            Self::Controllers => "controllers",
+            Self::Rotation => "rotation",
         })
     }
 }
@@ -76,6 +93,14 @@ pub enum Op {
     Metrics,
     /// The definition, to be written.
     Prune,
+    /// StorageStates.
+    State,
+    /// StorageVersionMigrations.
+    Migration,
+    /// The Lease of the controllers.
+    Lease,
+    /// An Event.
+    Event,
 }
 
 /// How long a fault lasts from its first effect on.
@@ -146,6 +171,32 @@ pub enum Deed {
     Skew(i64),
     /// A server encrypts with the second key.
     Rotate(usize),
+    /// A server encrypts with the first key again.
+    RotateBack(usize),
+    /// A replica of the controllers is killed, and started after so many milliseconds.
+    Down(usize, u64),
+    /// A replica of the controllers does not run for so many milliseconds, and goes on as if nothing had happened.
+    Pause(usize, u64),
+    /// A user creates a migration.
+    Migrate,
+    /// A user deletes all migrations that have not ended.
+    Abort,
+    /// A user suspends all migrations that have not ended, for so many milliseconds.
+    Suspend(u64),
+}
+
+impl Deed {
+    /// How long it takes, in milliseconds.
+    fn takes(self) -> u64 {
+        match self {
+            Self::Restart(_, millis)
+            | Self::Freeze(_, millis)
+            | Self::Down(_, millis)
+            | Self::Pause(_, millis)
+            | Self::Suspend(millis) => millis,
+            _ => 0,
+        }
+    }
 }
 
 /// One thing that goes wrong.
@@ -160,7 +211,7 @@ pub enum Event {
 impl Event {
     /// Whether a key is changed.
     pub fn is_rotation(&self) -> bool {
-        matches!(self, Self::At(_, Deed::Rotate(_)))
+        matches!(self, Self::At(_, Deed::Rotate(_) | Deed::RotateBack(_)))
     }
 }
 
@@ -177,6 +228,8 @@ pub struct Plan {
     pub page: u32,
     /// How often users create, change or delete one.
     pub users: u32,
+    /// How the controllers are set up, in their scenes.
+    pub setup: Option<Setup>,
     /// What goes wrong.
     pub events: Vec<Event>,
     /// Whether the old version is no longer served.
@@ -191,6 +244,9 @@ impl Plan {
         let mut rng = Rng::with_seed(seed);
         let own = Scene::ALL[rng.usize(..Scene::ALL.len())];
         let scene = scene.unwrap_or(own);
+        if Scene::CONTROLLERS.contains(&scene) {
+            return controllers::plan(seed, scene, &mut rng);
+        }
         let objects = rng.usize(4..13);
         let page = rng.u32(2..6);
         let users = rng.u32(0..40);
@@ -215,9 +271,28 @@ impl Plan {
                 events.push(Event::At(at + rng.u64(20..2000), Deed::Store(other)));
             }
         }
-        let mut plan = Self { seed, scene, objects, page, users, events, retired: false, misplaced: false };
+        let mut plan = Self { seed, scene, objects, page, users, setup: None, events, retired: false, misplaced: false };
         crate::extras::add(&mut plan);
         plan
+    }
+
+    /// How many API servers there are.
+    pub fn servers(&self) -> usize {
+        self.setup.map_or_else(|| self.scene.servers(), |setup| setup.servers)
+    }
+
+    /// When the last event that has a time is over.
+    pub fn ends(&self) -> Duration {
+        let over = |event: &Event| match event {
+            Event::At(at, deed) => at + deed.takes(),
+            Event::Fault(_) => 0,
+        };
+        Duration::from_millis(self.events.iter().map(over).max().unwrap_or_default())
+    }
+
+    /// After so long nothing new goes wrong.
+    pub fn quiet(&self) -> Duration {
+        QUIET.max(self.ends())
     }
 
     /// Whether what is stored, or who stores it, changes in the course.
@@ -261,6 +336,10 @@ fn fault(rng: &mut Rng, scene: Scene) -> Fault {
     let ops =
         [Op::List, Op::List, Op::Write, Op::Write, Op::Write, Op::Read, Op::Look, Op::Discover, Op::Metrics];
     let op = ops[rng.usize(..if scene == Scene::Keys { 9 } else { 8 })];
+    fault_of(rng, op)
+}
+
+fn fault_of(rng: &mut Rng, op: Op) -> Fault {
     let within = if rng.bool() { 3 } else { 12 };
     let skip = rng.u32(..within);
     let object = (op == Op::Write && rng.u8(..3) > 0).then(|| rng.usize(..12));

@@ -51,6 +51,7 @@ impl Kind {
             Scene::Single | Scene::Lagging => Some(Self::One),
             Scene::Pair => Some(Self::Two),
             Scene::Keys => Some(Self::Keys),
+            Scene::Controllers | Scene::Rotation => None,
         }
     }
 

@@ -1,5 +1,7 @@
 //! One run of a plan.
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,10 +14,13 @@ use restow_store::{Store as _, Write};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::controllers::{control, steer};
 use crate::driver::drive;
 use crate::layer::Layer;
+use crate::ledger::Ledger;
 use crate::oracle::{Oracle, hash_of};
-use crate::plan::{Deed, Event, GROUP, MISPLACED, PATIENCE, Plan, QUIET, Scene, name};
+use crate::plan::{Deed, Event, GROUP, MISPLACED, PATIENCE, Plan, Scene, name};
+use crate::process::{Clocks, Control};
 use crate::store::{Door, Memory};
 use crate::trace::{Trace, Violation};
 use crate::users::{act, object, path, send};
@@ -24,6 +29,8 @@ use crate::users::{act, object, path, send};
 const LAG: Duration = Duration::from_secs(4);
 /// How long a server may take to follow a change, frozen or restarted.
 const FOLLOWED: Duration = Duration::from_secs(90);
+/// The stack of the thread of one run.
+const STACK: usize = 64 << 20;
 /// The path of all definitions.
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const KEYS: [(&str, &str); 2] = [
@@ -50,37 +57,52 @@ pub(crate) struct World {
     pub(crate) layer: Layer,
     pub(crate) oracle: Oracle,
     scene: Scene,
+    /// Judges the controllers, where they run.
+    pub(crate) ledger: Option<Ledger>,
+    /// The replicas of the controllers.
+    pub(crate) replicas: Vec<Control>,
     doors: Vec<Door>,
     servers: Mutex<Vec<Option<Server>>>,
     began: Instant,
-    rotated: Mutex<Vec<usize>>,
+    /// The servers that encrypt with the second key.
+    rotated: Mutex<BTreeSet<usize>>,
     /// When the storage version or a key was changed.
     moved: Mutex<Vec<Instant>>,
 }
 
 /// Runs a plan.
 pub fn run(plan: &Plan) -> Report {
+    // The futures of whole clusters are too large for the stack of a test.
+    let played = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || played(plan));
+        thread.map(std::thread::ScopedJoinHandle::join)
+    });
+    match played {
+        Ok(Ok(report)) => report,
+        Ok(Err(panic)) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            broken(text.unwrap_or_default())
+        }
+        Err(error) => broken(format!("no thread: {error}")),
+    }
+}
+
+fn played(plan: &Plan) -> Report {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => return broken(format!("no runtime: {error}")),
     };
-    let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        runtime.block_on(async {
-            let simulation = restow_clock::simulate(epoch(), plan.seed);
-            let trace = Trace::begin();
-            if let Err(error) = play(plan, &trace, &simulation).await {
-                trace.violate("setup", format!("{error:#}"));
-            }
-            let seconds = trace.elapsed();
-            let (steps, digest, violation) = trace.end();
-            Report { violation, steps, digest, seconds }
-        })
-    }));
-    played.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        broken(text.unwrap_or_default())
+    runtime.block_on(async {
+        let simulation = restow_clock::simulate(epoch(), plan.seed);
+        let trace = Trace::begin();
+        if let Err(error) = play(plan, &trace, &simulation).await {
+            trace.violate("setup", format!("{error:#}"));
+        }
+        let seconds = trace.elapsed();
+        let (steps, digest, violation) = trace.end();
+        Report { violation, steps, digest, seconds }
     })
 }
 
@@ -100,12 +122,17 @@ async fn play(plan: &Plan, trace: &Trace, simulation: &Simulation) -> anyhow::Re
     let oracle = Oracle::new(plan.scene, GROUP, trace);
     let witness = oracle.clone();
     store.tell(Box::new(move |change| witness.judge(change)));
+    let clocks = Clocks { simulation, skew: Cell::default() };
+    let ledger = plan.setup.map(|_| Ledger::watch(plan, trace, &store));
+    let skews = plan.setup.into_iter().flat_map(|setup| setup.skews);
     let mut world = World {
         trace: trace.clone(),
-        layer: Layer::new(plan, trace, &store),
+        layer: Layer::new(plan, trace, &store, ledger.clone()),
         oracle,
+        ledger,
+        replicas: skews.map(Control::skewed).collect(),
         scene: plan.scene,
-        doors: (0..plan.scene.servers())
+        doors: (0..plan.servers())
             .map(|at| {
                 let lags = plan.scene == Scene::Lagging && at == 1;
                 Door::new(Arc::clone(&store), if lags { LAG } else { Duration::ZERO })
@@ -116,19 +143,23 @@ async fn play(plan: &Plan, trace: &Trace, simulation: &Simulation) -> anyhow::Re
         rotated: Mutex::default(),
         moved: Mutex::default(),
     };
-    for at in 0..plan.scene.servers() {
+    for at in 0..plan.servers() {
         lock(&world.servers).push(None);
         world.start(plan, at).await;
     }
     world.furnish(plan).await?;
     world.began = Instant::now();
     let (kill, kills) = watch::channel(0);
-    let driven = tokio::time::timeout(QUIET + PATIENCE, drive(&world, plan, kills));
+    let driven = async {
+        match plan.setup {
+            Some(setup) => control(&world, plan, setup, &clocks).await,
+            None => drive(&world, plan, kills).await,
+        }
+    };
+    let driven = tokio::time::timeout(plan.quiet() + PATIENCE, driven);
     let beside = async {
         let deeds = plan.events.iter().filter_map(|event| match event {
-            Event::At(at, deed) => {
-                Some(world.deed(plan, Duration::from_millis(*at), *deed, simulation, &kill))
-            }
+            Event::At(at, deed) => Some(world.deed(plan, Duration::from_millis(*at), *deed, &clocks, &kill)),
             Event::Fault(_) => None,
         });
         futures::join!(
@@ -151,7 +182,7 @@ async fn play(plan: &Plan, trace: &Trace, simulation: &Simulation) -> anyhow::Re
 impl World {
     async fn start(&self, plan: &Plan, at: usize) {
         let rotated = lock(&self.rotated).contains(&at);
-        let encryption = (plan.scene == Scene::Keys).then(|| transformers(rotated)).flatten();
+        let encryption = (plan.scene.encrypts()).then(|| transformers(rotated)).flatten();
         loop {
             let settings = Settings {
                 server_id: format!("apiserver-{}", ["a", "b"][at.min(1)]),
@@ -175,10 +206,15 @@ impl World {
     /// Makes what is there before anything goes wrong.
     async fn furnish(&self, plan: &Plan) -> anyhow::Result<()> {
         let Some(client) = self.layer.direct(0) else { anyhow::bail!("no server") };
-        if plan.scene != Scene::Keys {
+        if !plan.scene.encrypts() {
             send(&client, "POST", DEFINITIONS, &definition(GROUP, "v1", false)).await?;
-            for server in 0..plan.scene.servers() {
+            for server in 0..plan.servers() {
                 self.until_stored(server, "v1").await?;
+            }
+        }
+        if plan.setup.is_some() {
+            for definition in restow_api::crds() {
+                send(&client, "POST", DEFINITIONS, &serde_json::to_value(definition)?).await?;
             }
         }
         for at in 0..plan.objects {
@@ -194,7 +230,7 @@ impl World {
         if plan.misplaced {
             self.misplace(plan, &client).await?;
         }
-        if plan.scene != Scene::Keys {
+        if !plan.scene.encrypts() {
             self.define(plan, &client, "v2").await?;
             self.until_stored(0, "v2").await?;
         }
@@ -241,7 +277,7 @@ impl World {
         plan: &Plan,
         at: Duration,
         deed: Deed,
-        simulation: &Simulation,
+        clocks: &Clocks<'_>,
         kill: &watch::Sender<u32>,
     ) {
         tokio::time::sleep_until(self.began + at).await;
@@ -250,7 +286,7 @@ impl World {
         lock(&self.moved).extend(moves.then(Instant::now));
         match deed {
             Deed::Kill => kill.send_modify(|kills| *kills += 1),
-            Deed::Skew(seconds) => simulation.skew(SignedDuration::from_secs(seconds)),
+            Deed::Skew(seconds) => clocks.skew(SignedDuration::from_secs(seconds)),
             Deed::Freeze(server, millis) => {
                 self.doors[server].shut(true);
                 tokio::time::sleep(Duration::from_millis(millis)).await;
@@ -278,13 +314,24 @@ impl World {
                 }
             }
             Deed::Rotate(server) => {
-                lock(&self.rotated).push(server);
-                if let (Some(running), Some(transformers)) =
-                    (&lock(&self.servers)[server], transformers(true))
-                {
-                    running.set_encryption(transformers);
-                }
+                lock(&self.rotated).insert(server);
+                self.encrypt(server, true);
             }
+            Deed::RotateBack(server) => {
+                lock(&self.rotated).remove(&server);
+                self.encrypt(server, false);
+            }
+            Deed::Down(replica, millis) => {
+                self.replicas[replica].down(true);
+                tokio::time::sleep(Duration::from_millis(millis)).await;
+                self.replicas[replica].down(false);
+            }
+            Deed::Pause(replica, millis) => {
+                self.replicas[replica].pause(true);
+                tokio::time::sleep(Duration::from_millis(millis)).await;
+                self.replicas[replica].pause(false);
+            }
+            Deed::Migrate | Deed::Abort | Deed::Suspend(_) => steer(self, plan, deed).await,
         }
         lock(&self.moved).extend(moves.then(Instant::now));
         self.trace.step(&format!("{deed:?} is over"));
@@ -295,21 +342,21 @@ impl World {
         lock(&self.moved).iter().any(|moved| *moved + FOLLOWED > then)
     }
 
+    fn encrypt(&self, server: usize, rotated: bool) {
+        if let (Some(running), Some(transformers)) = (&lock(&self.servers)[server], transformers(rotated)) {
+            running.set_encryption(transformers);
+        }
+    }
+
     /// Waits until the last deed is long over.
     pub(crate) async fn at_rest(&self, plan: &Plan) {
-        let over = |event: &Event| match event {
-            Event::At(at, Deed::Restart(_, millis) | Deed::Freeze(_, millis)) => at + millis,
-            Event::At(at, _) => *at,
-            Event::Fault(_) => 0,
-        };
-        let last = plan.events.iter().map(over).max().unwrap_or_default();
-        tokio::time::sleep_until(self.began + Duration::from_millis(last) + LAG * 3).await;
+        tokio::time::sleep_until(self.began + plan.ends() + LAG * 3).await;
     }
 
     /// How objects are to be kept now.
     pub(crate) fn wanted(&self, plan: &Plan) -> String {
-        if plan.scene == Scene::Keys {
-            return if lock(&self.rotated).len() == 2 { "key2" } else { "key1" }.to_owned();
+        if plan.scene.encrypts() {
+            return if lock(&self.rotated).len() == plan.servers() { "key2" } else { "key1" }.to_owned();
         }
         self.oracle.stored_version().unwrap_or_default()
     }
@@ -328,7 +375,7 @@ impl World {
 }
 
 /// What the key is called that a configuration of this hash writes with; none for one that is not known.
-fn key_of(hash: &str) -> Option<&'static str> {
+pub(crate) fn key_of(hash: &str) -> Option<&'static str> {
     let is = |rotated| transformers(rotated).is_some_and(|transformers| hash == transformers.hash());
     if is(true) { Some("key2") } else { is(false).then_some("key1") }
 }

@@ -19,7 +19,7 @@ pub struct Memory {
     state: Mutex<State>,
     /// Told of every write. A `watch` channel wakes its receivers in a random order.
     written: Notify,
-    witness: Mutex<Option<Witness>>,
+    witnesses: Mutex<Vec<Witness>>,
 }
 
 struct State {
@@ -45,16 +45,16 @@ impl Memory {
     /// An empty store.
     pub fn new() -> Arc<Self> {
         let state = State { revision: 1, keys: BTreeMap::new(), log: Vec::new(), times: Vec::new() };
-        Arc::new(Self { state: Mutex::new(state), written: Notify::new(), witness: Mutex::default() })
+        Arc::new(Self { state: Mutex::new(state), written: Notify::new(), witnesses: Mutex::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has somebody told of every write from now on.
+    /// Has one more witness told of every write from now on.
     pub fn tell(&self, witness: Witness) {
-        *self.witness.lock().unwrap_or_else(PoisonError::into_inner) = Some(witness);
+        self.witnesses.lock().unwrap_or_else(PoisonError::into_inner).push(witness);
     }
 
     async fn beyond(&self, revision: u64) {
@@ -124,7 +124,7 @@ impl Store for Memory {
             state.times.push(Instant::now());
             change
         };
-        if let Some(witness) = &*self.witness.lock().unwrap_or_else(PoisonError::into_inner) {
+        for witness in &*self.witnesses.lock().unwrap_or_else(PoisonError::into_inner) {
             witness(&change);
         }
         self.written.notify_waiters();

@@ -24,7 +24,7 @@ pub(crate) async fn send(
 /// Where the objects of a scene are, in one of its versions.
 pub(crate) fn path(scene: Scene, group: &str, version: &str) -> String {
     match scene {
-        Scene::Keys => "/api/v1/namespaces/default/secrets".to_owned(),
+        Scene::Keys | Scene::Rotation => "/api/v1/namespaces/default/secrets".to_owned(),
         _ => format!("/apis/{group}/{version}/namespaces/default/boats"),
     }
 }
@@ -32,7 +32,7 @@ pub(crate) fn path(scene: Scene, group: &str, version: &str) -> String {
 /// A new object that holds a number.
 pub(crate) fn object(scene: Scene, group: &str, version: &str, name: &str, number: u64) -> Value {
     match scene {
-        Scene::Keys => json!({
+        Scene::Keys | Scene::Rotation => json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
             "stringData": {"n": number.to_string()},
         }),
@@ -58,7 +58,7 @@ pub(crate) async fn act(
         let version = if fastrand::bool() && !plan.retired { "v1" } else { "v2" };
         let path = path(plan.scene, group, version);
         // A server whose handlers lag is one, and it handles.
-        let server = if plan.scene == Scene::Lagging { 1 } else { fastrand::usize(..plan.scene.servers()) };
+        let server = if plan.scene == Scene::Lagging { 1 } else { fastrand::usize(..plan.servers()) };
         let what = fastrand::u8(..6);
         let Some(client) = direct(server) else { continue };
         let done = match what {
@@ -66,7 +66,7 @@ pub(crate) async fn act(
             2 => send(&client, "DELETE", &format!("{path}/{name}"), &json!({})).await,
             _ => {
                 let change = match plan.scene {
-                    Scene::Keys => json!({"stringData": {"n": number.to_string()}}),
+                    Scene::Keys | Scene::Rotation => json!({"stringData": {"n": number.to_string()}}),
                     _ => json!({"spec": {"n": number}}),
                 };
                 send(&client, "PATCH", &format!("{path}/{name}"), &change).await

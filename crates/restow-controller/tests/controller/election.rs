@@ -33,6 +33,23 @@ fn no_two_identities_are_the_same() {
     assert_eq!(suffix, Some(16), "{one}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_not_the_lease_gives_no_lead() {
+    for answer in ["{}", r#"{"kind":"Status","apiVersion":"v1","status":"Success"}"#, r#"{"error":"gateway timeout"}"#]
+    {
+        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            std::future::ready(Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::from(
+                answer.as_bytes().to_vec(),
+            ))))
+        });
+        let contender = Contender::start(Client::new(service, "default"), "foreign");
+        for _ in 0..600 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert!(!contender.leads(), "{answer} was taken for the Lease");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_stops_hands_over_at_once() {
     let Some(cluster) = shared() else { return };

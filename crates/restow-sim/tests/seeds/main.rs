@@ -9,8 +9,10 @@ const SEEDS: u64 = 120;
 
 #[test]
 fn a_seed_replays_exactly() {
-    for seed in 0..24 {
-        let plan = Plan::new(seed, None);
+    let engine = (0..24).map(|seed| (seed, None));
+    let controllers = (0..24).map(|seed| (seed, Some(Scene::CONTROLLERS[seed as usize % 2])));
+    for (seed, scene) in engine.chain(controllers) {
+        let plan = Plan::new(seed, scene);
         let (first, second) = (run(&plan), run(&plan));
         let differs = first.steps.iter().zip(&second.steps).find(|(one, other)| one != other);
         assert_eq!(first.digest, second.digest, "seed {seed} parts here: {differs:#?}");
@@ -19,10 +21,10 @@ fn a_seed_replays_exactly() {
 
 #[test]
 fn nothing_is_found_where_nothing_goes_wrong() {
-    for scene in Scene::ALL {
+    for scene in Scene::ALL.into_iter().chain(Scene::CONTROLLERS) {
         for seed in 0..6 {
             let mut plan = Plan::new(seed, Some(scene));
-            plan.events.retain(|event| plan.scene == Scene::Keys && event.is_rotation());
+            plan.events.retain(|event| scene.encrypts() && event.is_rotation());
             let report = run(&plan);
             assert_eq!(report.violation, None, "seed {seed} in {scene}: {:#?}", report.steps);
         }

@@ -1,0 +1,227 @@
+//! The controllers, in one process or in two, and what is due of them.
+
+use std::time::Duration;
+
+use restow_controller::run::{Controllers, Options, run};
+use restow_controller::{Backend, Settings};
+use restow_core::encryption::Demand;
+use restow_core::pace::Preset;
+use restow_core::resource::GroupResource;
+use restow_migrate::cluster::{Cluster, Trust};
+use restow_migrate::election::Election;
+use restow_migrate::migration::{self, ListMode};
+use restow_migrate::rewrite::Manner;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::ledger::{Ledger, failure, is_finished, left};
+use crate::plan::{Deed, Event, Plan, Setup};
+use crate::process::{Clocks, process};
+use crate::run::World;
+use crate::users::send;
+
+/// How often the trigger looks at least.
+const POLL: Duration = Duration::from_secs(60);
+/// How often it is looked whether the controllers are done.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// For how long nothing more may happen then: one look more.
+const REST: Duration = Duration::from_secs(75);
+/// As long as that in some plans: longer than the heartbeat of a state lasts.
+const LONG_REST: Duration = Duration::from_secs(660);
+/// The migrations, as users reach them.
+const MIGRATIONS: &str = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations";
+
+/// Runs the controllers until what is due of them is done.
+pub(crate) async fn control(world: &World, plan: &Plan, setup: Setup, clocks: &Clocks<'_>) {
+    let replicas = (0..setup.replicas).map(|at| replica(world, plan, setup, at, clocks));
+    tokio::select! {
+        biased;
+        _ = futures::future::join_all(replicas) => {}
+        () = done(world, plan) => {}
+    }
+}
+
+/// One replica, started again whenever it was killed.
+async fn replica(world: &World, plan: &Plan, setup: Setup, at: usize, clocks: &Clocks<'_>) {
+    let control = &world.replicas[at];
+    let mut life = 0;
+    loop {
+        life += 1;
+        let name = format!("replica-{at}-{life}");
+        let options = options(world, plan, setup, at, &name);
+        process(control, clocks, run(options, CancellationToken::new())).await;
+        world.trace.step(&format!("{name} is killed"));
+        control.up().await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+fn options(world: &World, plan: &Plan, setup: Setup, at: usize, name: &str) -> Options {
+    let (layer, identity) = (world.layer.clone(), name.to_owned());
+    let url = ["https://a", "https://b"][at % setup.servers];
+    let cluster = Cluster::over(url, trust(setup), move |url| {
+        layer.replica(identity.clone(), usize::from(url.contains("//b")))
+    });
+    let election = Election {
+        client: cluster.server().client().clone(),
+        namespace: "default".to_owned(),
+        name: restow_api::MANAGER.to_owned(),
+        identity: name.to_owned(),
+        duration: Duration::from_secs(15),
+        renew_every: Duration::from_secs(5),
+    };
+    let encrypts = plan.scene.encrypts();
+    Options {
+        cluster,
+        controllers: Controllers { migrator: true, trigger: true, encryption: encrypts, pruner: true },
+        settings: settings(plan),
+        bounds: Preset::Fast.bounds(),
+        identity: name.to_owned(),
+        election: Some(election),
+        listener: None,
+    }
+}
+
+/// Servers of one process have no addresses, so two of them are named.
+fn trust(setup: Setup) -> Trust {
+    let address = |name: &&str| format!("https://{name}").parse().ok();
+    match setup.servers {
+        1 => Trust::Members,
+        _ => Trust::Named(["a", "b"].iter().filter_map(address).collect()),
+    }
+}
+
+fn settings(plan: &Plan) -> Settings {
+    let watched = if plan.scene.encrypts() {
+        GroupResource::new("", "secrets")
+    } else {
+        GroupResource::new("sim.example", "boats")
+    };
+    Settings {
+        migration: migration::Settings {
+            page_size: plan.page,
+            list: ListMode::Chunked,
+            verify: true,
+            manner: Manner { dry_run: false, repair_managed_fields: true },
+            encrypted: Demand::Reported,
+        },
+        at_once: 1,
+        poll: POLL,
+        encryption_resources: if plan.scene.encrypts() { vec![watched.clone()] } else { Vec::new() },
+        resources: Some(vec![watched]),
+        backend: Backend::Restow,
+        adopt: false,
+    }
+}
+
+/// Returns when every object is stored as wanted, the state and the definition say so, and that stays so; or when what
+/// is left is refused to the end and named.
+async fn done(world: &World, plan: &Plan) {
+    let Some(ledger) = &world.ledger else { return };
+    world.at_rest(plan).await;
+    // A key that was changed forth and back is seen at the next look.
+    tokio::time::sleep(POLL + LOOK_EVERY).await;
+    while !is_done(world, plan, ledger).await {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    let (created, wanted) = (ledger.created(), world.wanted(plan));
+    world.trace.step(&format!("all is stored as {wanted}, and nothing more may happen"));
+    tokio::time::sleep(if plan.seed.is_multiple_of(8) { LONG_REST } else { REST }).await;
+    if ledger.created() != created {
+        let what =
+            format!("{} migrations were created although nothing had changed", ledger.created() - created);
+        world.trace.violate("S9", what);
+    }
+    if !is_done(world, plan, ledger).await {
+        world.trace.violate("L1", "what was done is no longer, although nothing has changed".to_owned());
+    }
+}
+
+async fn is_done(world: &World, plan: &Plan, ledger: &Ledger) -> bool {
+    let wanted = world.wanted(plan);
+    let stale = world.oracle.stale(&wanted);
+    let migrations = ledger.migrations();
+    let mut named = Vec::new();
+    for (name, migration) in &migrations {
+        let left = left(migration);
+        for object in left.iter().filter(|object| !world.layer.notes().is_to_blame(object)) {
+            let what = format!("{name} names {object} as refused, and it never was");
+            world.trace.violate("L2", what);
+        }
+        let quarantined = failure(migration).is_some_and(|reason| reason == "Quarantined");
+        if quarantined && !left.iter().all(|object| plan.is_refused(object)) {
+            retry(world, name).await;
+            return false;
+        }
+        named.extend(left);
+    }
+    let busy = migrations.values().any(|migration| !is_finished(migration));
+    let refused = !named.is_empty() && stale.iter().all(|object| named.contains(object));
+    // A user who deletes a migration does not want it: nobody makes another one until something changes.
+    let aborted = plan.events.iter().any(|event| matches!(event, Event::At(_, Deed::Abort)));
+    let settled = stale.is_empty() && ledger.is_refined(&wanted) && ledger.is_pruned(&wanted);
+    !busy && (settled || refused || aborted)
+}
+
+/// A user has what was left tried once more.
+async fn retry(world: &World, name: &str) {
+    world.trace.step(&format!("a user retries {name}"));
+    let patch = json!({"metadata": {"annotations": {restow_api::RETRY: "yes"}}});
+    if let Some(client) = world.layer.direct(0) {
+        let _ = send(&client, "PATCH", &format!("{MIGRATIONS}/{name}"), &patch).await;
+    }
+}
+
+/// What users do to migrations.
+pub(crate) async fn steer(world: &World, plan: &Plan, deed: Deed) {
+    let Some(ledger) = &world.ledger else { return };
+    let Some(client) = world.layer.direct(0) else { return };
+    let under_way: Vec<String> = ledger
+        .migrations()
+        .into_iter()
+        .filter(|(_, migration)| !is_finished(migration))
+        .map(|(name, _)| name)
+        .collect();
+    match deed {
+        Deed::Migrate => {
+            let (group, version, resource) =
+                if plan.scene.encrypts() { ("", "v1", "secrets") } else { ("sim.example", "v1", "boats") };
+            let migration = json!({
+                "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration",
+                "metadata": {"generateName": "by-hand-"},
+                "spec": {"resource": {"group": group, "version": version, "resource": resource}},
+            });
+            let _ = send(&client, "POST", MIGRATIONS, &migration).await;
+        }
+        Deed::Abort => {
+            for name in under_way {
+                let _ = send(&client, "DELETE", &format!("{MIGRATIONS}/{name}"), &json!({})).await;
+            }
+        }
+        Deed::Suspend(millis) => {
+            let suspend = |suspend: bool| json!({"spec": {"suspend": suspend}});
+            for name in &under_way {
+                let _ = send(&client, "PATCH", &format!("{MIGRATIONS}/{name}"), &suspend(true)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(millis)).await;
+            for name in &under_way {
+                resume(world, &format!("{MIGRATIONS}/{name}"), &suspend(false)).await;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whoever has suspended a migration tries to resume it until that is done, or it is gone.
+async fn resume(world: &World, path: &str, patch: &serde_json::Value) {
+    for _ in 0..100 {
+        if let Some(client) = world.layer.direct(0) {
+            match send(&client, "PATCH", path, patch).await {
+                Ok(_) => return,
+                Err(kube::Error::Api(status)) if status.code == 404 => return,
+                Err(_) => {}
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
