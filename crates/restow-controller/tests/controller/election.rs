@@ -35,7 +35,8 @@ fn no_two_identities_are_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_not_the_lease_gives_no_lead() {
-    for answer in ["{}", r#"{"kind":"Status","apiVersion":"v1","status":"Success"}"#, r#"{"error":"gateway timeout"}"#]
+    for answer in
+        ["{}", r#"{"kind":"Status","apiVersion":"v1","status":"Success"}"#, r#"{"error":"gateway timeout"}"#]
     {
         let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
             std::future::ready(Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::from(
