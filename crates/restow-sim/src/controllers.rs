@@ -204,7 +204,9 @@ pub(crate) async fn steer(world: &World, plan: &Plan, deed: Deed) {
                 let _ = send(&client, "PATCH", &format!("{MIGRATIONS}/{name}"), &suspend(true)).await;
             }
             tokio::time::sleep(Duration::from_millis(millis)).await;
-            for name in &under_way {
+            // A migration that replaces a suspended one is suspended too.
+            let suspended = ledger.migrations().into_iter().filter(|(_, one)| one["spec"]["suspend"] == true);
+            for (name, _) in suspended {
                 resume(world, &format!("{MIGRATIONS}/{name}"), &suspend(false)).await;
             }
         }

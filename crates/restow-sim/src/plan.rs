@@ -271,7 +271,8 @@ impl Plan {
                 events.push(Event::At(at + rng.u64(20..2000), Deed::Store(other)));
             }
         }
-        let mut plan = Self { seed, scene, objects, page, users, setup: None, events, retired: false, misplaced: false };
+        let mut plan =
+            Self { seed, scene, objects, page, users, setup: None, events, retired: false, misplaced: false };
         crate::extras::add(&mut plan);
         plan
     }
