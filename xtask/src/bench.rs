@@ -154,8 +154,7 @@ pub(crate) async fn run(bench: Bench) -> Result<()> {
 /// optimized one.
 fn build() -> Result<PathBuf> {
     let unoptimized = cfg!(debug_assertions);
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = crate::cargo();
     command.args(["build", "--release", "--quiet", "--package", "restow"]);
     if unoptimized {
         command.args(["--package", "xtask"]);

@@ -22,7 +22,7 @@ use table::{BUGS, Bug};
 pub(crate) struct Bugs {
     /// Only these, by name; all when none is given.
     names: Vec<String>,
-    /// Run the simulator with one bug and these arguments instead, for example `-- --seed 7 --scene single`.
+    /// Run the simulator with one bug and these arguments instead, for example `-- --seed 7 --dense`.
     #[arg(last = true)]
     args: Vec<String>,
 }
@@ -50,7 +50,7 @@ pub(crate) fn run(bugs: &Bugs) -> Result<()> {
         println!("the simulator ended with {status}");
         return Ok(());
     }
-    if let Some(found) = violations(&simulator, None, None, 0, SOUND)?.next().transpose()? {
+    if let Some(found) = violations(&simulator, None, &[], 0, SOUND)?.next().transpose()? {
         bail!(
             "with no bug switched on, seed {} violates {}: {}; mend that first (cargo xtask simulate --seed {})",
             found.seed,
@@ -87,13 +87,13 @@ fn try_all(simulator: &Path, bugs: &[&'static Bug]) -> Result<Vec<&'static str>>
             let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some(bug) = next else { return Ok(()) };
             let began = Instant::now();
-            let scene = bug.scene.map(|scene| format!(" --scene {scene}")).unwrap_or_default();
+            let plans = bug.plans().join(" ");
             let name = bug.name;
             let seconds = |began: Instant| began.elapsed().as_secs_f64();
             match catch(simulator, bug)? {
                 Some(found) => {
                     println!(
-                        "{name}: {}\n  caught by seed {} of {} in {:.1} s: {}: {}\n  cargo xtask bugs {name} -- --seed {}{scene}",
+                        "{name}: {}\n  caught by seed {} of {} in {:.1} s: {}: {}\n  cargo xtask bugs {name} -- --seed {} {plans}",
                         bug.what,
                         found.seed,
                         bug.seeds,
@@ -105,7 +105,7 @@ fn try_all(simulator: &Path, bugs: &[&'static Bug]) -> Result<Vec<&'static str>>
                 }
                 None => {
                     println!(
-                        "{name}: {}\n  NOT CAUGHT within {} seeds in {:.1} s; {} was expected\n  cargo xtask bugs {name} -- --seeds {} --keep-going{scene}",
+                        "{name}: {}\n  NOT CAUGHT within {} seeds in {:.1} s; {} was expected\n  cargo xtask bugs {name} -- --seeds {} --keep-going {plans}",
                         bug.what,
                         bug.seeds,
                         seconds(began),
@@ -130,13 +130,14 @@ fn try_all(simulator: &Path, bugs: &[&'static Bug]) -> Result<Vec<&'static str>>
 
 /// The first seed that violates the expected invariant with the bug, and passes without it.
 fn catch(simulator: &Path, bug: &'static Bug) -> Result<Option<Violation>> {
-    for found in violations(simulator, Some(bug), bug.scene, 0, bug.seeds)? {
+    let plans = bug.plans();
+    for found in violations(simulator, Some(bug), &plans, 0, bug.seeds)? {
         let found = found?;
         if found.invariant != bug.invariant {
             continue;
         }
         // A seed that fails anyway shows nothing.
-        if violations(simulator, None, bug.scene, found.seed, 1)?.next().transpose()?.is_none() {
+        if violations(simulator, None, &plans, found.seed, 1)?.next().transpose()?.is_none() {
             return Ok(Some(found));
         }
     }
@@ -156,13 +157,13 @@ fn command(simulator: &Path, bug: Option<&Bug>) -> Command {
 fn violations(
     simulator: &Path,
     bug: Option<&Bug>,
-    scene: Option<&str>,
+    plans: &[&str],
     from: u64,
     seeds: u64,
 ) -> Result<Violations> {
     let mut command = command(simulator, bug);
     command.args(["--keep-going", "--from", &from.to_string(), "--seeds", &seeds.to_string()]);
-    command.args(scene.iter().flat_map(|scene| ["--scene", scene]));
+    command.args(plans);
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("running the simulator")?;
     let lines = child.stdout.take().context("the simulator's output")?;

@@ -8,7 +8,7 @@ mod simulate;
 mod test;
 mod tour;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -37,6 +37,19 @@ enum Chore {
     Test,
     /// See restow do its job on a real control plane.
     Tour(tour::Tour),
+}
+
+/// The cargo that runs this chore, in the environment it was itself called in: build scripts are run again when what
+/// cargo says of a chore's own package changes, and with them much is compiled again.
+fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&*name);
+        }
+    }
+    command
 }
 
 #[tokio::main]

@@ -1,7 +1,5 @@
 //! `cargo xtask simulate`: builds the simulator with optimisation, and runs it.
 
-use std::process::Command;
-
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
@@ -18,8 +16,7 @@ pub(crate) struct Simulate {
 
 /// Runs the simulator.
 pub(crate) fn run(simulate: &Simulate) -> Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = crate::cargo();
     command.args(["run", "--quiet", "--package", "restow-sim"]);
     if !simulate.debug {
         command.arg("--release");

@@ -1,6 +1,5 @@
 //! `cargo xtask test`: everything that must pass before a change lands, each command printed as it runs.
 
-use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -28,8 +27,7 @@ fn cargo(args: &[&str]) -> Result<()> {
     let line = format!("cargo {}", args.join(" "));
     println!("+ {line}");
     let began = Instant::now();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).args(args).status().with_context(|| line.clone())?;
+    let status = crate::cargo().args(args).status().with_context(|| line.clone())?;
     if !status.success() {
         bail!("{line} failed");
     }

@@ -75,8 +75,7 @@ fn say(text: &str) {
 }
 
 fn build() -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).args(["build", "--quiet", "--package", "restow"]).status()?;
+    let status = crate::cargo().args(["build", "--quiet", "--package", "restow"]).status()?;
     if !status.success() {
         bail!("restow does not build");
     }

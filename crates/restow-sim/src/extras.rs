@@ -6,10 +6,13 @@ use fastrand::Rng;
 
 use crate::plan::{Deed, Effect, Event, Fault, Op, Plan, Scene, Span};
 
+fn fault(op: Op, object: Option<usize>, skip: u32, span: Span, effect: Effect) -> Event {
+    Event::Fault(Fault { op, object, skip, span, effect })
+}
+
 /// Adds to a plan what its seed has for it.
 pub(crate) fn add(plan: &mut Plan) {
     let mut rng = Rng::with_seed(plan.seed ^ 0x6578_7472_6173);
-    let fault = |op, object, skip, span, effect| Event::Fault(Fault { op, object, skip, span, effect });
     if rng.u8(..8) == 0 {
         // A webhook that fails at one object often fails at another.
         for object in [rng.usize(..plan.objects / 2), rng.usize(plan.objects / 2..plan.objects)] {
@@ -51,4 +54,68 @@ pub(crate) fn add(plan: &mut Plan) {
         plan.events.retain(|event| !matches!(event, Event::At(_, Deed::Store(_))));
     }
     plan.misplaced = plan.scene != Scene::Keys && rng.u8(..8) == 0;
+}
+
+/// Adds much more of what known defects need to show.
+pub(crate) fn thicken(plan: &mut Plan) {
+    let mut rng = Rng::with_seed(plan.seed ^ 0x6465_6e73_6500);
+    plan.users = plan.users.max(30);
+    if rng.u8(..3) == 0 {
+        // A webhook passes on the code of a lookup of something else.
+        let (object, code) = (rng.usize(..plan.objects), [404, 409, 410][rng.usize(..3)]);
+        plan.events.push(fault(Op::Write, Some(object), 0, Span::Always, Effect::Status(code)));
+    }
+    if rng.bool() {
+        // A single answer of a proxy, or one while a token is renewed.
+        let op = if rng.bool() { Op::List } else { Op::Write };
+        let effect = Effect::Status(if rng.bool() { 302 } else { 401 });
+        plan.events.push(fault(op, None, rng.u32(..4), Span::Times(1), effect));
+    }
+    let skip = rng.u32(..4);
+    plan.events.extend(match rng.u8(..10) {
+        0..2 => Some(fault(Op::List, None, skip / 2, Span::Times(rng.u32(2..5)), Effect::Short)),
+        2..4 => Some(fault(Op::List, None, skip, Span::Millis(rng.u64(3000..8000)), Effect::Repeat)),
+        // What decrypts objects is started anew.
+        4..6 => Some(fault(Op::List, None, skip, Span::Millis(rng.u64(1000..6000)), Effect::Status(500))),
+        _ => None,
+    });
+    if rng.u8(..5) == 0 {
+        let (skip, span) = (rng.u32(..10), Span::Times(rng.u32(1..4)));
+        plan.events.push(fault(Op::Look, None, skip, span, Effect::Cut));
+    }
+    plan.misplaced |= plan.scene != Scene::Keys && rng.u8(..8) == 0;
+    match plan.scene {
+        Scene::Keys => part(plan, &mut rng),
+        _ if !plan.retired => change(plan, &mut rng),
+        _ => {}
+    }
+}
+
+/// One server takes the second key up long before the other, of which perhaps nothing is heard.
+fn part(plan: &mut Plan, rng: &mut Rng) {
+    let late = rng.usize(..2);
+    for event in &mut plan.events {
+        if let Event::At(at, Deed::Rotate(server)) = event {
+            *at = if *server == late { rng.u64(8_000..15_000) } else { rng.u64(..300) };
+        }
+    }
+    if rng.u8(..3) > 0 {
+        let effect = if rng.bool() { Effect::Status(403) } else { Effect::Cut };
+        plan.events.push(fault(Op::Metrics, Some(late), 0, Span::Millis(10_000), effect));
+    }
+}
+
+/// What is proven may be past by the time it counts: a definition is changed forth and back.
+fn change(plan: &mut Plan, rng: &mut Rng) {
+    plan.events.push(if rng.bool() {
+        // One write of the verifying pass is slow.
+        let skip = plan.objects as u32 + rng.u32(..plan.objects as u32);
+        fault(Op::Write, None, skip, Span::Times(1), Effect::Late(4000))
+    } else {
+        let effect = if rng.bool() { Effect::Status(503) } else { Effect::Cut };
+        fault(Op::Prune, None, 0, Span::Millis(10_000), effect)
+    });
+    let at = rng.u64(6_800..9_000);
+    plan.events.push(Event::At(at, Deed::Store("v1")));
+    plan.events.push(Event::At(at + rng.u64(800..2500), Deed::Store("v2")));
 }

@@ -36,6 +36,9 @@ struct Args {
     /// Show a failing seed as it is, without making it smaller.
     #[arg(long)]
     no_shrink: bool,
+    /// Make much more of the trouble that known defects need to show, as `cargo xtask bugs` does.
+    #[arg(long, conflicts_with = "real")]
+    dense: bool,
     /// Run the seeds on real control planes, with the restow binary of --restow: 24 unless --seeds says otherwise.
     #[arg(long, requires = "restow")]
     real: bool,
@@ -49,13 +52,17 @@ fn scene(name: &str) -> Result<Scene, String> {
     all.find(|scene| scene.to_string() == name).ok_or_else(|| format!("no scene {name:?}"))
 }
 
+fn plan(args: &Args, seed: u64) -> Plan {
+    if args.dense { Plan::dense(seed, args.scene) } else { Plan::new(seed, args.scene) }
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     if let (true, Some(restow)) = (args.real, &args.restow) {
         return real(&args, restow);
     }
     if let Some(seed) = args.seed {
-        let plan = Plan::new(seed, args.scene);
+        let plan = plan(&args, seed);
         let report = run(&plan);
         for step in &report.steps {
             println!("{step}");
@@ -72,7 +79,7 @@ fn main() -> ExitCode {
     let mut scenes: BTreeMap<Scene, (u64, BTreeMap<String, u64>)> = BTreeMap::new();
     let mut failed = 0;
     for seed in args.from..args.from.saturating_add(args.seeds.unwrap_or(1000)) {
-        let plan = Plan::new(seed, args.scene);
+        let plan = plan(&args, seed);
         let report = run(&plan);
         let (runs, violations) = scenes.entry(plan.scene).or_default();
         *runs += 1;
@@ -111,7 +118,8 @@ fn show(args: &Args, plan: &Plan, report: Report) {
         println!("{step}");
     }
     let scene = args.scene.map(|scene| format!(" --scene {scene}")).unwrap_or_default();
-    println!("replay it with: cargo xtask simulate --seed {}{scene}", plan.seed);
+    let dense = if args.dense { " --dense" } else { "" };
+    println!("replay it with: cargo xtask simulate --seed {}{scene}{dense}", plan.seed);
 }
 
 /// Runs seeds on real control planes.

@@ -108,6 +108,11 @@ impl Oracle {
         stored["name"].as_str().map(str::to_owned)
     }
 
+    /// The versions that objects may be stored in, as the definition's status says.
+    fn stored_versions(&self) -> Option<BTreeSet<String>> {
+        self.state().stored.get(&self.definition).map(stored_versions)
+    }
+
     /// All objects that are stored.
     fn objects(&self) -> Vec<Entry> {
         let state = self.state();
@@ -117,12 +122,7 @@ impl Oracle {
     /// S1: a version leaves storedVersions only when nothing is stored in it.
     fn definition(&self, change: &Change) {
         let (Some(before), Some(now)) = (&change.before, &change.now) else { return };
-        let stored = |entry: &Entry| -> BTreeSet<String> {
-            let object = object(entry);
-            let versions = object["status"]["storedVersions"].as_array().cloned().unwrap_or_default();
-            versions.iter().filter_map(|version| version.as_str().map(str::to_owned)).collect()
-        };
-        for dropped in stored(before).difference(&stored(now)) {
+        for dropped in stored_versions(before).difference(&stored_versions(now)) {
             for entry in self.objects() {
                 if kept(&entry) == *dropped {
                     let what = format!("{dropped} was pruned while {} is stored in it", entry.key);
@@ -132,13 +132,18 @@ impl Oracle {
         }
     }
 
-    /// S3, S4 and S5: users alone create, change and delete.
+    /// S3, S4 and S5: users alone create, change and delete. S1: nothing is stored in a version that was pruned.
     fn object(&self, change: &Change) {
         let number = |object: &Value| object["spec"]["n"].as_u64();
         let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         let before = change.before.as_ref().map(object);
         let now = change.now.as_ref().map(object);
         let key = &change.key;
+        if let (Some(entry), Some(listed)) = (&change.now, self.stored_versions())
+            && !listed.contains(&kept(entry))
+        {
+            self.trace.violate("S1", format!("{key} is stored as {}, which was pruned before", kept(entry)));
+        }
         match (before, now) {
             (None, Some(now)) => {
                 let deleted = self.state().deleted.contains(&uid(&now));
@@ -189,6 +194,12 @@ impl Oracle {
         };
         stale.filter_map(name).collect()
     }
+}
+
+fn stored_versions(definition: &Entry) -> BTreeSet<String> {
+    let definition = object(definition);
+    let versions = definition["status"]["storedVersions"].as_array().cloned().unwrap_or_default();
+    versions.iter().filter_map(|version| version.as_str().map(str::to_owned)).collect()
 }
 
 /// Who owns which fields, through whichever version.

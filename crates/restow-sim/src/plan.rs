@@ -296,6 +296,13 @@ impl Plan {
         QUIET.max(self.ends())
     }
 
+    /// The same with much more of what known defects need to show; not every such plan can be finished yet.
+    pub fn dense(seed: u64, scene: Option<Scene>) -> Self {
+        let mut plan = Self::new(seed, scene);
+        crate::extras::thicken(&mut plan);
+        plan
+    }
+
     /// Whether what is stored, or who stores it, changes in the course.
     pub fn moves(&self) -> bool {
         let moving = |event: &Event| matches!(event, Event::At(_, deed) if !matches!(deed, Deed::Kill));

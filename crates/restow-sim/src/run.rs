@@ -368,7 +368,15 @@ impl World {
             (notes.looked, notes.measured)
         };
         match self.scene {
-            Scene::Keys => self.oracle.verified(progress.encryption.as_deref().and_then(key_of), measured),
+            Scene::Keys => {
+                let key = progress.encryption.as_deref().and_then(key_of);
+                // No server goes back to the first key.
+                if key == Some("key2") && lock(&self.rotated).len() < 2 {
+                    self.trace
+                        .violate("S6", "verified for key2 while a server encrypts with key1".to_owned());
+                }
+                self.oracle.verified(key, measured);
+            }
             _ => self.oracle.verified(Some(&progress.storage_version), looked),
         }
     }

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -60,7 +59,7 @@ pub(super) fn build(bugs: &[Bug]) -> Result<PathBuf> {
     }
     update(&copy, &files)?;
     println!("+ building the simulator with {} bugs in {}", bugs.len(), copy.display());
-    let mut cargo = cargo();
+    let mut cargo = crate::cargo();
     cargo.args([
         "test",
         "--workspace",
@@ -82,12 +81,8 @@ pub(super) fn build(bugs: &[Bug]) -> Result<PathBuf> {
     Ok(simulator)
 }
 
-fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-}
-
 fn target_directory(root: &Path) -> Result<PathBuf> {
-    let output = cargo()
+    let output = crate::cargo()
         .args(["metadata", "--no-deps", "--format-version=1", "--manifest-path"])
         .arg(root.join("Cargo.toml"))
         .output()

@@ -2,6 +2,19 @@
 //!
 //! An edit replaces a text that stands exactly once in its file. In the wrong text, `BUG` stands for "this bug is
 //! switched on". A defect that several rules keep away today is put back with an edit of each of them.
+//!
+//! What seeds cannot show is not in it, and is held by other tests:
+//!
+//! - Exit codes, reports, state files, resumption by name, a closed stderr: the simulation drives the engine, not the
+//!   command line. `restow/tests/scenarios/resuming.rs`, `terminal.rs` and `cli.rs` do.
+//! - Servers behind one address: a sample may miss one by chance, so that no seed tells a defect from bad luck. The table
+//!   in `restow-migrate/src/sampling.rs` and the scenario `every_resource_is_sampled_and_a_restart_is_sampled_anew` do.
+//! - Memory: the simulation's objects are small. `pages_of_large_objects_stay_small` in `list_faults.rs`.
+//! - Conversion webhooks that reject objects: the simulated definitions have none. `denied.rs` and `webhook.rs`.
+//! - What API servers register: the model check in `restow-core/tests/model`, which has its own bugs.
+//! - A storage version that is not served: `proof.rs`.
+//! - Progress that is kept before its page is written: the verifying pass finds what a crash then leaves out, so that no
+//!   invariant breaks by that alone. `storm.rs` kills runs and counts.
 
 /// A defect that the simulation must catch.
 pub(crate) struct Bug {
@@ -17,6 +30,14 @@ pub(crate) struct Bug {
     pub(crate) seeds: u64,
     /// The invariant it violates.
     pub(crate) invariant: &'static str,
+}
+
+impl Bug {
+    /// The simulator's arguments for the plans that it must be caught by.
+    pub(crate) fn plans(&self) -> Vec<&'static str> {
+        let scene = self.scene.into_iter().flat_map(|scene| ["--scene", scene]);
+        std::iter::once("--dense").chain(scene).collect()
+    }
 }
 
 /// A change of one place in the sources.
@@ -192,7 +213,7 @@ pub(crate) const BUGS: &[Bug] = &[
         }],
         scene: Some("lagging"),
         seeds: 300,
-        invariant: "S2",
+        invariant: "S1",
     },
     Bug {
         name: "one-server-speaks-for-all-keys",
@@ -207,7 +228,7 @@ pub(crate) const BUGS: &[Bug] = &[
         ],
         scene: Some("keys"),
         seeds: 100,
-        invariant: "S2",
+        invariant: "S6",
     },
     Bug {
         name: "begin-never-retries",
@@ -230,18 +251,6 @@ pub(crate) const BUGS: &[Bug] = &[
             file: PROGRESS,
             right: "if self.mark.as_ref().is_some_and(|mark| *mark != agreement.mark) {",
             wrong: "if !BUG && self.mark.as_ref().is_some_and(|mark| *mark != agreement.mark) {",
-        }],
-        scene: Some("pair"),
-        seeds: 300,
-        invariant: "S2",
-    },
-    Bug {
-        name: "never-verified",
-        what: "A pass that rewrote something counts as the proof that nothing was left to rewrite.",
-        edits: &[Edit {
-            file: PROGRESS,
-            right: "if pass.rewritten == 0 && !shifted {",
-            wrong: "if BUG || pass.rewritten == 0 && !shifted {",
         }],
         scene: Some("pair"),
         seeds: 300,
@@ -307,7 +316,7 @@ pub(crate) const BUGS: &[Bug] = &[
         }],
         scene: Some("keys"),
         seeds: 200,
-        invariant: "S2",
+        invariant: "S6",
     },
     Bug {
         name: "silent-metrics-agree",
@@ -319,7 +328,7 @@ pub(crate) const BUGS: &[Bug] = &[
         }],
         scene: Some("keys"),
         seeds: 200,
-        invariant: "S2",
+        invariant: "S6",
     },
     Bug {
         name: "two-failing-objects-block-all",
@@ -412,27 +421,6 @@ pub(crate) const BUGS: &[Bug] = &[
         invariant: "S6",
     },
     Bug {
-        name: "one-registration-speaks-for-all",
-        what: "The version that one API server has registered counts as that of all.",
-        edits: &[
-            Edit {
-                file: AGREEMENT,
-                right: "if !silent.is_empty() {",
-                wrong: "if !BUG && !silent.is_empty() {",
-            },
-            Edit {
-                file: AGREEMENT,
-                right: "_ => return Err(Disagreement::Split(storage_version.entries.clone())),",
-                wrong: "_ if BUG && !storage_version.entries.is_empty() => {\n            \
-                        storage_version_hash(&GroupVersion::parse(&storage_version.entries[0].1), &seen.kind)\n        }\n        \
-                        _ => return Err(Disagreement::Split(storage_version.entries.clone())),",
-            },
-        ],
-        scene: Some("pair"),
-        seeds: 300,
-        invariant: "S2",
-    },
-    Bug {
         name: "pruned-without-a-look",
         what: "storedVersions are cut down although the definition was changed forth and back since the proof.",
         edits: &[Edit {
@@ -440,26 +428,9 @@ pub(crate) const BUGS: &[Bug] = &[
             right: "if generation != now.generation.to_string() {",
             wrong: "if !BUG && generation != now.generation.to_string() {",
         }],
-        scene: Some("single"),
+        scene: Some("pair"),
         seeds: 300,
         invariant: "S1",
-    },
-    Bug {
-        name: "saved-before-written",
-        what: "Progress is kept for a page whose objects are not written yet.",
-        edits: &[Edit {
-            file: MIGRATION,
-            right: "let write = rewriter.page(&page.items",
-            wrong: "if BUG {\n                let mut early = progress.clone();\n                \
-                    let listed = page.items.len() as u64;\n                \
-                    let counts = Counts { listed, current: listed, ..Counts::default() };\n                \
-                    early.page_done(&counts, page.next.clone(), page.items.last().map(pages::Item::key));\n                \
-                    journal.save(&early, &[]).await?;\n            }\n            \
-                    let write = rewriter.page(&page.items",
-        }],
-        scene: None,
-        seeds: 300,
-        invariant: "S2",
     },
     Bug {
         name: "one-pass-is-enough",
