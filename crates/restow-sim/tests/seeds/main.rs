@@ -6,6 +6,8 @@ use restow_sim::shrink::shrink;
 
 /// How many seeds `cargo test` runs; `cargo xtask simulate` runs more.
 const SEEDS: u64 = 120;
+/// How many of them in each scene of the controllers.
+const CONTROLLERS: u64 = 8;
 
 #[test]
 fn a_seed_replays_exactly() {
@@ -34,8 +36,10 @@ fn nothing_is_found_where_nothing_goes_wrong() {
 #[test]
 fn seeds_pass() {
     let mut failed = Vec::new();
-    for seed in 0..SEEDS {
-        let plan = Plan::new(seed, None);
+    let engine = (0..SEEDS).map(|seed| (seed, None));
+    let controllers = (0..CONTROLLERS).flat_map(|seed| Scene::CONTROLLERS.map(|scene| (seed, Some(scene))));
+    for (seed, scene) in engine.chain(controllers) {
+        let plan = Plan::new(seed, scene);
         let report = run(&plan);
         if report.violation.is_none() {
             continue;
@@ -43,9 +47,9 @@ fn seeds_pass() {
         let (smaller, report) = shrink(&plan, report);
         let Some(violation) = report.violation else { continue };
         failed.push(format!(
-            "seed {seed} ({}): {}: {}\n  {:?}\n  cargo xtask simulate --seed {seed}",
-            plan.scene, violation.invariant, violation.what, smaller.events
+            "seed {seed} ({}): {}: {}\n  {:?}\n  cargo xtask simulate --seed {seed} --scene {}",
+            plan.scene, violation.invariant, violation.what, smaller.events, plan.scene
         ));
     }
-    assert!(failed.is_empty(), "{} of {SEEDS} seeds fail:\n{}", failed.len(), failed.join("\n"));
+    assert!(failed.is_empty(), "{} seeds fail:\n{}", failed.len(), failed.join("\n"));
 }
