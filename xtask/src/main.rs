@@ -31,7 +31,8 @@ enum Chore {
     /// A real control plane on this machine, to try things on.
     #[command(subcommand)]
     Lab(lab::Command),
-    /// Simulate clusters that go wrong in ways drawn from seeds: `--seeds N`, `--from S`, `--seed S` to replay one.
+    /// Simulate clusters that go wrong in ways drawn from seeds: `--seeds N`, `--from S`, `--seed S` to replay one,
+    /// `--real` for the same on real control planes.
     Simulate(simulate::Simulate),
     /// Run everything that must pass before a change lands.
     Test,

@@ -1,4 +1,6 @@
-//! `cargo xtask simulate`: builds the simulator with optimisation, and runs it.
+//! `cargo xtask simulate`: builds the simulator, and runs it.
+
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -12,16 +14,33 @@ pub(crate) struct Simulate {
     /// Without optimisation, which is built sooner and runs longer.
     #[arg(long)]
     debug: bool,
+    /// On real control planes, with kube-apiserver, etcd and the restow binary.
+    #[arg(long)]
+    real: bool,
 }
 
 /// Runs the simulator.
 pub(crate) fn run(simulate: &Simulate) -> Result<()> {
     let mut command = crate::cargo();
-    command.args(["run", "--quiet", "--package", "restow-sim"]);
-    if !simulate.debug {
-        command.arg("--release");
+    // What follows an option of the simulator is all the simulator's.
+    if simulate.real || simulate.args.iter().any(|arg| arg == "--real") {
+        let built = ["build", "--quiet", "--package", "restow", "--package", "restow-sim", "--bins"];
+        if !crate::cargo().args(built).status().context("building restow")?.success() {
+            bail!("restow does not build");
+        }
+        // They are built into the folder this program was built into.
+        let program = std::env::current_exe()?;
+        command = Command::new(program.with_file_name("restow-sim"));
+        command.arg("--real").arg("--restow").arg(program.with_file_name("restow"));
+    } else {
+        command.args(["run", "--quiet", "--package", "restow-sim"]);
+        if !simulate.debug {
+            command.arg("--release");
+        }
+        command.arg("--");
     }
-    let status = command.arg("--").args(&simulate.args).status().context("running the simulator")?;
+    let args = simulate.args.iter().filter(|arg| *arg != "--real");
+    let status = command.args(args).status().context("running the simulator")?;
     if !status.success() {
         bail!("a seed fails");
     }

@@ -107,7 +107,7 @@ async fn judge(world: &World<'_>, code: i32, report: &Value, resume: bool) -> an
         }
         // It could not begin: nothing was asked for that can be wrong.
         1 | 2 if resource.is_null() && report["error"].is_string() => Ok(End::Again { resume }),
-        1 | 4 if passes(world, error) => Ok(End::Again { resume: false }),
+        1 | 4 if passes(world, code, error) => Ok(End::Again { resume: false }),
         1 | 4 => {
             world.trace.violate("L1", format!("a passing fault ended a healthy run: {error}"));
             Ok(End::Again { resume: true })
@@ -119,19 +119,13 @@ async fn judge(world: &World<'_>, code: i32, report: &Value, resume: bool) -> an
     }
 }
 
-/// Whether a run may end early for this reason.
-fn passes(world: &World<'_>, error: &str) -> bool {
+/// Whether a run may end early with this exit code, for this reason.
+fn passes(world: &World<'_>, code: i32, error: &str) -> bool {
     let is_one = |reasons: &[&str]| reasons.iter().any(|reason| error.contains(reason));
-    // Of what is not proven, nothing is said; what was not pruned is pruned by the next run.
-    let told = ["is not proven", "storedVersions were not pruned"];
-    let moved = [
-        "the API servers disagree",
-        "not every live API server could be asked",
-        "the storage version changed under the run",
-        "rewritten again in pass",
-        "API servers came, went or started anew",
-    ];
-    is_one(&told) || (world.plan.moves() && is_one(&moved))
+    // Nothing is claimed of what is not proven; what was not pruned is pruned by the next run.
+    let open = is_one(&["is not proven", "storedVersions were not pruned"]);
+    let restless = is_one(&["rewritten again in pass", "API servers came, went or started anew"]);
+    open || (world.plan.moves() && (code == 4 || restless))
 }
 
 /// S2: judges a run that says that it is verified.
