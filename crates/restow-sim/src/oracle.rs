@@ -236,3 +236,6 @@ fn meaning(mut object: Value) -> Value {
     object["metadata"]["managedFields"] = Value::Null;
     object
 }
+
+#[cfg(test)]
+mod tests;

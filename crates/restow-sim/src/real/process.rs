@@ -3,6 +3,8 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use anyhow::Context as _;
+use restow_core::progress::Progress;
 use serde_json::Value;
 use tokio::process::Command;
 use tokio::sync::watch;
@@ -90,7 +92,7 @@ async fn judge(world: &World<'_>, code: i32, report: &Value, resume: bool) -> an
         .map(|left| left.iter().filter_map(|object| object["name"].as_str()).collect())
         .unwrap_or_default();
     if resource["verified"] == true {
-        verified(world, resource);
+        verified(world, resource)?;
     }
     for name in &left {
         if !world.shared.notes().is_to_blame(name) {
@@ -129,18 +131,27 @@ fn passes(world: &World<'_>, code: i32, error: &str) -> bool {
 }
 
 /// S2: judges a run that says that it is verified.
-fn verified(world: &World<'_>, resource: &Value) {
-    let (looked, measured) = {
-        let notes = world.shared.notes();
-        (notes.looked, notes.measured)
-    };
-    match world.plan.scene {
-        Scene::Keys => {
-            let hash = resource["encryption"]["configHash"].as_str();
-            world.oracle.verified(hash.and_then(|hash| world.key_of(hash)).as_deref(), measured);
-        }
-        _ => world.oracle.verified(resource["storageVersion"].as_str(), looked),
+fn verified(world: &World<'_>, resource: &Value) -> anyhow::Result<()> {
+    if world.plan.scene == Scene::Keys {
+        let (hash, measured) = (resource["encryption"]["configHash"].as_str(), world.shared.notes().measured);
+        world.oracle.verified(hash.and_then(|hash| world.key_of(hash)).as_deref(), measured);
+        return Ok(());
     }
+    // Who prunes looks once more, at what may have moved since.
+    let proven = kept(world).context("a verified run has kept no progress")?.updated;
+    world.oracle.verified(resource["storageVersion"].as_str(), world.shared.looked_before(proven));
+    Ok(())
+}
+
+/// The progress that restow has kept.
+fn kept(world: &World<'_>) -> Option<Progress> {
+    let name = format!("boats.{}.json", world.group);
+    let clusters = std::fs::read_dir(world.state.path().join("restow")).ok()?;
+    let files = clusters.filter_map(|cluster| std::fs::read(cluster.ok()?.path().join(&name)).ok());
+    let saved = files.filter_map(|file| serde_json::from_slice::<Value>(&file).ok());
+    let kept = saved.filter_map(|mut saved| serde_json::from_value(saved["progress"].take()).ok());
+    // A run that could not tell which cluster it is has kept its progress elsewhere.
+    kept.max_by_key(|progress: &Progress| progress.updated)
 }
 
 /// Waits until nothing more happens, and tells whether there is something to do again.

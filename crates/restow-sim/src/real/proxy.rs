@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use jiff::Timestamp;
 use restow_lab::{Action, Observer, Seen};
 
 use super::LONGEST;
@@ -19,6 +20,8 @@ pub(super) struct Shared {
     oracle: Oracle,
     faults: Mutex<Faults>,
     notes: Arc<Mutex<Notes>>,
+    /// When restow began to look at the definition, and the store's revision then.
+    looks: Mutex<Vec<(Timestamp, u64)>>,
 }
 
 impl Shared {
@@ -29,11 +32,18 @@ impl Shared {
             oracle: oracle.clone(),
             faults: Mutex::new(Faults::new(plan)),
             notes: Arc::default(),
+            looks: Mutex::default(),
         })
     }
 
     pub(super) fn notes(&self) -> MutexGuard<'_, Notes> {
         lock(&self.notes)
+    }
+
+    /// The store's revision when restow last began to look at the definition before a time.
+    pub(super) fn looked_before(&self, time: Timestamp) -> u64 {
+        let looks = lock(&self.looks);
+        looks.iter().rev().find(|(at, _)| *at < time).map_or(0, |(_, revision)| *revision)
     }
 }
 
@@ -57,8 +67,11 @@ impl Observer for Proxy {
         let (op, name) = op(shared.plural, &seen.method, &seen.path);
         let effect = lock(&shared.faults).hit(op, name.as_deref(), &seen.query);
         let page = {
-            let mut notes = shared.notes();
-            notes.request(op, &seen.path, shared.oracle.revision());
+            let (mut notes, revision) = (shared.notes(), shared.oracle.revision());
+            notes.request(op, &seen.path, revision);
+            if op == Op::Look {
+                lock(&shared.looks).push((restow_clock::now(), notes.looked));
+            }
             if let Some(effect) = effect {
                 notes.effect(op, name.as_deref(), effect);
             }

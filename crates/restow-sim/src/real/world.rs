@@ -86,7 +86,7 @@ impl<'a> World<'a> {
         round: usize,
         trace: &Trace,
     ) -> anyhow::Result<Self> {
-        let group = format!("seed-{}.sim.example", plan.seed);
+        let group = format!("{}-{}.sim.example", plan.scene, plan.seed);
         let servers = 0..cluster.servers();
         let clients = servers.clone().map(|at| cluster.client(at)).collect::<anyhow::Result<Vec<_>>>()?;
         if plan.scene == Scene::Keys {
