@@ -28,7 +28,7 @@ use crate::users::{act, object, path, send};
 /// How late the handlers of a lagging server are: less than restow lets a definition settle.
 const LAG: Duration = Duration::from_secs(4);
 /// How long a server may take to follow a change, frozen or restarted.
-const FOLLOWED: Duration = Duration::from_secs(90);
+pub(crate) const FOLLOWED: Duration = Duration::from_secs(90);
 /// The stack of the thread of one run.
 const STACK: usize = 64 << 20;
 /// The path of all definitions.

@@ -81,10 +81,7 @@ async fn every_write_is_judged() {
             ],
             Some("S1"),
         ),
-        (
-            vec![(BOAT, Some(boat("v1", "a", 1))), (BOAT, None), (BOAT, Some(boat("v2", "a", 1)))],
-            Some("S3"),
-        ),
+        (vec![(BOAT, Some(boat("v1", "a", 1))), (BOAT, None), (BOAT, Some(boat("v2", "a", 1)))], Some("S3")),
         (vec![(BOAT, Some(with(boat("v2", "a", 1), "/spec", json!({}))))], Some("S3")),
         (vec![(BOAT, Some(boat("v1", "a", 2))), (BOAT, Some(boat("v2", "a", 1)))], Some("S4")),
         (vec![(BOAT, Some(boat("v1", "a", 1))), (BOAT, Some(no_crew))], Some("S5")),

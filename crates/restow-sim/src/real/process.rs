@@ -4,6 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use restow_clock::Instant;
 use restow_core::progress::Progress;
 use serde_json::Value;
 use tokio::process::Command;
@@ -23,11 +24,15 @@ enum End {
 /// Runs restow until it is done, killed and started again as often as it is told.
 pub(super) async fn drive(world: &World<'_>, mut kills: watch::Receiver<u32>) {
     let mut resume = false;
+    let mut since = Instant::now();
     loop {
+        if !resume {
+            since = Instant::now();
+        }
         let end = tokio::select! {
             biased;
             _ = kills.changed() => None,
-            end = process(world, resume) => Some(end),
+            end = process(world, resume, since) => Some(end),
         };
         match end {
             Some(Ok(End::Done)) => return,
@@ -62,6 +67,9 @@ fn command(world: &World<'_>, resume: bool) -> Command {
     for recorder in world.recorders.iter().filter(|_| world.recorders.len() > 1) {
         command.args(["--api-server", &recorder.url()]);
     }
+    if plan.retired {
+        command.arg("--repair-managed-fields");
+    }
     if resume {
         command.arg("--resume");
     }
@@ -71,7 +79,7 @@ fn command(world: &World<'_>, resume: bool) -> Command {
     command
 }
 
-async fn process(world: &World<'_>, resume: bool) -> anyhow::Result<End> {
+async fn process(world: &World<'_>, resume: bool, since: Instant) -> anyhow::Result<End> {
     world.trace.step(if resume { "restow starts, to resume" } else { "restow starts" });
     let ran = command(world, resume).spawn()?.wait_with_output().await?;
     for line in String::from_utf8_lossy(&ran.stderr).lines().filter(|line| !line.is_empty()) {
@@ -81,10 +89,17 @@ async fn process(world: &World<'_>, resume: bool) -> anyhow::Result<End> {
     let report: Value = serde_json::from_slice(&ran.stdout).unwrap_or_default();
     let code = ran.status.code().unwrap_or(-1);
     world.trace.step(&format!("restow ends with {code}: {report}"));
-    judge(world, code, &report, resume).await
+    judge(world, code, &report, resume, since).await
 }
 
-async fn judge(world: &World<'_>, code: i32, report: &Value, resume: bool) -> anyhow::Result<End> {
+/// Judges a process of a run that began then.
+async fn judge(
+    world: &World<'_>,
+    code: i32,
+    report: &Value,
+    resume: bool,
+    since: Instant,
+) -> anyhow::Result<End> {
     let resource = &report["resources"][0];
     let error = resource["error"].as_str().unwrap_or_default();
     let left: Vec<&str> = resource["quarantined"]
@@ -95,7 +110,7 @@ async fn judge(world: &World<'_>, code: i32, report: &Value, resume: bool) -> an
         verified(world, resource)?;
     }
     for name in &left {
-        if !world.shared.notes().is_to_blame(name) {
+        if !world.plan.is_misplaced(name) && !world.shared.notes().is_to_blame(name) {
             world.trace.violate("L2", format!("{name} is named as refused, and it never was"));
         }
     }
@@ -109,7 +124,7 @@ async fn judge(world: &World<'_>, code: i32, report: &Value, resume: bool) -> an
         }
         // It could not begin: nothing was asked for that can be wrong.
         1 | 2 if resource.is_null() && report["error"].is_string() => Ok(End::Again { resume }),
-        1 | 4 if passes(world, code, error) => Ok(End::Again { resume: false }),
+        1 | 4 if passes(world, code, error, since) => Ok(End::Again { resume: false }),
         1 | 4 => {
             world.trace.violate("L1", format!("a passing fault ended a healthy run: {error}"));
             Ok(End::Again { resume: true })
@@ -121,13 +136,18 @@ async fn judge(world: &World<'_>, code: i32, report: &Value, resume: bool) -> an
     }
 }
 
-/// Whether a run may end early with this exit code, for this reason.
-fn passes(world: &World<'_>, code: i32, error: &str) -> bool {
+/// Whether a run that began then may end early with this exit code, for this reason.
+fn passes(world: &World<'_>, code: i32, error: &str, since: Instant) -> bool {
     let is_one = |reasons: &[&str]| reasons.iter().any(|reason| error.contains(reason));
     // Nothing is claimed of what is not proven; what was not pruned is pruned by the next run.
-    let open = is_one(&["is not proven", "storedVersions were not pruned"]);
+    if is_one(&["is not proven", "storedVersions were not pruned"]) {
+        return true;
+    }
+    if is_one(&["changed under the run"]) {
+        return world.has_moved_since(since);
+    }
     let restless = is_one(&["rewritten again in pass", "API servers came, went or started anew"]);
-    open || (world.plan.moves() && (code == 4 || restless))
+    world.plan.moves() && (code == 4 || restless)
 }
 
 /// S2: judges a run that says that it is verified.

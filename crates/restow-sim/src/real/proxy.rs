@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use restow_lab::{Action, Observer, Seen};
 
 use super::LONGEST;
-use crate::faults::{Faults, Notes, canned, op, shortened};
+use crate::faults::{Faults, Notes, canned, op, shortened, unbound};
 use crate::oracle::Oracle;
 use crate::plan::{Effect, Op, Plan};
 use crate::trace::Trace;
@@ -65,11 +65,19 @@ impl Observer for Proxy {
     fn request(&self, seen: &Seen) -> Action {
         let shared = &self.shared;
         let (op, name) = op(shared.plural, &seen.method, &seen.path);
+        // Metrics are a server's own.
+        let name = name.or_else(|| (op == Op::Metrics).then(|| crate::plan::name(self.server)));
+        if op == Op::Write
+            && let Some((invariant, field)) = unbound(&seen.body)
+        {
+            let what = format!("{} {} was sent without a {field}", seen.method, seen.path);
+            shared.trace.violate(invariant, what);
+        }
         let effect = lock(&shared.faults).hit(op, name.as_deref(), &seen.query);
         let page = {
             let (mut notes, revision) = (shared.notes(), shared.oracle.revision());
             notes.request(op, &seen.path, revision);
-            if op == Op::Look {
+            if matches!(op, Op::Look | Op::Members) {
                 lock(&shared.looks).push((restow_clock::now(), notes.looked));
             }
             if let Some(effect) = effect {
@@ -80,6 +88,10 @@ impl Observer for Proxy {
         let is_page = op == Op::List && !seen.query.contains("watch=");
         let Some(effect) = effect else { return if is_page { self.keep() } else { Action::Forward } };
         self.told(seen, &format!("[{effect:?}]"));
+        // A repeated page is well enough to be followed.
+        if effect == Effect::Repeat {
+            self.answered(op, seen, true);
+        }
         match effect {
             Effect::Cut => Action::DropBefore,
             Effect::Lost => Action::DropAfter,
@@ -98,10 +110,20 @@ impl Observer for Proxy {
 
     fn response(&self, seen: &Seen, status: StatusCode, _: &HeaderMap) {
         self.told(seen, status.as_str());
+        let (op, _) = op(self.shared.plural, &seen.method, &seen.path);
+        self.answered(op, seen, status == StatusCode::OK);
     }
 }
 
 impl Proxy {
+    /// Takes down how a request was answered.
+    fn answered(&self, op: Op, seen: &Seen, well: bool) {
+        if self.shared.notes().answer(op, &seen.query, well) {
+            let what = format!("the list goes round in circles: {}?{}", seen.path, seen.query);
+            self.shared.trace.violate("L1", what);
+        }
+    }
+
     /// Passes a page on, and keeps it to be repeated.
     fn keep(&self) -> Action {
         let notes = Arc::clone(&self.shared.notes);

@@ -18,8 +18,8 @@ use super::process::drive;
 use super::proxy::{Proxy, Shared};
 use super::{LONGEST, PATIENCE, configuration, key};
 use crate::oracle::{Oracle, hash_of};
-use crate::plan::{Deed, Event, Plan, QUIET, Scene, name};
-use crate::run::{DEFINITIONS, Report, broken, definition};
+use crate::plan::{Deed, Event, MISPLACED, Plan, QUIET, Scene, name};
+use crate::run::{DEFINITIONS, FOLLOWED, Report, broken, definition};
 use crate::trace::Trace;
 use crate::users::{act, object, path, send};
 
@@ -50,6 +50,8 @@ pub(super) struct World<'a> {
     round: usize,
     rotated: Mutex<usize>,
     restarting: Vec<tokio::sync::Mutex<()>>,
+    /// When the storage version or a key was changed.
+    moved: Mutex<Vec<Instant>>,
     /// How many deeds are over.
     over: watch::Sender<usize>,
 }
@@ -122,6 +124,7 @@ impl<'a> World<'a> {
             round,
             rotated: Mutex::default(),
             restarting: servers.map(|_| tokio::sync::Mutex::default()).collect(),
+            moved: Mutex::default(),
             over: watch::channel(0).0,
         };
         world.populate().await?;
@@ -139,9 +142,18 @@ impl<'a> World<'a> {
         for at in 0..self.plan.objects {
             let version = if fastrand::bool() { "v1" } else { "v2" };
             let body = object(scene, group, version, &name(at), at as u64);
-            let path = path(scene, group, version);
+            let place = path(scene, group, version);
             // Discovery shows a definition before its handlers answer.
-            soon("an object to be made", async || send(client, "POST", &path, &body).await.is_ok()).await?;
+            soon("an object to be made", async || send(client, "POST", &place, &body).await.is_ok()).await?;
+            if self.plan.retired && at % 2 == 0 {
+                // One manager has entries of two versions then.
+                let other = path(scene, group, if version == "v1" { "v2" } else { "v1" });
+                let patch = json!({"spec": {"n": 100 + at}});
+                send(client, "PATCH", &format!("{other}/{}", name(at)), &patch).await?;
+            }
+        }
+        if self.plan.misplaced {
+            self.misplace().await?;
         }
         if scene != Scene::Keys {
             self.define("v2").await?;
@@ -150,13 +162,28 @@ impl<'a> World<'a> {
         Ok(())
     }
 
+    /// Stores a copy of an object under a key that is not its name.
+    async fn misplace(&self) -> anyhow::Result<()> {
+        let (scene, group) = (self.plan.scene, &self.group);
+        let path = format!("{}/{}", path(scene, group, "v1"), name(0));
+        let mut object = send(&self.clients[0], "GET", &path, &Value::Null).await?;
+        object["metadata"]["name"] = json!(MISPLACED);
+        object["metadata"]["uid"] = json!("00000000-0000-4000-8000-000000000000");
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("resourceVersion");
+        }
+        let key = format!("{}default/a-00", scene.prefix(group));
+        self.cluster.etcd().put(&key, object.to_string().as_bytes()).await
+    }
+
     async fn define(&self, stored: &str) -> kube::Result<Value> {
-        let patch = json!({"spec": {"versions": definition(&self.group, stored, false)["spec"]["versions"]}});
+        let versions = &definition(&self.group, stored, self.plan.retired)["spec"]["versions"];
+        let patch = json!({"spec": {"versions": versions}});
         send(&self.clients[0], "PATCH", &format!("{DEFINITIONS}/boats.{}", self.group), &patch).await
     }
 
     async fn until_stored(&self, client: &kube::Client, version: &str) -> anyhow::Result<()> {
-        let (hash, path) = (hash_of(&self.group, version), format!("/apis/{}/v1", self.group));
+        let (hash, path) = (hash_of(&self.group, version), format!("/apis/{}/v2", self.group));
         let shown = async || {
             let found = send(client, "GET", &path, &Value::Null).await;
             found.is_ok_and(|found| found["resources"][0]["storageVersionHash"] == hash)
@@ -191,10 +218,13 @@ impl<'a> World<'a> {
     async fn deed(&self, at: Duration, deed: Deed, kill: &watch::Sender<u32>) {
         tokio::time::sleep_until(self.began + at).await;
         self.trace.step(&format!("{deed:?}"));
+        let moves = matches!(deed, Deed::Store(_) | Deed::Rotate(_));
+        lock(&self.moved).extend(moves.then(Instant::now));
         match self.carry_out(deed, kill).await {
             Ok(()) => self.trace.step(&format!("{deed:?} is over")),
             Err(error) => self.trace.violate("setup", format!("{deed:?}: {error:#}")),
         }
+        lock(&self.moved).extend(moves.then(Instant::now));
         self.over.send_modify(|over| *over += 1);
     }
 
@@ -239,6 +269,11 @@ impl<'a> World<'a> {
             | Deed::Suspend(_) => {}
         }
         Ok(())
+    }
+
+    /// Whether a storage version or a key changed since then, or so shortly before that a server may not have followed.
+    pub(super) fn has_moved_since(&self, then: Instant) -> bool {
+        lock(&self.moved).iter().any(|moved| *moved + FOLLOWED > then)
     }
 
     /// Waits until the last deed is long over.

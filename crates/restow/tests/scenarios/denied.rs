@@ -144,18 +144,19 @@ async fn an_orphan_of_a_finalised_namespace_is_named() {
 #[tokio::test]
 async fn objects_stored_without_a_uid_or_under_another_key_are_named() {
     let Some(cluster) = shared() else { return };
-    // A watch cache sorts objects by their names, and etcd by their keys: a list is taken in one page here.
-    strays(cluster, false, "500").await;
+    strays(cluster, "strays", false, "500").await;
+    // A watch cache sorts objects by their names, and etcd, which gives the first page, by their keys.
+    strays(cluster, "vagrants", false, "6").await;
     // Lists from etcd show also those that have a namesake.
     let assets = lab!();
     let server = ServerSpec::new().flag("watch-cache", "false");
     let uncached = support::cluster(&assets, ClusterSpec::new().server(0, server)).await;
-    strays(&uncached, true, "6").await;
+    strays(&uncached, "strays", true, "6").await;
 }
 
-async fn strays(cluster: &Cluster, namesakes: bool, page: &str) {
+async fn strays(cluster: &Cluster, plural: &'static str, namesakes: bool, page: &str) {
     let client = cluster.client(0).unwrap();
-    let widgets = Widgets { plural: "strays" };
+    let widgets = Widgets { plural };
     widgets.define(&client).await;
     widgets.create(&client, 20).await;
     let key = |object: &str| format!("{}default/{object}", widgets.prefix());
@@ -187,7 +188,9 @@ async fn strays(cluster: &Cluster, namesakes: bool, page: &str) {
         let restow = Restow::new(cluster);
         let flags = ["--list", list, "--page-size", page, "--prune-stored-versions"];
         let report = restow.migrate(&widgets.name(), &flags).await.expect(3).resource();
-        let left = left(cluster, &widgets, &report).await;
+        let mut left = left(cluster, &widgets, &report).await;
+        // One that is shown by its key and by its name is named twice.
+        left.dedup_by(|one, other| one[1] == other[1]);
         assert_eq!(names(&left), lost.iter().copied().map(name).collect::<Vec<_>>(), "{report:#}");
         assert_eq!((&report["gone"], &report["conflicted"]), (&json!(0), &json!(0)), "{report:#}");
         assert_eq!(stored(cluster, &widgets).await, (lost.len(), 16));
