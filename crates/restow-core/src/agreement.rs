@@ -220,7 +220,7 @@ impl Disagreement {
 /// How long servers that do not answer are waited for under a run, before it is unsafe to go on.
 pub const SILENCE: Duration = Duration::from_secs(300);
 /// How long an answer is waited out that may be somebody else's, while a run is under way.
-pub const ELSEWHERE: Duration = Duration::from_secs(60);
+pub const ELSEWHERE: Duration = crate::passing::PATIENCE;
 /// How long a server is waited for that has never answered: it may be starting, or out of reach.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 

@@ -10,17 +10,14 @@
 
 use std::time::Duration;
 
-use crate::outcome::OUTAGE;
-
-/// How long a place must fail, where other objects of the resource can be read.
-const DOUBT: Duration = Duration::from_secs(15);
+use crate::outcome::{LASTING, OUTAGE};
 
 /// How long a place must have failed before an object is blamed for it.
 ///
 /// Whatever decrypts or converts objects may be away for a moment, for all of them or for some. Where no object can be
 /// read at all, that is far more likely than that all are broken.
 pub fn blame_after(others_readable: bool) -> Duration {
-    if others_readable { DOUBT } else { OUTAGE }
+    if others_readable { LASTING } else { OUTAGE }
 }
 
 /// What a page of one object showed that began at a probe.

@@ -28,6 +28,7 @@ pub mod near;
 pub mod outcome;
 pub mod pace;
 pub mod page;
+pub mod passing;
 pub mod progress;
 mod proof;
 pub mod prune;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::passing;
+
 /// What came back for one write, before anything is concluded from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -90,6 +92,13 @@ pub enum Outcome {
     Gone,
     /// The server would take it; a dry run does not tell what it would write.
     Accepted,
+    /// The server refused this object; whether that lasts is to be seen. The others go on meanwhile.
+    Refused {
+        /// The server's own reason.
+        reason: String,
+        /// The server's own words.
+        message: String,
+    },
     /// The server will not take this object; the others go on.
     Quarantined {
         /// The server's own reason.
@@ -220,10 +229,22 @@ pub fn classify(answer: &Answer) -> Outcome {
         }),
         408 | 429 | 502 | 503 | 504 => again(Blame::Server, true),
         500..=599 => again(Blame::Object, false),
-        _ => Outcome::Quarantined {
+        _ => Outcome::Refused {
             reason: reason_or_code(reason, code),
             message: message_or_code(message, code, location),
         },
+    }
+}
+
+/// How long an object must have been refused before it is named for that: RBAC rules may be being replaced, an admission
+/// webhook may be starting, a proxy may answer in the server's place.
+pub const LASTING: Duration = Duration::from_secs(15);
+
+/// What an outcome comes to when the object was refused for so long.
+pub fn lasting(outcome: Outcome, lasted: Duration) -> Outcome {
+    match outcome {
+        Outcome::Refused { reason, message } if lasted >= LASTING => Outcome::Quarantined { reason, message },
+        outcome => outcome,
     }
 }
 
@@ -294,7 +315,7 @@ pub fn misplaced() -> Outcome {
 
 /// What becomes of an object when the bounded number of tries is used up.
 pub fn give_up(reason: String, message: String) -> Outcome {
-    Outcome::Quarantined { reason, message }
+    Outcome::Refused { reason, message }
 }
 
 /// How often a write fails before the fault is taken to be the object's own.
@@ -304,8 +325,6 @@ const REFUSALS: u32 = 3;
 /// How often, and for how long, a fault that looks like the server's hits one object alone before it is the object's.
 const SERVER_TRIES: u32 = 10;
 const SERVER_FOR: Duration = Duration::from_secs(30);
-/// How long credentials are refused for everything before they count as expired: they may be renewed meanwhile.
-const RENEWAL: Duration = Duration::from_secs(10);
 /// How long a server is waited for that does nothing well.
 pub const OUTAGE: Duration = Duration::from_secs(300);
 
@@ -314,7 +333,7 @@ pub const OUTAGE: Duration = Duration::from_secs(300);
 pub enum Patience {
     /// Try it again.
     Again,
-    /// Leave it; the others go on.
+    /// Leave it for now; the others go on.
     GiveUp,
     /// Leave everything for later: the server cannot write such objects now.
     Later,
@@ -333,20 +352,23 @@ pub struct Failed {
     pub lasted: Duration,
     /// Whether others fail alike.
     pub elsewhere: bool,
+    /// Whether the server answers lists, and there is no other object that it could be asked to write.
+    pub alone: bool,
 }
 
 /// Decides whether an object is tried again after a failure.
 ///
 /// Where others fail alike and nothing is written well, it is no object's fault, however long it lasts.
 pub fn patience(blame: Blame, failed: Failed) -> Patience {
-    let Failed { refused, counted, lasted, elsewhere } = failed;
+    let Failed { refused, counted, lasted, elsewhere, alone } = failed;
     match blame {
         Blame::Refusal if refused >= REFUSALS => Patience::GiveUp,
         Blame::Refusal => Patience::Again,
         Blame::Server if counted >= SERVER_TRIES && lasted >= SERVER_FOR => Patience::GiveUp,
+        Blame::Server if alone && lasted >= OUTAGE => Patience::GiveUp,
         Blame::Server => Patience::Again,
         Blame::Object | Blame::Credentials if counted >= TRIES => Patience::GiveUp,
-        Blame::Credentials if lasted >= RENEWAL => Patience::Unauthorized,
+        Blame::Credentials if lasted >= passing::PATIENCE => Patience::Unauthorized,
         Blame::Credentials => Patience::Again,
         // It failed, another was written well, and it failed again.
         Blame::Object if lasted >= OUTAGE && (!elsewhere || counted > 1) => Patience::GiveUp,

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use crate::passing::{Before, PATIENCE as PASSING, is_waited_out};
+
 /// How often an error that may be a bad object's is tried again before the object is looked for.
 const PATIENCE: u32 = 3;
-/// How often an answer is asked for again that says nothing about the objects; some 11 seconds with growing pauses.
-const FAULTS: u32 = 8;
+/// How often a page may expire before it is given up.
+const EXPIRIES: u32 = 8;
 /// How often a list may begin anew without coming any further.
 const RESTARTS: u32 = 5;
 
@@ -21,6 +23,10 @@ const SHORTEST: usize = 64 << 10;
 pub struct Refusal {
     /// The HTTP status code; 0 when the connection broke.
     pub code: u16,
+    /// Whether the body is a Status, as an API server sends it; a load balancer sends something else.
+    pub status: bool,
+    /// What the server has answered well before.
+    pub before: Before,
     /// `message` of the Status body.
     pub message: String,
     /// The token that a 410 gives to go on with.
@@ -67,16 +73,17 @@ pub enum Step {
     Stop,
 }
 
-/// Decides, given how often this same page was asked for already and whether it continues from a token.
-pub fn step(refusal: &Refusal, tries: u32, continued: bool) -> Step {
+/// Decides, given how often this same page was asked for already, for how long it has failed, and whether it continues
+/// from a token.
+pub fn step(refusal: &Refusal, tries: u32, lasted: Duration, continued: bool) -> Step {
     if refusal.too_long {
         return Step::Fewer;
     }
-    if refusal.malformed {
-        return if tries < FAULTS { Step::Wait(None) } else { Step::GiveUp };
-    }
+    let passes = is_waited_out(refusal.code, refusal.status, refusal.before, lasted);
     match refusal.code {
-        410 if tries >= FAULTS => Step::GiveUp,
+        200..=299 if passes => Step::Wait(None),
+        200..=399 if !passes => Step::GiveUp,
+        410 if tries >= EXPIRIES => Step::GiveUp,
         410 => match &refusal.fresh {
             Some(token) if !token.is_empty() => Step::ContinueWith(token.clone()),
             _ => Step::StartOver,
@@ -87,11 +94,11 @@ pub fn step(refusal: &Refusal, tries: u32, continued: bool) -> Step {
         0 | 408 | 429 | 502 | 503 | 504 => Step::Wait(refusal.retry_after),
         500..=599 if tries >= PATIENCE => Step::Isolate,
         500..=599 => Step::Wait(refusal.retry_after),
-        // A proxy's word, a token that is just being renewed, or a server that does not know all its resources yet.
-        300..=399 | 401 | 404 if tries < FAULTS => Step::Wait(refusal.retry_after),
-        300..=399 => Step::GiveUp,
         // The token was made by another server, or kept for too long.
-        400 if continued => Step::StartOver,
+        400 if continued && refusal.status => Step::StartOver,
+        _ if passes => Step::Wait(refusal.retry_after),
+        // Discovery has shown it, and a server that starts does not know all its resources yet.
+        404 if lasted < PASSING => Step::Wait(refusal.retry_after),
         404 => Step::Vanished,
         _ => Step::Stop,
     }
@@ -135,40 +142,54 @@ mod tests {
 
     #[test]
     fn every_refusal_has_one_next_step() {
-        let refusal = |code| Refusal { code, ..Refusal::default() };
-        let too_new = Refusal { code: 504, too_new: true, ..Refusal::default() };
-        let fresh = Refusal { code: 410, fresh: Some("next".to_owned()), ..Refusal::default() };
-        let empty = Refusal { code: 410, fresh: Some(String::new()), ..Refusal::default() };
-        let asked = Refusal { code: 429, retry_after: Some(Duration::from_secs(2)), ..Refusal::default() };
-        let malformed = Refusal { code: 200, malformed: true, ..Refusal::default() };
-        let too_long = Refusal { code: 200, too_long: true, ..Refusal::default() };
-        for (what, refusal, tries, continued, expected) in [
-            ("expired, with a fresh token", fresh.clone(), 0, true, Step::ContinueWith("next".to_owned())),
-            ("expired again and again", fresh, 8, true, Step::GiveUp),
-            ("expired, with an empty token", empty, 0, true, Step::StartOver),
-            ("expired, with none", refusal(410), 0, true, Step::StartOver),
-            ("overload", asked, 99, true, Step::Wait(Some(Duration::from_secs(2)))),
-            ("unavailable", refusal(503), 99, false, Step::Wait(None)),
-            ("broken connection", refusal(0), 99, false, Step::Wait(None)),
-            ("cache lags", too_new.clone(), 0, true, Step::Wait(None)),
-            ("cache has stopped", too_new.clone(), 3, true, Step::ContinueNewest),
-            ("cache has stopped at the first page", too_new, 3, false, Step::Isolate),
-            ("a passing error", refusal(500), 0, true, Step::Wait(None)),
-            ("an unreadable object", refusal(500), 3, true, Step::Isolate),
-            ("a foreign token", refusal(400), 0, true, Step::StartOver),
-            ("a bad request", refusal(400), 0, false, Step::Stop),
-            ("a 404 that passes", refusal(404), 7, true, Step::Wait(None)),
-            ("a deleted definition", refusal(404), 8, true, Step::Vanished),
-            ("no permission", refusal(403), 0, false, Step::Stop),
-            ("no list", malformed.clone(), 7, true, Step::Wait(None)),
-            ("still no list", malformed, 8, true, Step::GiveUp),
-            ("a redirect", refusal(302), 7, true, Step::Wait(None)),
-            ("still a redirect", refusal(302), 8, true, Step::GiveUp),
-            ("credentials that are renewed", refusal(401), 7, true, Step::Wait(None)),
-            ("credentials that have ended", refusal(401), 8, true, Step::Stop),
-            ("a page that is too long", too_long, 99, true, Step::Fewer),
+        let all = Refusal { status: true, before: Before::ALL, ..Refusal::default() };
+        let refusal = |code| Refusal { code, ..all.clone() };
+        let text = |code| Refusal { code, status: false, ..all.clone() };
+        let at_first = |code| Refusal { code, before: Before::default(), ..all.clone() };
+        let forbidden = Refusal { code: 403, before: Before { anything: true, this: false }, ..all.clone() };
+        let too_new = Refusal { code: 504, too_new: true, ..all.clone() };
+        let fresh = Refusal { code: 410, fresh: Some("next".to_owned()), ..all.clone() };
+        let empty = Refusal { code: 410, fresh: Some(String::new()), ..all.clone() };
+        let asked = Refusal { code: 429, retry_after: Some(Duration::from_secs(2)), ..all.clone() };
+        let malformed = Refusal { code: 200, malformed: true, ..all.clone() };
+        let too_long = Refusal { code: 200, too_long: true, ..all.clone() };
+        // What came, how often it was asked for and failed for how many seconds before, and whether it continues.
+        for (what, refusal, tries, seconds, continued, expected) in [
+            ("expired, with a fresh token", fresh.clone(), 0, 0, true, Step::ContinueWith("next".to_owned())),
+            ("expired again and again", fresh, 8, 0, true, Step::GiveUp),
+            ("expired, with an empty token", empty, 0, 0, true, Step::StartOver),
+            ("expired, with none", refusal(410), 0, 0, true, Step::StartOver),
+            ("overload", asked, 99, 999, true, Step::Wait(Some(Duration::from_secs(2)))),
+            ("unavailable", refusal(503), 99, 999, false, Step::Wait(None)),
+            ("broken connection", refusal(0), 99, 999, false, Step::Wait(None)),
+            ("cache lags", too_new.clone(), 0, 0, true, Step::Wait(None)),
+            ("cache has stopped", too_new.clone(), 3, 0, true, Step::ContinueNewest),
+            ("cache has stopped at the first page", too_new, 3, 0, false, Step::Isolate),
+            ("a passing error", refusal(500), 0, 0, true, Step::Wait(None)),
+            ("an unreadable object", refusal(500), 3, 0, true, Step::Isolate),
+            ("a foreign token", refusal(400), 0, 0, true, Step::StartOver),
+            ("a bad request", refusal(400), 0, 0, false, Step::Stop),
+            ("a proxy's bad request", text(400), 99, 59, true, Step::Wait(None)),
+            ("a proxy's bad request for long", text(400), 99, 60, true, Step::Stop),
+            ("a 404 that passes", refusal(404), 99, 59, true, Step::Wait(None)),
+            ("a 404 at the beginning", at_first(404), 99, 59, true, Step::Wait(None)),
+            ("a deleted definition", refusal(404), 0, 60, true, Step::Vanished),
+            ("no permission", forbidden, 0, 0, false, Step::Stop),
+            ("a permission that is being replaced", refusal(403), 99, 59, false, Step::Wait(None)),
+            ("a permission that was taken away", refusal(403), 99, 60, false, Step::Stop),
+            ("no list", malformed.clone(), 99, 59, true, Step::Wait(None)),
+            ("still no list", malformed, 0, 60, true, Step::GiveUp),
+            ("a redirect", refusal(302), 99, 59, true, Step::Wait(None)),
+            ("still a redirect", refusal(302), 0, 60, true, Step::GiveUp),
+            ("credentials that are renewed", refusal(401), 99, 59, true, Step::Wait(None)),
+            ("credentials that have ended", refusal(401), 0, 60, true, Step::Stop),
+            ("credentials that were never accepted", at_first(401), 0, 0, false, Step::Stop),
+            ("a proxy's word", text(418), 99, 59, true, Step::Wait(None)),
+            ("an API server's word", refusal(405), 0, 0, true, Step::Stop),
+            ("a page that is too long", too_long, 99, 999, true, Step::Fewer),
         ] {
-            assert_eq!(step(&refusal, tries, continued), expected, "{what}");
+            let next = step(&refusal, tries, Duration::from_secs(seconds), continued);
+            assert_eq!(next, expected, "{what}");
         }
     }
 

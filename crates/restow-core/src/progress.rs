@@ -43,7 +43,7 @@ impl Counts {
             Outcome::Gone => self.gone += 1,
             Outcome::Quarantined { .. } => self.quarantined += 1,
             Outcome::Accepted => self.accepted += 1,
-            Outcome::Again { .. } | Outcome::Doubtful(_) => {}
+            Outcome::Refused { .. } | Outcome::Again { .. } | Outcome::Doubtful(_) => {}
         }
     }
 
@@ -118,6 +118,9 @@ pub struct Progress {
     pub announced: Option<u64>,
     /// The key of the last object of the last page, for lists that have no tokens.
     pub last_key: Option<String>,
+    /// Whether objects of the pass seemed gone or changed, and no list has confirmed it yet.
+    #[serde(default)]
+    pub unconfirmed: bool,
     /// The mark of the agreement the pass stands under; none before it begins.
     pub mark: Option<String>,
     /// Whether that mark, or the seal, changed during the pass.
@@ -171,6 +174,7 @@ impl Progress {
             continue_token: None,
             announced: None,
             last_key: None,
+            unconfirmed: false,
             mark: None,
             shifted: false,
             definition: None,
@@ -209,6 +213,32 @@ impl Progress {
         }
         self.continue_token = next;
         self.last_key = last_key;
+    }
+
+    /// Counts an object of the pass otherwise than before.
+    pub fn decided_anew(&mut self, before: &Outcome, now: &Outcome) {
+        let pass = match self.phase {
+            Phase::Rewriting => &mut self.counts,
+            Phase::Verifying | Phase::Done => &mut self.verify,
+        };
+        match before {
+            Outcome::Gone => pass.gone = pass.gone.saturating_sub(1),
+            Outcome::Conflicted => pass.conflicted = pass.conflicted.saturating_sub(1),
+            _ => return,
+        }
+        pass.count(now);
+    }
+
+    /// Takes in what became of objects of finished pages that were refused at first, and tried once more.
+    ///
+    /// No list has confirmed those of them that seem gone or changed since, so the pass proves nothing about them.
+    pub fn tried_again(&mut self, tried: &Counts) {
+        let tried = Counts { listed: 0, ..*tried };
+        match self.phase {
+            Phase::Rewriting => self.counts.add(&tried),
+            Phase::Verifying | Phase::Done => self.verify.add(&tried),
+        }
+        self.shifted |= tried.gone + tried.conflicted > 0;
     }
 
     /// Takes in the agreement as it is between two pages; it is kept with the progress, so that a crash does not
@@ -253,6 +283,7 @@ impl Progress {
         self.continue_token = None;
         self.announced = None;
         self.last_key = None;
+        self.unconfirmed = false;
         self.verify = Counts::default();
         self.mark = None;
         self.seal = None;
@@ -336,6 +367,34 @@ mod tests {
             (0, false, 5, Proof::Verified),
         ] {
             assert_eq!(judge(&pass(rewritten), shifted, passes), expected, "{rewritten} {shifted} {passes}");
+        }
+    }
+
+    #[test]
+    fn an_object_that_is_still_listed_is_counted_otherwise() {
+        let name = GroupResource::parse("widgets.example.com");
+        let mut progress = Progress::new(name, "v2", "x", Timestamp::default());
+        progress.page_done(&Counts { listed: 3, gone: 1, conflicted: 2, ..Counts::default() }, None, None);
+        for before in [Outcome::Gone, Outcome::Conflicted] {
+            progress.decided_anew(&before, &crate::outcome::misplaced());
+        }
+        let counts = progress.counts;
+        assert_eq!((counts.gone, counts.conflicted, counts.quarantined, counts.done()), (0, 1, 2, 3));
+    }
+
+    #[test]
+    fn what_vanished_after_a_refusal_spoils_the_pass() {
+        for (gone, conflicted, current, shifted) in
+            [(0, 0, 1, false), (1, 0, 0, true), (0, 1, 0, true), (0, 0, 0, false)]
+        {
+            let name = GroupResource::parse("widgets.example.com");
+            let mut progress = Progress::new(name, "v2", "x", Timestamp::default());
+            progress.begin_verifying();
+            progress.page_done(&Counts { listed: 9, current: 8, ..Counts::default() }, None, None);
+            let tried = Counts { listed: 1, gone, conflicted, current, ..Counts::default() };
+            progress.tried_again(&tried);
+            assert_eq!((progress.verify.listed, progress.shifted), (9, shifted), "{tried:?}");
+            assert_eq!(progress.verify.done(), 8 + tried.done());
         }
     }
 
@@ -450,7 +509,7 @@ mod tests {
         let name = GroupResource::parse("secrets");
         let kept = serde_json::to_value(Progress::new(name, "v1", "x", Timestamp::default()));
         let mut kept = kept.unwrap_or_else(|error| unreachable!("{error}"));
-        for added in ["settled", "keys", "unproven"] {
+        for added in ["settled", "keys", "unproven", "unconfirmed"] {
             kept.as_object_mut().map(|fields| fields.remove(added));
         }
         let read: Result<Progress, _> = serde_json::from_value(kept);

@@ -6,6 +6,7 @@ use restow_clock::Instant;
 use restow_core::isolate::{Bad, Hunt, Shown, blame_after};
 use restow_core::outcome::{OUTAGE, backoff};
 use restow_core::page::{Refusal, Step, goes_in_circles, longest, next_limit, step};
+use restow_core::passing::Before;
 use restow_core::progress::Quarantined;
 use restow_core::resource::GroupVersion;
 use restow_core::sequence::{self, Sequence};
@@ -91,7 +92,7 @@ impl<'a> Chunks<'a> {
                 Err(refusal) => refusal,
             };
             let since = *failing.get_or_insert_with(Instant::now);
-            let next = step(&refusal, tries, self.token.is_some());
+            let next = step(&refusal, tries, since.elapsed(), self.token.is_some());
             tries += u32::from(refusal.counts());
             match next {
                 Step::Wait(asked) => {
@@ -222,6 +223,7 @@ impl<'a> Chunks<'a> {
         };
         self.sequence.take(self.token.as_deref(), &shown).map_err(|fault| Refusal {
             code: 200,
+            before: Before::ALL,
             message: fault.to_string(),
             malformed: true,
             ..Refusal::default()
@@ -336,14 +338,14 @@ impl<'a> Chunks<'a> {
     /// A page of one object from there; `Some(None)` when that object cannot be read, and `None` when the answer says
     /// nothing about it.
     async fn probe(&self, start: &str) -> Option<Option<Page>> {
-        let (mut tries, mut waits) = (0, 0);
+        let (mut tries, mut waits, since) = (0, 0, Instant::now());
         let mut token = Token { resource_version: self.last_version, start: start.to_owned() };
         loop {
             let refusal = match self.ask(1, Some(&token.encode())).await {
                 Ok((page, _)) => return Some(Some(page)),
                 Err(refusal) => refusal,
             };
-            let next = step(&refusal, tries, true);
+            let next = step(&refusal, tries, since.elapsed(), true);
             tries += u32::from(refusal.counts());
             match next {
                 next if next == Step::Isolate || refusal.code == 500 => {

@@ -29,6 +29,8 @@ struct State {
     unwell: Option<Instant>,
     /// When the credentials were last refused.
     refused: Option<Instant>,
+    /// When a list was last asked for that shows that the credentials are accepted.
+    accepted: Option<Instant>,
     /// An object that can be written, as it was last answered.
     witness: Option<Item>,
     /// An object that is stored in the storage version, as it was last answered.
@@ -76,10 +78,21 @@ impl Health {
         self.assumed || self.state().well.is_some_and(|sent| sent > then)
     }
 
-    /// Whether credentials were refused, and nothing was written well since: no further object is begun meanwhile.
+    /// Whether credentials were refused, and not accepted since: no further object is begun meanwhile.
     pub(crate) fn is_locked_out(&self) -> bool {
         let state = self.state();
-        state.refused > state.well
+        state.refused > state.well.max(state.accepted)
+    }
+
+    /// Whether any object was written well.
+    pub(crate) fn has_written(&self) -> bool {
+        let state = self.state();
+        state.witness.is_some() || state.stored.is_some()
+    }
+
+    /// Takes in that a list, asked for then, was answered.
+    pub(crate) fn accepted(&self, asked: Instant) {
+        self.state().accepted = Some(asked);
     }
 
     /// Whether a witness was asked in vain just now.
@@ -119,6 +132,17 @@ impl Health {
     }
 }
 
+/// What is known of the server besides the failures of one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It does for others what it fails to do for this one.
+    Well,
+    /// It does not, or nobody knows.
+    Unwell,
+    /// It answers lists, and there is no other object to be written.
+    Alone,
+}
+
 /// The failures of one object.
 pub(crate) struct Failures<'a> {
     health: &'a Health,
@@ -128,13 +152,13 @@ pub(crate) struct Failures<'a> {
     refused: u32,
     first: Option<Instant>,
     last: Option<Instant>,
-    /// Whether the server was well otherwise since the last one.
-    well: bool,
+    /// What was seen of the server since the last one.
+    otherwise: Standing,
 }
 
 impl<'a> Failures<'a> {
     pub(crate) fn new(health: &'a Health) -> Self {
-        Self { health, counted: 0, refused: 0, first: None, last: None, well: false }
+        Self { health, counted: 0, refused: 0, first: None, last: None, otherwise: Standing::Unwell }
     }
 
     /// Takes one more in, and says what to do about it.
@@ -143,7 +167,7 @@ impl<'a> Failures<'a> {
             self.health.state().failing += 1;
             now
         });
-        self.counted += u32::from(self.well || self.last.is_none());
+        self.counted += u32::from(self.otherwise == Standing::Well || self.last.is_none());
         self.refused += u32::from(blame == Blame::Refusal);
         if blame == Blame::Credentials {
             self.health.state().refused = Some(now);
@@ -154,6 +178,7 @@ impl<'a> Failures<'a> {
             counted: self.counted,
             lasted: now - first,
             elsewhere: webhook && self.health.fails_elsewhere(),
+            alone: self.otherwise == Standing::Alone,
         };
         patience(blame, failed)
     }
@@ -163,9 +188,14 @@ impl<'a> Failures<'a> {
         self.last
     }
 
-    /// Takes in whether the server was well otherwise since the last one.
-    pub(crate) fn otherwise(&mut self, well: bool) {
-        self.well = well;
+    /// For how long it has failed.
+    pub(crate) fn lasted(&self, now: Instant) -> Duration {
+        self.first.map_or(Duration::ZERO, |first| now - first)
+    }
+
+    /// Takes in what was seen of the server since the last one.
+    pub(crate) fn otherwise(&mut self, standing: Standing) {
+        self.otherwise = standing;
     }
 }
 
@@ -216,7 +246,7 @@ mod tests {
             let mut at = now;
             let mut decided = vec![failures.add(Blame::Object, at, true)];
             for well in well.chars() {
-                failures.otherwise(well == 'y');
+                failures.otherwise(if well == 'y' { Standing::Well } else { Standing::Unwell });
                 at += Duration::from_secs(seconds);
                 decided.push(failures.add(Blame::Object, at, true));
             }

@@ -6,12 +6,14 @@
 //! [`election`] and [`stop`] say who may act, and for how long.
 
 pub mod access;
+mod aside;
 pub mod chunks;
 pub mod cluster;
 mod confirm;
 pub mod discovery;
 pub mod election;
 mod health;
+mod heard;
 pub mod lookup;
 pub mod membership;
 pub mod migration;

@@ -1,6 +1,7 @@
 //! Looks up how many objects there are, and single ones among them.
 
 use http::Method;
+use restow_clock::Instant;
 use restow_core::outcome::{Sighting, backoff};
 use restow_core::page::{Refusal, Step, step};
 use restow_core::progress::Quarantined;
@@ -9,11 +10,11 @@ use restow_core::token::{NEWEST, Token};
 
 use crate::pages::{Item, Page, PageError, Target, key, page, segment};
 use crate::server::{METADATA_LIST, Server};
-use crate::wire::{Object, ObjectMeta};
+use crate::wire::{List, ObjectMeta};
 
 /// How many objects a resource has, as far as its server tells.
 pub async fn count(server: &Server, target: &Target) -> Result<Option<u64>, Refusal> {
-    let page = first_page(server, target).await?;
+    let page = first_page(server, target, 1).await?;
     let shown = page.items.len() as u64;
     Ok(match page.remaining {
         Some(remaining) => Some(remaining + shown),
@@ -22,15 +23,16 @@ pub async fn count(server: &Server, target: &Target) -> Result<Option<u64>, Refu
     })
 }
 
-/// The first object of all, if there is one that can be read.
-pub(crate) async fn first(server: &Server, target: &Target) -> Option<Item> {
-    first_page(server, target).await.ok()?.items.into_iter().next()
+/// The first object besides this one; none where it is the only one.
+pub(crate) async fn another(server: &Server, target: &Target, item: &Item) -> Result<Option<Item>, Refusal> {
+    let page = first_page(server, target, 2).await?;
+    Ok(page.items.into_iter().find(|other| other.uid != item.uid))
 }
 
-async fn first_page(server: &Server, target: &Target) -> Result<Page, Refusal> {
+async fn first_page(server: &Server, target: &Target, limit: u32) -> Result<Page, Refusal> {
     let mut refused = None;
     for version in target.readable() {
-        let path = format!("{}?limit=1", target.list_path_at(version, ""));
+        let path = format!("{}?limit={limit}", target.list_path_at(version, ""));
         match page(server, target, &path).await {
             Ok((page, _)) => return Ok(page),
             Err(refusal) => refused = refused.or(Some(refusal)),
@@ -74,30 +76,15 @@ async fn listed(server: &Server, item: &Item, path: &str) -> Result<Option<Sight
         .await
         .map_err(|broken| Blind::Failed(broken.to_string()))?;
     match reply.code {
-        200 => read(&reply.body, item).map_err(|error| Blind::Failed(format!("the list is none: {error}"))),
+        200 => read(&reply.body, item).map_err(Blind::Failed),
         400 | 410 => Ok(None),
-        404 if reply.status().kind == "Status" => Err(Blind::NotServed(reply.status().message)),
+        404 => Err(Blind::NotServed(reply.status().message)),
         code => Err(Blind::Failed(format!("{} ({code})", reply.status().message))),
     }
 }
 
-/// A list whose every part must be there: from one that is cut short or none, nothing can be missing.
-#[derive(serde::Deserialize)]
-struct Strict<'a> {
-    kind: String,
-    #[serde(rename = "metadata")]
-    _metadata: serde::de::IgnoredAny,
-    /// Servers write `null` for none.
-    #[serde(borrow, deserialize_with = "Option::deserialize")]
-    items: Option<Vec<Object<'a>>>,
-}
-
-fn read(body: &[u8], item: &Item) -> Result<Option<Sighting>, serde_json::Error> {
-    let list: Strict<'_> = serde_json::from_slice(body)?;
-    if !list.kind.ends_with("List") {
-        return Err(serde::de::Error::custom(format!("it is a {:?}", list.kind)));
-    }
-    let items = list.items.unwrap_or_default();
+fn read(body: &[u8], item: &Item) -> Result<Option<Sighting>, String> {
+    let items = List::read(body)?.items.unwrap_or_default();
     let at = |meta: &ObjectMeta<'_>| key(&meta.namespace, &meta.name);
     let found = items.iter().map(|object| &object.metadata).find(|meta| at(meta) == item.key());
     let Some(found) = found else {
@@ -123,7 +110,7 @@ pub enum Found {
 pub async fn find(server: &Server, target: &Target, object: &Quarantined) -> Result<Found, PageError> {
     // A list filtered by name waits for the watch cache, which never fills while any object cannot be read.
     let mut named = false;
-    let mut tries = 0;
+    let (mut tries, since) = (0, Instant::now());
     loop {
         let path = if named { by_name } else { by_key };
         let refusal =
@@ -132,7 +119,7 @@ pub async fn find(server: &Server, target: &Target, object: &Quarantined) -> Res
                 Ok((page, _)) => return Ok(found(page, object)),
                 Err(refusal) => refusal,
             };
-        match step(&refusal, tries, true) {
+        match step(&refusal, tries, since.elapsed(), true) {
             Step::Wait(asked) => {
                 tries += 1;
                 tokio::time::sleep(backoff(tries, asked)).await;
@@ -196,7 +183,8 @@ mod tests {
             converted_fields: false,
         };
         let list = |items: serde_json::Value| {
-            json!({"kind": "PartialObjectMetadataList", "metadata": {}, "items": items}).to_string()
+            json!({"kind": "PartialObjectMetadataList", "apiVersion": "v1", "metadata": {}, "items": items})
+                .to_string()
         };
         let object = |name: &str, uid: &str, version: &str| json!([{"metadata": {"namespace": "default", "name": name, "uid": uid, "resourceVersion": version}}]);
         for (body, expected) in [
@@ -209,9 +197,9 @@ mod tests {
             (list(object("a", "a", "7")), Some(None)),
             ("{}".to_owned(), None),
             ("<html>".to_owned(), None),
-            (json!({"kind": "WidgetList", "metadata": {}}).to_string(), None),
-            (json!({"kind": "WidgetList", "items": []}).to_string(), None),
-            (json!({"kind": "Status", "metadata": {}, "items": []}).to_string(), None),
+            (json!({"kind": "WidgetList", "apiVersion": "v1", "metadata": {}}).to_string(), None),
+            (json!({"kind": "WidgetList", "apiVersion": "v1", "items": []}).to_string(), None),
+            (json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "items": []}).to_string(), None),
         ] {
             assert_eq!(read(body.as_bytes(), &item).ok(), expected, "{body}");
         }

@@ -13,12 +13,14 @@ use restow_core::outcome::Outcome;
 use restow_core::progress::{Counts, Phase, Progress, Proof, Quarantined, judge};
 
 use self::looks::Patience;
+use crate::aside::Aside;
 use crate::chunks::Chunks;
 use crate::cluster::Cluster;
+use crate::confirm::Elsewhere;
 use crate::health::Health;
 use crate::lookup::{self, Found};
 use crate::pages::{self, Listing, Page, PageError, Target, Waiting};
-use crate::rewrite::{Manner, Rewriter, Unfinished};
+use crate::rewrite::{Attempt, Manner, Rewriter, Unfinished};
 use crate::server::RequestError;
 use crate::stop::Stop;
 use crate::stream::Stream;
@@ -186,15 +188,32 @@ impl<O: Observer> Migration<'_, O> {
             progress.verified = !progress.shifted && progress.is_marked();
             progress.passes = if progress.verified { progress.passes } else { 0 };
         }
-        if progress.phase == Phase::Verifying && !progress.is_marked() {
+        // So does a page whose deleted objects nobody has looked for.
+        if progress.phase == Phase::Verifying && (!progress.is_marked() || progress.unconfirmed) {
             progress.passes = progress.passes.saturating_sub(1);
             progress.begin_verifying();
         }
         Ok(())
     }
 
-    /// Rewrites all objects once, from where the progress is.
+    /// Rewrites all objects once, from where the progress is. A pass that fails leaves the progress as it was last
+    /// kept.
     async fn pass(&self, progress: &mut Progress, journal: &mut impl Journal) -> Result<(), Failure> {
+        let mut aside = Aside::new(progress);
+        // Boxed, as are the steps that are rarely needed: without optimisation a thread's stack is soon full.
+        let ended = Box::pin(self.rewrite(progress, &mut aside, journal)).await;
+        if ended.is_err() {
+            *progress = aside.kept;
+        }
+        ended
+    }
+
+    async fn rewrite(
+        &self,
+        progress: &mut Progress,
+        aside: &mut Aside,
+        journal: &mut impl Journal,
+    ) -> Result<(), Failure> {
         let target = self.target()?;
         let server = self.cluster.server();
         self.check(progress).await?;
@@ -208,6 +227,7 @@ impl<O: Observer> Migration<'_, O> {
         let rewriter = self.rewriter(&target, Health::default());
         let mut listing = self.listing(&target, progress);
         let mut page = self.unless_stopped(listing.next()).await??;
+        let mut elsewhere = Elsewhere::default();
         loop {
             let began = Instant::now();
             // The next page is fetched while this one is written.
@@ -218,9 +238,10 @@ impl<O: Observer> Migration<'_, O> {
                     self.unless_stopped(listing.next()).await
                 })
             };
-            let write = rewriter.page(&page.items, self.stop, |outcome| self.observer.decided(outcome));
+            let decided = |outcome: &Outcome| self.observer.decided(outcome);
+            let write = rewriter.page(&page.items, Attempt::First, self.stop, decided);
             let (next, mut tally) = futures::try_join!(fetch, write)?;
-            self.confirm(&target, progress, &page, &mut tally).await?;
+            elsewhere.add(tally.elsewhere);
             tally.counts.quarantined += page.unreadable.len() as u64;
             tally.quarantined.append(&mut page.unreadable);
             let last_key = page.items.last().map(pages::Item::key);
@@ -228,7 +249,14 @@ impl<O: Observer> Migration<'_, O> {
             progress.page_done(&tally.counts, page.next.take(), last_key);
             progress.seconds += began.elapsed().as_secs_f64();
             progress.updated = restow_clock::now();
-            journal.save(progress, &tally.quarantined).await?;
+            progress.unconfirmed = !elsewhere.is_empty();
+            if page.last || elsewhere.is_full() {
+                let confirm = Box::pin(self.confirm(&target, progress, &mut elsewhere));
+                tally.quarantined.extend(confirm.await?);
+                progress.unconfirmed = false;
+            }
+            aside.add(tally.refused, tally.quarantined, progress);
+            Box::pin(self.decide(&rewriter, aside, progress, page.last, journal)).await?;
             self.observer.page(progress);
             // Before the next write, and once more after the last.
             self.check(progress).await?;
@@ -279,8 +307,8 @@ impl<O: Observer> Migration<'_, O> {
                     }
                 }
             }
-            let mut tally =
-                rewriter.page(&items, self.stop, |outcome| self.observer.decided(outcome)).await?;
+            let decided = |outcome: &Outcome| self.observer.decided(outcome);
+            let mut tally = rewriter.page(&items, Attempt::Last, self.stop, decided).await?;
             progress.counts.add(&Counts { listed: 0, ..tally.counts });
             still.append(&mut tally.quarantined);
         }

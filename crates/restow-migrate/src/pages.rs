@@ -9,6 +9,7 @@ use restow_core::conversion::Conversion;
 use restow_core::inventory::Resource;
 use restow_core::managed_fields::Versions;
 use restow_core::page::{Refusal, longest};
+use restow_core::passing::Before;
 use restow_core::progress::Quarantined;
 use restow_core::resource::{GroupResource, GroupVersion};
 use restow_core::token::NEWEST;
@@ -215,21 +216,23 @@ pub(crate) async fn page_within(
         Ok(reply) => reply,
         Err(broken) => return Err(Refusal { message: broken.to_string(), ..Refusal::default() }),
     };
-    let (code, bytes) = (reply.code, reply.body.len());
+    let (code, bytes, before) = (reply.code, reply.body.len(), server.before(path));
     if reply.too_long {
         let message = format!("the page is longer than {} KiB", longest >> 10);
         return Err(Refusal { code, message, too_long: true, bytes, ..Refusal::default() });
     }
     if !(200..300).contains(&code) {
-        return Err(refusal(&reply));
+        return Err(Refusal { before, ..refusal(&reply) });
     }
     let list = List::read(&reply.body).map_err(|message| Refusal {
         code,
+        before,
         message,
         malformed: true,
         bytes,
         ..Refusal::default()
     })?;
+    server.answered(path);
     let taken_at = list.metadata.resource_version.and_then(|v| v.parse().ok()).unwrap_or(NEWEST);
     let page = Page {
         items: list.items.unwrap_or_default().into_iter().map(|object| target.item(object)).collect(),
@@ -281,6 +284,8 @@ fn refusal(reply: &Reply) -> Refusal {
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
     Refusal {
         code: reply.code,
+        status: status.kind == "Status",
+        before: Before::default(),
         retry_after: reply.retry_after(&status),
         too_new: causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge"),
         fresh: status.metadata.next,

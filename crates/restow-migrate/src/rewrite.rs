@@ -4,13 +4,14 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use restow_clock::Instant;
 use restow_core::outcome::{
-    Blame, Helper, Outcome, Patience, Sighting, backoff, give_up, misplaced, resolve, unsendable,
+    Blame, Helper, LASTING, Outcome, Patience, Sighting, backoff, give_up, lasting, resolve, unsendable,
 };
 use restow_core::pace::Signal;
+use restow_core::passing;
 use restow_core::progress::{Counts, Quarantined};
 use restow_core::resource::GroupResource;
 
-use crate::health::{Failures, Health};
+use crate::health::{Failures, Health, Standing};
 use crate::lookup::{self, Blind};
 use crate::pages::{Item, Target, Waiting};
 use crate::server::Server;
@@ -50,12 +51,20 @@ pub struct Tally {
     pub counts: Counts,
     /// The objects that were left.
     pub quarantined: Vec<Quarantined>,
+    /// The objects that were refused, for so short a time that it may pass; they are not counted yet.
+    pub refused: Vec<Item>,
     /// The objects that are gone or were changed, as a look-up of their names shows.
     pub(crate) elsewhere: Vec<(Item, Outcome)>,
 }
 
-/// How often in a row a look-up says that a resource is not served, before that is believed.
-const UNSERVED: u32 = 3;
+/// How often objects have been tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// Never, in this pass: a refusal may pass.
+    First,
+    /// They were refused long enough ago: a refusal is final.
+    Last,
+}
 
 /// Why a page was not finished.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +97,7 @@ impl Rewriter<'_> {
     pub async fn page(
         &self,
         items: &[Item],
+        attempt: Attempt,
         stop: &Stop,
         mut decided: impl FnMut(&Outcome),
     ) -> Result<Tally, Unfinished> {
@@ -111,11 +121,12 @@ impl Rewriter<'_> {
                     }
                     if let Some(item) = next {
                         let stop = &stop;
-                        under_way.push(async move { (item, self.one(item, slot, stop).await) });
+                        under_way.push(async move { (item, self.one(item, attempt, slot, stop).await) });
                     }
                     next = items.next();
                 }
                 Some((item, end)) = under_way.next(), if !under_way.is_empty() => match end {
+                    End::Decided(Outcome::Refused { .. }) => tally.refused.push(item.clone()),
                     End::Decided(outcome) => {
                         decided(&outcome);
                         tally.take(item, outcome);
@@ -132,18 +143,24 @@ impl Rewriter<'_> {
         }
         match unfinished {
             Some(unfinished) => Err(unfinished),
-            None if tally.counts.done() < tally.counts.listed => Err(Unfinished::Stopped),
+            None if tally.counts.done() + (tally.refused.len() as u64) < tally.counts.listed => {
+                Err(Unfinished::Stopped)
+            }
             None => Ok(tally),
         }
     }
 
     /// Writes one object until its outcome is decided.
-    async fn one<'t>(&'t self, item: &Item, mut slot: Slot<'t>, stop: &Stop) -> End {
+    async fn one<'t>(&'t self, item: &Item, attempt: Attempt, mut slot: Slot<'t>, stop: &Stop) -> End {
         if let Some(left) = unsendable(item.identity(), &item.resource_version) {
             return End::Decided(left);
         }
-        let (mut tries, mut unserved) = (0, 0);
+        let (mut tries, mut unserved) = (0, None);
         let mut failures = Failures::new(&self.health);
+        let refused_for = |failures: &Failures<'_>| match attempt {
+            Attempt::First => failures.lasted(Instant::now()),
+            Attempt::Last => LASTING,
+        };
         loop {
             let began = Instant::now();
             let sent = self.careful(item, self.manner.dry_run).await.unwrap_or_else(Sent::broken);
@@ -152,18 +169,20 @@ impl Rewriter<'_> {
             // Boxed, because it is rarely needed and every write under way would hold its space.
             let settled = Box::pin(self.settled(item, sent.outcome));
             let Some((outcome, served)) = stop.unless(settled).await else { return End::Stopped };
-            unserved = if served { 0 } else { unserved + 1 };
-            if unserved >= UNSERVED {
+            unserved = if served { None } else { unserved.or(Some(began)) };
+            if unserved.is_some_and(|since| since.elapsed() >= passing::PATIENCE) {
                 return End::Unfinished(Unfinished::Vanished(self.target.name.clone()));
             }
             let Outcome::Again { after, blame, reason, message, .. } = outcome else {
                 self.health.saw(item, self.helper(item), &outcome, sent.version.as_deref(), began);
-                return End::Decided(outcome);
+                return End::Decided(lasting(outcome, refused_for(&failures)));
             };
             tries += 1;
             match failures.add(blame, Instant::now(), self.target.conversion.is_some()) {
                 Patience::Again => {}
-                Patience::GiveUp => return End::Decided(give_up(reason, message)),
+                Patience::GiveUp => {
+                    return End::Decided(lasting(give_up(reason, message), refused_for(&failures)));
+                }
                 Patience::Later => {
                     let message = format!("{}: {message}", item.key());
                     return End::Unfinished(Unfinished::Unavailable(message));
@@ -175,7 +194,7 @@ impl Rewriter<'_> {
             let ready = async {
                 tokio::time::sleep(wait).await;
                 if let Some(last) = failures.last().filter(|_| blame != Blame::Refusal) {
-                    failures.otherwise(Box::pin(self.is_well(item, blame, last)).await);
+                    failures.otherwise(Box::pin(self.otherwise(item, blame, last)).await);
                 }
                 self.throttle.acquire().await
             };
@@ -198,122 +217,88 @@ impl Rewriter<'_> {
         (resolve(doubt, sighting), served)
     }
 
-    /// Whether the server is well otherwise: other writes have shown it since then, or one that is sent for that does.
-    async fn is_well(&self, item: &Item, blame: Blame, since: Instant) -> bool {
+    /// What is to be said of the server otherwise: other writes have shown it since then, or one that is sent for that
+    /// does.
+    async fn otherwise(&self, item: &Item, blame: Blame, since: Instant) -> Standing {
+        let well = || if self.health.is_well_since(since) { Standing::Well } else { Standing::Unwell };
         if self.health.is_well_since(since) {
-            return true;
+            return Standing::Well;
         }
         let _one_at_a_time = match self.health.asking.try_lock() {
             Ok(guard) => guard,
             // A server that hangs is not to hold up the others, which find out by themselves when it is back.
-            Err(_) if blame == Blame::Server => return false,
+            Err(_) if blame == Blame::Server => return Standing::Unwell,
             Err(_) => self.health.asking.lock().await,
         };
         if self.health.is_well_since(since) || self.health.is_unwell() {
-            return self.health.is_well_since(since);
+            return well();
         }
         let slot = self.throttle.acquire().await;
         let began = Instant::now();
-        let Some((witness, sent)) = self.ask_witness(item).await else { return false };
+        if blame == Blame::Credentials && !self.health.has_written() {
+            // Whoever may list is known to the server, so that a 401 is about the write.
+            let listed = lookup::another(self.server, self.target, item).await.is_ok();
+            if listed {
+                self.health.accepted(began);
+            }
+            return if listed { Standing::Well } else { Standing::Unwell };
+        }
+        let (witness, sent) = match self.ask_witness(item).await {
+            Ok(Some(answered)) => answered,
+            Ok(None) => return Standing::Alone,
+            Err(Unasked) => return Standing::Unwell,
+        };
         slot.ended(Signal::Fine, sent.bytes);
         let (outcome, _) = self.settled(&witness, sent.outcome).await;
         self.health.asked(&outcome, began);
-        self.health.is_well_since(since)
+        well()
     }
 
-    /// Sends a dry run of another object, which needs all that the write of this one needs; none where there is none.
-    async fn ask_witness(&self, item: &Item) -> Option<(Item, Sent)> {
+    /// Sends a dry run of another object, which needs all that the write of this one needs; none where there is no
+    /// other object.
+    async fn ask_witness(&self, item: &Item) -> Result<Option<(Item, Sent)>, Unasked> {
         let other = |witness: &Item| witness.uid != item.uid;
-        let mut witness = self.health.witness();
+        let mut witness = self.health.witness().filter(other);
         if witness.is_none() {
             if let Some(stored) = self.health.stored().filter(other)
                 && let Some(sent) = self.converts(&stored).await
             {
-                return Some((stored, sent));
+                return Ok(Some((stored, sent)));
             }
-            let first = lookup::first(self.server, self.target).await;
-            witness = first.filter(|first| self.helper(first) != Helper::Perhaps);
+            let another = lookup::another(self.server, self.target, item).await.map_err(|_| Unasked)?;
+            let Some(another) = another else { return Ok(None) };
+            witness = Some(another).filter(|another| self.helper(another) != Helper::Perhaps);
         }
-        let witness = witness.filter(other)?;
+        let witness = witness.ok_or(Unasked)?;
         let sent = self.careful(&witness, true).await.unwrap_or_else(Sent::broken);
-        Some((witness, sent))
+        Ok(Some((witness, sent)))
     }
 }
+
+/// There is no object that shows whether the server is well, or none could be found.
+struct Unasked;
 
 impl Tally {
     fn take(&mut self, item: &Item, outcome: Outcome) {
         self.counts.count(&outcome);
         match outcome {
-            Outcome::Quarantined { reason, message } => self.leave(item, reason, message),
             Outcome::Gone | Outcome::Conflicted => {
                 let item = Item { stale_fields: None, ..item.clone() };
                 self.elsewhere.push((item, outcome));
             }
-            _ => {}
-        }
-    }
-
-    fn leave(&mut self, item: &Item, reason: String, message: String) {
-        self.quarantined.push(Quarantined {
-            namespace: item.namespace.to_string(),
-            name: item.name.to_string(),
-            uid: item.uid.to_string(),
-            reason,
-            message,
-        });
-    }
-
-    /// Leaves an object that a list still shows although it seemed gone, or still shows as it was although it seemed
-    /// changed: a write and a look-up by its name have reached another one.
-    pub(crate) fn still_listed(&mut self, listed: &Item) {
-        let is_it = |(item, outcome): &(Item, Outcome)| {
-            let unchanged = item.resource_version == listed.resource_version;
-            item.uid == listed.uid && (unchanged || *outcome == Outcome::Gone)
-        };
-        while let Some(index) = self.elsewhere.iter().position(is_it) {
-            let (item, outcome) = self.elsewhere.swap_remove(index);
-            match outcome {
-                Outcome::Gone => self.counts.gone -= 1,
-                _ => self.counts.conflicted -= 1,
-            }
-            let left = misplaced();
-            self.counts.count(&left);
-            if let Outcome::Quarantined { reason, message } = left {
-                self.leave(&item, reason, message);
-            }
+            outcome => self.quarantined.extend(quarantined(item, outcome)),
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_still_listed_was_neither_deleted_nor_changed() {
-        let item = |uid: &str, version: &str| Item {
-            namespace: "default".into(),
-            name: "a".into(),
-            uid: uid.into(),
-            resource_version: version.into(),
-            stale_fields: None,
-            converted_fields: false,
-        };
-        // The outcome, what is listed afterwards, and whether the object is left.
-        for (outcome, listed, left) in [
-            (Outcome::Gone, item("1", "7"), true),
-            (Outcome::Gone, item("1", "8"), true),
-            (Outcome::Gone, item("2", "7"), false),
-            (Outcome::Conflicted, item("1", "7"), true),
-            (Outcome::Conflicted, item("1", "8"), false),
-            (Outcome::Conflicted, item("2", "7"), false),
-        ] {
-            let mut tally = Tally::default();
-            tally.take(&item("1", "7"), outcome.clone());
-            tally.still_listed(&listed);
-            tally.still_listed(&listed);
-            assert_eq!(tally.quarantined.len(), usize::from(left), "{outcome:?} {listed:?}");
-            assert_eq!((tally.counts.done(), tally.counts.quarantined), (1, u64::from(left)));
-        }
-    }
+/// An object that is left, if that is its outcome.
+pub(crate) fn quarantined(item: &Item, outcome: Outcome) -> Option<Quarantined> {
+    let Outcome::Quarantined { reason, message } = outcome else { return None };
+    Some(Quarantined {
+        namespace: item.namespace.to_string(),
+        name: item.name.to_string(),
+        uid: item.uid.to_string(),
+        reason,
+        message,
+    })
 }

@@ -1,6 +1,5 @@
 //! One API server behind one address, and plain requests to it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,8 +11,10 @@ use jiff::Timestamp;
 use kube::client::{Body, ClientBuilder};
 use restow_clock::Instant;
 use restow_core::outcome::{Answer, Returned, backoff};
+use restow_core::passing::Before;
 use serde::de::DeserializeOwned;
 
+use crate::heard::Heard;
 use crate::wire::Status;
 
 /// How long one request may take; API servers end theirs after a minute.
@@ -28,7 +29,8 @@ const READY_EVERY: Duration = Duration::from_millis(500);
 /// How long a server is left alone that did not say it even then.
 const UNTOLD_FOR: Duration = Duration::from_secs(60);
 
-/// How often a document is asked for again after a 401; with growing pauses, that is about 6 seconds.
+/// How often a document is asked for at once after a 401; with growing pauses, that is about 6 seconds. Who waits longer
+/// for it tells its user so.
 const RENEWAL_TRIES: u32 = 6;
 
 /// What restow asks lists for: metadata only.
@@ -44,8 +46,8 @@ pub struct Server {
     client: kube::Client,
     /// Until when its word is taken that something is forbidden.
     trusted: Arc<Mutex<Option<Instant>>>,
-    /// Whether it has accepted the credentials before.
-    accepted: Arc<AtomicBool>,
+    /// What it has answered before.
+    heard: Arc<Heard>,
 }
 
 /// A request that got no answer.
@@ -142,12 +144,12 @@ impl Server {
             http::HeaderValue::from_static(concat!("restow/", env!("CARGO_PKG_VERSION"))),
         ));
         let client = ClientBuilder::try_from(config)?.build();
-        Ok(Self { name, client, trusted: Arc::default(), accepted: Arc::default() })
+        Ok(Self { name, client, trusted: Arc::default(), heard: Arc::default() })
     }
 
     /// A server behind a client that is already there.
     pub fn over(name: &str, client: kube::Client) -> Self {
-        Self { name: name.to_owned(), client, trusted: Arc::default(), accepted: Arc::default() }
+        Self { name: name.to_owned(), client, trusted: Arc::default(), heard: Arc::default() }
     }
 
     /// Its address.
@@ -163,16 +165,12 @@ impl Server {
     /// Reads a text line by line, without keeping it.
     pub(crate) async fn lines(&self, path: &str, mut each: impl FnMut(&str)) -> Result<(), RequestError> {
         let read = async {
-            let mut response = self.open(Method::GET, path, "*/*", None).await?;
-            if response.status().as_u16() == 403 && self.trusted().is_none_or(|until| Instant::now() >= until)
-            {
-                // A server that starts forbids everything; see `send`.
-                self.ready().await?;
-                response = self.open(Method::GET, path, "*/*", None).await?;
-            }
+            let open = || self.open(Method::GET, path, "*/*", None);
+            let code = |response: &Response<Body>| response.status().as_u16();
+            let mut response = self.unless_starting(open, code).await?;
             let mut tries = 0;
-            while self.may_be_renewed(response.status().as_u16(), &mut tries).await {
-                response = self.open(Method::GET, path, "*/*", None).await?;
+            while self.may_be_renewed(path, response.status().as_u16(), &mut tries).await {
+                response = open().await?;
             }
             let code = response.status().as_u16();
             let mut body = response.into_body();
@@ -190,11 +188,11 @@ impl Server {
                 let message = Status::read(&rest).message;
                 return Err(RequestError::Refused { code, message });
             }
+            self.heard.well(path);
             each(&String::from_utf8_lossy(&rest));
             Ok(())
         };
-        let timeout = || Broken(format!("no answer within {} s", PATIENCE.as_secs()));
-        tokio::time::timeout(PATIENCE, read).await.map_err(|_| timeout())?
+        within(read).await?
     }
 
     /// Reads one JSON document.
@@ -204,7 +202,7 @@ impl Server {
 
     /// Reads the metadata of one object.
     pub(crate) async fn get_metadata<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestError> {
-        read(path, &self.read_document(path, METADATA).await?)
+        self.document(path, &self.read_document(path, METADATA).await?)
     }
 
     /// Reads one JSON document, and the server's own time.
@@ -216,7 +214,7 @@ impl Server {
         let date = reply.headers.get(DATE).and_then(|value| {
             jiff::fmt::rfc2822::parse(value.to_str().ok()?).ok().map(|zoned| zoned.timestamp())
         });
-        Ok((read(path, &reply)?, date))
+        Ok((self.document(path, &reply)?, date))
     }
 
     /// Reads one document. A server that has accepted the credentials before is asked again after a 401, because tokens
@@ -225,20 +223,16 @@ impl Server {
         let mut tries = 0;
         loop {
             let reply = self.send(Method::GET, path, accept, None).await?;
-            if !self.may_be_renewed(reply.code, &mut tries).await {
+            if !self.may_be_renewed(path, reply.code, &mut tries).await {
                 return Ok(reply);
             }
         }
     }
 
     /// Whether to ask again after an answer of this code, once a pause has passed.
-    async fn may_be_renewed(&self, code: u16, tries: &mut u32) -> bool {
-        if code != 401 {
-            self.accepted.store(true, Ordering::Relaxed);
-            return false;
-        }
+    async fn may_be_renewed(&self, path: &str, code: u16, tries: &mut u32) -> bool {
         *tries += 1;
-        if *tries > RENEWAL_TRIES || !self.accepted.load(Ordering::Relaxed) {
+        if code != 401 || *tries > RENEWAL_TRIES || !self.before(path).anything {
             return false;
         }
         tokio::time::sleep(backoff(*tries, None)).await;
@@ -255,6 +249,23 @@ impl Server {
     ) -> Result<T, RequestError> {
         let reply = self.send(method, path, JSON, Some((content_type, body.into()))).await?;
         read(path, &reply)
+    }
+
+    /// What it has answered well before, of which a path may be a part.
+    pub(crate) fn before(&self, path: &str) -> Before {
+        self.heard.before(path)
+    }
+
+    /// Takes in that a list was answered with a page.
+    pub(crate) fn answered(&self, path: &str) {
+        self.heard.well(path);
+    }
+
+    /// Reads a document of an answer.
+    fn document<T: DeserializeOwned>(&self, path: &str, reply: &Reply) -> Result<T, RequestError> {
+        let document = read(path, reply)?;
+        self.heard.well(path);
+        Ok(document)
     }
 
     /// Sends one request and takes the whole answer.
@@ -284,13 +295,22 @@ impl Server {
         body: Option<(&'static str, Bytes)>,
         longest: usize,
     ) -> Result<Reply, Broken> {
-        let reply = self.exchange(method.clone(), path, accept, body.clone(), longest).await?;
-        if reply.code != 403 || self.trusted().is_some_and(|until| Instant::now() < until) {
-            return Ok(reply);
+        let exchange = || self.exchange(method.clone(), path, accept, body.clone(), longest);
+        self.unless_starting(exchange, |reply| reply.code).await
+    }
+
+    /// Asks once more after a 403 of a server that may have become ready only after it had answered.
+    async fn unless_starting<T, F: Future<Output = Result<T, Broken>>>(
+        &self,
+        ask: impl Fn() -> F,
+        code: impl Fn(&T) -> u16,
+    ) -> Result<T, Broken> {
+        let answer = ask().await?;
+        if code(&answer) != 403 || self.trusted().is_some_and(|until| Instant::now() < until) {
+            return Ok(answer);
         }
         self.ready().await?;
-        // It may have become ready only after it had answered.
-        self.exchange(method, path, accept, body, longest).await
+        ask().await
     }
 
     /// Fails while the server is starting.
@@ -336,9 +356,7 @@ impl Server {
             }
             Ok(Reply { code, headers, body: body.freeze(), too_long: false })
         };
-        tokio::time::timeout(PATIENCE, exchange)
-            .await
-            .unwrap_or_else(|_| Err(Broken(format!("no answer within {} s", PATIENCE.as_secs()))))
+        within(exchange).await?
     }
 
     /// Sends one request and leaves the body to be read.
@@ -358,7 +376,8 @@ impl Server {
             None => Body::empty(),
         };
         let request = request.body(body).map_err(|error| Broken(error.to_string()))?;
-        self.client.send(request).await.map_err(|error| Broken(chain(&error)))
+        let answer = within(self.client.send(request)).await?;
+        answer.map_err(|error| Broken(chain(&error)))
     }
 }
 
@@ -368,6 +387,12 @@ fn read<T: DeserializeOwned>(path: &str, reply: &Reply) -> Result<T, RequestErro
     }
     serde_json::from_slice(&reply.body)
         .map_err(|source| RequestError::Unreadable { path: path.to_owned(), source })
+}
+
+/// Waits no longer than a request may take.
+pub(crate) async fn within<T>(work: impl Future<Output = T>) -> Result<T, Broken> {
+    let timeout = |_| Broken(format!("no answer within {} s", PATIENCE.as_secs()));
+    tokio::time::timeout(PATIENCE, work).await.map_err(timeout)
 }
 
 /// An error and its causes in one line, each said once.

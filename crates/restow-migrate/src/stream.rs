@@ -13,7 +13,7 @@ use restow_core::token::{NEWEST, Token};
 
 use crate::chunks::Chunks;
 use crate::pages::{Item, Page, Target, Waiting};
-use crate::server::{METADATA, Server};
+use crate::server::{METADATA, Server, within};
 use crate::throttle::Throttle;
 use crate::wire::{Bookmark, Event, Object};
 
@@ -195,7 +195,7 @@ impl Open {
                 return Err(format!("an event is longer than {} MiB", longest(1, None) >> 20));
             }
             throttle.list().await;
-            match self.body.frame().await {
+            match within(self.body.frame()).await.map_err(|broken| broken.to_string())? {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         throttle.transferred(data.len());

@@ -1,10 +1,12 @@
 //! One write of a migration by itself, so that those who watch the resource hear of it.
 
+use restow_core::outcome::Outcome;
 use restow_core::progress::Progress;
 
 use crate::chunks::Chunks;
 use crate::health::Health;
 use crate::migration::{Failure, Migration, Observer};
+use crate::rewrite::Attempt;
 
 /// How many objects are tried at most.
 const TRIES: u32 = 100;
@@ -21,7 +23,8 @@ impl<O: Observer> Migration<'_, O> {
             Chunks::new(self.cluster.server(), &target, TRIES, None, self.observer, self.throttle);
         let page = self.unless_stopped(listing.next()).await??;
         for item in page.items.chunks(1) {
-            let tally = rewriter.page(item, self.stop, |outcome| self.observer.decided(outcome)).await?;
+            let decided = |outcome: &Outcome| self.observer.decided(outcome);
+            let tally = rewriter.page(item, Attempt::Last, self.stop, decided).await?;
             if tally.counts.rewritten > 0 {
                 return Ok(true);
             }

@@ -13,6 +13,8 @@ use crate::wire::{ManagedFieldsEntry, Object};
 
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
+/// An apply of nothing takes away whatever its manager has applied before, so nobody else may have this name.
+const APPLIER: &str = "restow.dev/rewrite-of-nothing";
 
 /// The write that changes nothing. Without the uid a deleted object could come back empty; without the
 /// resourceVersion a user's write could be lost.
@@ -165,9 +167,13 @@ impl Rewriter<'_> {
                     format!("{}/{}", self.target.list_path_at(other, &item.namespace), segment(&item.name));
                 (MERGE_PATCH, dry.to_owned(), None, None, None)
             }
-            Way::Apply => {
-                (APPLY_PATCH, format!("fieldManager=restow&{dry}"), Some(type_meta), Some(&*item.name), None)
-            }
+            Way::Apply => (
+                APPLY_PATCH,
+                format!("fieldManager={APPLIER}&{dry}"),
+                Some(type_meta),
+                Some(&*item.name),
+                None,
+            ),
         };
         let metadata =
             PatchMeta { name, uid: &item.uid, resource_version: &item.resource_version, managed_fields };

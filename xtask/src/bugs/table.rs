@@ -73,8 +73,8 @@ const PAGES: &str = "crates/restow-migrate/src/pages.rs";
 /// What an object seems to be by its code alone is not confirmed.
 const UNCONFIRMED: Edit = Edit {
     file: CONFIRM,
-    right: "!tally.elsewhere.is_empty()",
-    wrong: "(!BUG && !tally.elsewhere.is_empty())",
+    right: "while !elsewhere.is_empty() {",
+    wrong: "while !BUG && !elsewhere.is_empty() {",
 };
 
 /// All of them.
@@ -127,7 +127,9 @@ pub(crate) const BUGS: &[Bug] = &[
         edits: &[Edit {
             file: OUTCOME,
             right: "300..=399 => again(Blame::Object, false),",
-            wrong: "300..=399 if BUG => give_up(reason_or_code(reason, code), String::new()),\n        \
+            wrong: "300..=399 if BUG => {\n            \
+                    let message = message_or_code(message, code, location);\n            \
+                    Outcome::Quarantined { reason: reason_or_code(reason, code), message }\n        }\n        \
                     300..=399 => again(Blame::Object, false),",
         }],
         scene: Some("single"),
@@ -139,8 +141,8 @@ pub(crate) const BUGS: &[Bug] = &[
         what: "A single 401 in the middle of a run ends it.",
         edits: &[Edit {
             file: OUTCOME,
-            right: "Blame::Credentials if lasted >= RENEWAL",
-            wrong: "Blame::Credentials if BUG || lasted >= RENEWAL",
+            right: "Blame::Credentials if lasted >= passing::PATIENCE",
+            wrong: "Blame::Credentials if BUG || lasted >= passing::PATIENCE",
         }],
         scene: Some("single"),
         seeds: 40,
@@ -185,8 +187,8 @@ pub(crate) const BUGS: &[Bug] = &[
         what: "A single 302 or 401 to a list request ends the run.",
         edits: &[Edit {
             file: PAGE,
-            right: "300..=399 | 401 | 404 if tries < FAULTS =>",
-            wrong: "300..=399 | 401 if BUG => Step::Stop,\n        300..=399 | 401 | 404 if tries < FAULTS =>",
+            right: "200..=299 if passes =>",
+            wrong: "300..=399 | 401 if BUG => Step::Stop,\n        200..=299 if passes =>",
         }],
         scene: Some("single"),
         seeds: 40,
@@ -306,8 +308,8 @@ pub(crate) const BUGS: &[Bug] = &[
             },
             Edit {
                 file: HEALTH,
-                right: "u32::from(self.well || self.last.is_none())",
-                wrong: "u32::from(self.last.is_none() || self.well && !(BUG && self.health.state().failing > 1))",
+                right: "u32::from(self.otherwise == Standing::Well || self.last.is_none())",
+                wrong: "u32::from(\n            self.last.is_none()\n                || self.otherwise == Standing::Well && !(BUG && self.health.state().failing > 1),\n        )",
             },
         ],
         scene: Some("single"),

@@ -47,7 +47,9 @@ impl ResourceMetrics {
             Outcome::Conflicted => &self.conflicted,
             Outcome::Gone => &self.gone,
             Outcome::Quarantined { .. } => &self.quarantined,
-            Outcome::Accepted | Outcome::Again { .. } | Outcome::Doubtful(_) => return,
+            Outcome::Accepted | Outcome::Refused { .. } | Outcome::Again { .. } | Outcome::Doubtful(_) => {
+                return;
+            }
         };
         count.add_one();
         let stored = matches!(outcome, Outcome::Rewritten | Outcome::Current | Outcome::Conflicted);

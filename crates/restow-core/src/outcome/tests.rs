@@ -10,6 +10,7 @@ fn every_status_has_one_meaning() {
         Outcome::Conflicted => "conflicted",
         Outcome::Gone => "gone",
         Outcome::Accepted => "accepted",
+        Outcome::Refused { .. } => "refused",
         Outcome::Quarantined { .. } => "quarantined",
         Outcome::Doubtful(_) => "doubtful",
         Outcome::Again { blame: Blame::Object, .. } => "again, object",
@@ -18,20 +19,20 @@ fn every_status_has_one_meaning() {
         Outcome::Again { blame: Blame::Refusal, .. } => "again, refusal",
     };
     for (code, expected) in [
-        (0, "quarantined"),
+        (0, "refused"),
         (302, "again, object"),
-        (400, "quarantined"),
+        (400, "refused"),
         (401, "again, credentials"),
-        (403, "quarantined"),
+        (403, "refused"),
         (404, "doubtful"),
-        (405, "quarantined"),
+        (405, "refused"),
         (408, "again, server"),
         (409, "doubtful"),
         (410, "doubtful"),
-        (413, "quarantined"),
-        (415, "quarantined"),
-        (418, "quarantined"),
-        (422, "quarantined"),
+        (413, "refused"),
+        (415, "refused"),
+        (418, "refused"),
+        (422, "refused"),
         (429, "again, server"),
         (500, "again, object"),
         (501, "again, object"),
@@ -48,7 +49,7 @@ fn every_status_has_one_meaning() {
 fn no_message_is_empty() {
     for code in [0, 200, 302, 400, 401, 404, 409, 418, 429, 500, 599] {
         let message = match classify(&Answer::http(code)) {
-            Outcome::Quarantined { message, reason }
+            Outcome::Refused { message, reason }
             | Outcome::Again { message, reason, .. }
             | Outcome::Doubtful(Doubt::Refusal { message, reason, .. }) => {
                 assert!(!reason.is_empty(), "{code}");
@@ -189,16 +190,37 @@ fn an_object_is_given_up_while_the_server_is_well_otherwise() {
         // The whole server is down: it is waited for, however long.
         (Server, 0, 1, 86_400, false, Patience::Again),
         (Server, 0, 1, 86_400, true, Patience::Again),
-        (Credentials, 0, 1, 9, true, Patience::Again),
-        (Credentials, 0, 1, 10, true, Patience::Unauthorized),
+        (Credentials, 0, 1, 59, true, Patience::Again),
+        (Credentials, 0, 1, 60, true, Patience::Unauthorized),
         (Credentials, 0, 4, 2, false, Patience::Again),
         (Credentials, 0, 5, 2, false, Patience::GiveUp),
         (Refusal, 2, 1, 0, false, Patience::Again),
         (Refusal, 3, 1, 0, true, Patience::GiveUp),
     ] {
-        let failed = Failed { refused, counted, lasted: Duration::from_secs(seconds), elsewhere };
+        let lasted = Duration::from_secs(seconds);
+        let failed = Failed { refused, counted, lasted, elsewhere, alone: false };
         assert_eq!(patience(blame, failed), expected, "{blame:?} {failed:?}");
     }
+}
+
+#[test]
+fn the_only_object_of_a_resource_is_given_up_after_an_outages_time() {
+    for (seconds, expected) in [(299, Patience::Again), (300, Patience::GiveUp)] {
+        let failed = Failed { lasted: Duration::from_secs(seconds), alone: true, ..Failed::default() };
+        assert_eq!(patience(Blame::Server, failed), expected, "{seconds}");
+    }
+}
+
+#[test]
+fn an_object_is_named_only_when_its_refusal_has_lasted() {
+    for code in [400, 403, 405, 413, 418, 422] {
+        let refused = classify(&Answer::http(code));
+        let short = lasting(refused.clone(), LASTING - Duration::from_millis(1));
+        assert_eq!(short, refused, "{code}");
+        let long = lasting(refused, LASTING);
+        assert!(matches!(long, Outcome::Quarantined { .. }), "{code}: {long:?}");
+    }
+    assert_eq!(lasting(Outcome::Current, LASTING), Outcome::Current);
 }
 
 #[test]

@@ -220,6 +220,8 @@ async fn answers_of_a_load_balancer_prove_nothing() {
         Some(10) if before < 2 => Action::reply(200, page),
         Some(12) if before < 2 => status(409, "Conflict", "the quota has been modified"),
         Some(14) if before < 2 => status(404, "NotFound", "no such team"),
+        Some(16) if before < 2 => status(403, "Forbidden", "the role is being replaced"),
+        Some(18) if before < 2 => Action::reply(403, page),
         // For ever.
         Some(21) => Action::reply(404, page),
         Some(23) => redirect(),
@@ -429,6 +431,15 @@ async fn ownership_that_a_webhook_would_have_to_convert_is_left_alone() {
         object.is_ok_and(|object| object["spec"]["length"] == 0)
     })
     .await;
+    // Objects that restow itself has applied are rewritten too.
+    let applied = json!({
+        "apiVersion": format!("{}/v1", widgets.group()), "kind": "Widget",
+        "metadata": {"name": name(1), "labels": {"applied-by": "restow"}},
+    });
+    let apply = http::Request::patch(format!("{}?fieldManager=restow", widgets.path("v1", &name(1))))
+        .header("Content-Type", "application/apply-patch+yaml")
+        .body(applied.to_string().into_bytes());
+    client.request::<Value>(apply.unwrap()).await.unwrap();
     widgets.set_versions(&client, &[("v1", false, false), ("v2", true, true)]).await;
     let read = async |index| send(&client, "GET", &widgets.path("v2", &name(index)), None).await;
     let before = read(1).await["metadata"]["managedFields"].clone();

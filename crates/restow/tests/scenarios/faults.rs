@@ -310,7 +310,8 @@ async fn writes_that_never_succeed() {
     ];
     assert_eq!(left, expected);
     let tries = [10, 60, 110, 160].map(|number| traffic.patches_of(&name(number)).len());
-    assert!((2..=10).contains(&tries[0]) && tries[1..] == [1, 1, 1], "{tries:?}");
+    // Each is tried once more when its refusal has had time to pass.
+    assert!((4..=20).contains(&tries[0]) && tries[1..] == [2, 2, 2], "{tries:?}");
     assert_eq!(widgets.stored_as(cluster).await[&format!("{}/v1", widgets.group())], 4);
 
     mended.store(true, Ordering::SeqCst);
@@ -341,7 +342,7 @@ async fn credentials_run_out() {
         let (resource, began) = (widgets.name(), Instant::now());
         let flags = ["--kubeconfig", through, "--page-size", "50", "--max-in-flight", "4", "--resume"];
         let ran = restow.run(&[&["migrate", &resource], &flags[..]].concat()).await.expect(1);
-        assert!(began.elapsed() < Duration::from_secs(30));
+        assert!(began.elapsed() < Duration::from_secs(150));
         assert!(ran.stdout.contains("credentials") || ran.stdout.contains("Unauthorized"), "{ran:#?}");
         assert!(ran.stdout.contains("--resume"), "{ran:#?}");
         let requests = traffic.requests();
@@ -349,7 +350,7 @@ async fn credentials_run_out() {
         // The 4 under way are tried until renewed credentials would have come, with growing pauses, and no others.
         let last = traffic.patches_of("")[70].at;
         let after = requests.iter().filter(|request| request.at > last).count();
-        assert!(after <= 70, "{after} more requests after the first 401, {sent} writes");
+        assert!(after <= 250, "{after} more requests after the first 401, {sent} writes");
         let tried: HashSet<String> =
             traffic.patches_of("").split_off(70).into_iter().map(|request| request.path).collect();
         assert!(tried.len() <= 5, "4 at once, and one that was written before: {tried:?}");
@@ -408,9 +409,9 @@ async fn the_last_write_never_succeeds() {
         (&json!(39), &json!(name(39))),
         "{report}"
     );
-    assert_eq!(traffic.patches_of(&name(39)).len(), 5);
+    assert_eq!(traffic.patches_of(&name(39)).len(), 10, "five times, and five times more 15 seconds later");
     let asked = traffic.requests().into_iter().filter(|request| request.query == "dryRun=All").count();
-    assert_eq!(asked, 4, "once before each further try");
+    assert_eq!(asked, 8, "once before each further try");
 }
 
 #[tokio::test]

@@ -86,13 +86,15 @@ async fn a_page_that_stays_no_list_is_never_the_last() {
     let Some(cluster) = shared() else { return };
     let client = cluster.client(0).unwrap();
     let widgets = outdated(cluster, "neverlists", OBJECTS).await;
-    for (kind, words) in [
+    // Each is waited out for a minute, so they are tried side by side.
+    let tried = [
         ("an empty object", "not a list"),
         ("a Status", "the gateway timed out"),
         ("another error", "gateway timeout"),
         ("HTML", "Please log in"),
         ("fewer objects than announced", "40"),
-    ] {
+    ]
+    .map(async |(kind, words)| {
         let rule = move |seen: &Seen, _: usize| {
             if is_further_page(seen, "neverlists") { no_page(kind, seen) } else { Action::Forward }
         };
@@ -105,10 +107,11 @@ async fn a_page_that_stays_no_list_is_never_the_last() {
         let resume = [&PRUNE[..], &["--resume"]].concat();
         let again = restow.migrate(&widgets.name(), &resume).await.expect(1);
         assert_ne!(again.resource()["verified"], true, "{kind}: {again:#?}");
-        let stored = widgets.stored_as(cluster).await;
-        assert_eq!(stored[&format!("{}/v1", widgets.group())], OBJECTS - PAGE, "{kind}");
-        assert_eq!(widgets.stored_versions(&client).await, json!(["v1", "v2"]), "{kind}");
-    }
+    });
+    futures::future::join_all(tried).await;
+    let stored = widgets.stored_as(cluster).await;
+    assert_eq!(stored[&format!("{}/v1", widgets.group())], OBJECTS - PAGE);
+    assert_eq!(widgets.stored_versions(&client).await, json!(["v1", "v2"]));
 }
 
 /// The first page as the server gives it, with metadata only.
@@ -131,7 +134,7 @@ async fn a_token_that_repeats_is_not_followed() {
     let (recorder, traffic) = Traffic::record(cluster, rule).await;
     let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
     let resource = widgets.name();
-    let ran = tokio::time::timeout(Duration::from_secs(60), restow.migrate(&resource, &FLAGS)).await;
+    let ran = tokio::time::timeout(Duration::from_secs(180), restow.migrate(&resource, &FLAGS)).await;
     let ran = ran.expect("it should not go on for ever").expect(1);
     assert!(format!("{}{}", ran.stdout, ran.stderr).contains("repeats"), "{ran:#?}");
     assert_eq!(traffic.patches(), PAGE, "the first page was sent more than once");
@@ -199,7 +202,7 @@ async fn a_redirect_a_401_and_a_404_pass() {
     let Some(cluster) = shared() else { return };
     let client = cluster.client(0).unwrap();
     let widgets = outdated(cluster, "detours", OBJECTS).await;
-    for (code, words) in [(302, "302"), (401, "401")] {
+    let lasting = [(302, "302"), (401, "401")].map(async |(code, words)| {
         let rule = move |seen: &Seen, _: usize| {
             if is_further_page(seen, "detours") { Action::reply(code, "") } else { Action::Forward }
         };
@@ -207,8 +210,9 @@ async fn a_redirect_a_401_and_a_404_pass() {
         let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
         let ran = restow.migrate(&widgets.name(), &PRUNE).await.expect(1);
         assert!(format!("{}{}", ran.stdout, ran.stderr).contains(words), "{ran:#?}");
-        assert_eq!(widgets.stored_versions(&client).await, json!(["v1", "v2"]));
-    }
+    });
+    futures::future::join_all(lasting).await;
+    assert_eq!(widgets.stored_versions(&client).await, json!(["v1", "v2"]));
     for code in [302, 401, 404] {
         let rule = move |seen: &Seen, before: usize| {
             let fails = before == 0 && is_further_page(seen, "detours");
