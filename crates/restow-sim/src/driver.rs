@@ -8,7 +8,7 @@ use restow_clock::Instant;
 use restow_core::agreement::Disagreement;
 use restow_core::encryption::Demand;
 use restow_core::inventory::{Resource, find};
-use restow_core::outcome::Outcome;
+use restow_core::outcome::{LASTING, Outcome};
 use restow_core::pace::Preset;
 use restow_core::progress::{Phase, Progress, Quarantined};
 use restow_migrate::cluster::{Cluster, Trust};
@@ -220,7 +220,8 @@ async fn finish(
     for object in &left {
         if !plan.is_misplaced(&object.name) && !world.layer.notes().is_to_blame(&object.name) {
             let (name, message) = (&object.name, &object.message);
-            world.trace.violate("L2", format!("{name} is named as refused, and it never was: {message}"));
+            let what = format!("{name} is named, and its writes have not failed for {LASTING:?}: {message}");
+            world.trace.violate("L2", what);
         }
     }
     if !left.is_empty() {

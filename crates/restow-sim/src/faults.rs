@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode};
 use restow_clock::Instant;
+use restow_core::outcome::LASTING;
 use restow_core::token::Token;
 use serde_json::{Value, json};
 
@@ -74,14 +75,14 @@ pub struct Notes {
     pub looked: u64,
     /// The store's revision when restow last began to look at the encryption configurations.
     pub measured: u64,
-    /// What was done to writes of each object.
-    pub blamed: BTreeMap<String, Vec<Effect>>,
     /// Whether identity Leases were refused at any time.
     pub forbidden: bool,
     /// Whether identity Leases were refused, or not to be had, when they were last asked for.
     pub unlisted: bool,
     /// How often a server gave each page that others came before.
     pub pages: BTreeMap<String, u32>,
+    /// The objects whose last write failed, and when the first and the last came that did since a good one.
+    failing: BTreeMap<String, (Instant, Instant)>,
     /// The last page of objects that a server gave.
     pub page: Option<Bytes>,
 }
@@ -99,8 +100,10 @@ impl Notes {
 
     /// Takes down what is done to a request.
     pub fn effect(&mut self, op: Op, name: Option<&str>, effect: Effect) {
-        if let (Op::Write, Some(name)) = (op, name) {
-            self.blamed.entry(name.to_owned()).or_default().push(effect);
+        if let (Op::Write, Some(name)) = (op, name)
+            && !matches!(effect, Effect::Late(_))
+        {
+            self.failed(name);
         }
         self.forbidden |= (op, effect) == (Op::Members, Effect::Status(403));
     }
@@ -119,15 +122,27 @@ impl Notes {
         false
     }
 
-    /// Whether something was done to writes of an object that a server could mean.
+    /// Takes down a server's own answer to a request, or that it gave none.
+    pub fn wrote(&mut self, op: Op, name: Option<&str>, code: Option<u16>) {
+        let Some(name) = name.filter(|_| op == Op::Write) else { return };
+        match code {
+            Some(200..=299) => {
+                self.failing.remove(name);
+            }
+            // The object is gone or was changed.
+            Some(404 | 409) => {}
+            _ => self.failed(name),
+        }
+    }
+
+    fn failed(&mut self, name: &str) {
+        let now = Instant::now();
+        self.failing.entry(name.to_owned()).or_insert((now, now)).1 = now;
+    }
+
+    /// Whether an object may be named: its last write failed, and so did all others for long enough before it.
     pub fn is_to_blame(&self, name: &str) -> bool {
-        let effects = self.blamed.get(name).map(Vec::as_slice).unwrap_or_default();
-        let refusals = effects.iter().filter(|effect| match effect {
-            Effect::Status(code) => !matches!(code, 302 | 401 | 408 | 429 | 500 | 502 | 503 | 504),
-            _ => false,
-        });
-        // What says nothing about the object is to be tried several times.
-        refusals.count() > 0 || effects.len() >= 3
+        self.failing.get(name).is_some_and(|(first, last)| *last - *first >= LASTING)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -16,6 +16,8 @@ use crate::store::Memory;
 use crate::trace::Trace;
 
 const READ_TIMEOUT: Duration = Duration::from_secs(70);
+/// How long a stream says nothing before it counts as paused.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// The layer.
 #[derive(Clone)]
@@ -128,9 +130,10 @@ impl Layer {
             {
                 Ok(response) => {
                     let (head, body) = response.into_parts();
-                    let bytes = body.collect().await?.to_bytes();
-                    let half = bytes.slice(..bytes.len() / 2);
-                    let bytes = if effect == Effect::Half { half } else { shortened(bytes) };
+                    let bytes = match effect {
+                        Effect::Half => half(body).await,
+                        _ => shortened(body.collect().await?.to_bytes()),
+                    };
                     Ok(Response::from_parts(head, Body::from(bytes)))
                 }
                 error => error,
@@ -145,6 +148,10 @@ impl Layer {
             Some(effect) => Ok(canned(effect).map(Body::from)),
             None => self.forward(server, op, head, body).await,
         };
+        if matches!(effect, None | Some(Effect::Late(_))) {
+            let code = answer.as_ref().ok().map(|response| response.status().as_u16());
+            self.notes().wrote(op, name.as_deref(), code);
+        }
         tokio::time::sleep(Duration::from_millis(fastrand::u64(1..15))).await;
         let status = answer.as_ref().map_or(0, |response| response.status().as_u16());
         // A repeated page is well enough to be followed.
@@ -184,10 +191,20 @@ impl Layer {
             return Ok(response);
         }
         let (head, body) = response.into_parts();
-        let bytes = body.collect().await?.to_bytes();
+        let bytes = tokio::time::timeout(READ_TIMEOUT, body.collect()).await??.to_bytes();
         self.notes().page = Some(bytes.clone());
         Ok(Response::from_parts(head, Body::from(bytes)))
     }
+}
+
+/// The first half of a body; of a stream, of what comes until it pauses.
+async fn half(mut body: Body) -> Bytes {
+    let mut bytes = BytesMut::new();
+    while let Ok(Some(Ok(frame))) = tokio::time::timeout(PAUSE, body.frame()).await {
+        bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref()));
+    }
+    bytes.truncate(bytes.len() / 2);
+    bytes.freeze()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
