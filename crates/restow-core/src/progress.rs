@@ -212,7 +212,8 @@ impl Progress {
             Phase::Verifying | Phase::Done => self.verify.add(page),
         }
         self.continue_token = next;
-        self.last_key = last_key;
+        // A page of objects that cannot be read ends no earlier than the one before.
+        self.last_key = last_key.or(self.last_key.take());
     }
 
     /// Counts an object of the pass otherwise than before.
@@ -273,6 +274,13 @@ impl Progress {
             None => self.keys = check,
         }
         self.seal = Some(seal.to_owned());
+    }
+
+    /// Begins from the first object, for whatever encryption configuration the API servers have now.
+    pub fn begin_anew(&mut self) {
+        let resource = self.resource.clone();
+        let fresh = Self::new(resource, &self.storage_version, &self.storage_version_hash, self.started);
+        *self = Self { settled: self.settled.take(), seconds: self.seconds, updated: self.updated, ..fresh };
     }
 
     /// Begins a pass that verifies.
@@ -443,6 +451,36 @@ mod tests {
             (progress.counts, progress.verify) = (count(first), count(second));
             assert_eq!(progress.told().listed, expected, "{first} {second}");
         }
+    }
+
+    #[test]
+    fn a_page_without_readable_objects_keeps_its_place() {
+        let mut progress =
+            Progress::new(GroupResource::parse("widgets.example.com"), "v2", "x", Timestamp::default());
+        for (last_key, expected) in
+            [(None, None), (Some("a"), Some("a")), (None, Some("a")), (Some("b"), Some("b"))]
+        {
+            progress.page_done(&Counts::default(), None, last_key.map(str::to_owned));
+            assert_eq!(progress.last_key.as_deref(), expected);
+        }
+        progress.begin_verifying();
+        assert_eq!(progress.last_key, None);
+    }
+
+    #[test]
+    fn what_is_begun_anew_keeps_nothing_but_its_start() {
+        let name = GroupResource::parse("widgets.example.com");
+        let fresh = Progress::new(name, "v2", "x", Timestamp::default());
+        let mut progress = fresh.clone();
+        progress.page_done(
+            &Counts { listed: 5, rewritten: 5, ..Counts::default() },
+            None,
+            Some("a".to_owned()),
+        );
+        progress.encryption = Some("k".to_owned());
+        progress.begin_verifying();
+        progress.begin_anew();
+        assert_eq!(progress, fresh);
     }
 
     #[test]

@@ -11,6 +11,12 @@ impl Progress {
         self.verified = self.unproven.is_none();
     }
 
+    /// Whether what was kept of a pass before a stop can still be judged: a mark shows whether a server was restarted
+    /// since, a seal whether a key was changed. Objects that seemed gone and were not looked for are forgotten.
+    pub fn outlasts_a_stop(&self, demand: Demand) -> bool {
+        self.is_marked() && !self.unconfirmed && (demand == Demand::Nothing || self.seal.is_some())
+    }
+
     /// What went unchecked in a run whose storage version is proven, in sentences.
     pub fn unchecked(&self) -> Vec<String> {
         let mut unchecked = Vec::new();
@@ -126,6 +132,24 @@ mod tests {
                 let proof = progress.proof();
                 assert_eq!(proof.contains("on 2 API servers"), said == Some(["k", "k"]), "{what}: {proof}");
             }
+        }
+    }
+
+    #[test]
+    fn what_a_stop_could_hide_does_not_outlast_it() {
+        let (marked, unmarked) = ((Basis::Direct, true), (Basis::Named, false));
+        for (look, keys, demand, expected) in [
+            (marked, None, Demand::Nothing, true),
+            (unmarked, None, Demand::Nothing, false),
+            (marked, None, Demand::Declared, false),
+            (marked, None, Demand::Reported, false),
+            (marked, Some(["k", "k"]), Demand::Declared, true),
+            (unmarked, Some(["k", "k"]), Demand::Declared, false),
+        ] {
+            let mut progress = pass(&[look], keys);
+            assert_eq!(progress.outlasts_a_stop(demand), expected, "{look:?} {keys:?} {demand:?}");
+            progress.unconfirmed = true;
+            assert!(!progress.outlasts_a_stop(demand));
         }
     }
 

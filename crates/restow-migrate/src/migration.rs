@@ -170,7 +170,14 @@ impl<O: Observer> Migration<'_, O> {
                     break;
                 }
                 Proof::Again => progress.begin_verifying(),
-                Proof::Restless => return Err(Failure::Restless(restless(progress))),
+                Proof::Restless => {
+                    // Whoever resumes has mended the cause, and judges by a pass of its own.
+                    let mut next = progress.clone();
+                    next.passes = 0;
+                    next.begin_verifying();
+                    journal.save(&next, &[]).await?;
+                    return Err(Failure::Restless(restless(progress)));
+                }
             }
         }
         progress.phase = Phase::Done;
@@ -178,20 +185,37 @@ impl<O: Observer> Migration<'_, O> {
         Ok(())
     }
 
-    /// A proof, or a part of one, that was kept before a stop counts only if nothing has moved since.
+    /// What was kept before a stop counts only if nothing has moved since.
     ///
-    /// Where nothing would show that a server was restarted, it does not count at all.
+    /// Where nothing would show that a server was restarted, a proof, or a part of one, does not count at all.
     async fn doubt_what_was_kept(&self, progress: &mut Progress) -> Result<(), Failure> {
-        if progress.phase == Phase::Done && progress.verified {
-            self.check(progress).await?;
-            self.check_keys(progress, Patience::Running).await?;
-            progress.verified = !progress.shifted && progress.is_marked();
-            progress.passes = if progress.verified { progress.passes } else { 0 };
+        // Until it is looked at again, nothing is proven.
+        let was_verified = std::mem::take(&mut progress.verified);
+        let lasts = progress.outlasts_a_stop(self.demand());
+        match progress.phase {
+            Phase::Rewriting if progress.counts.listed == 0 => return Ok(()),
+            Phase::Rewriting => {}
+            Phase::Verifying if lasts => {}
+            Phase::Verifying => {
+                progress.passes = progress.passes.saturating_sub(1);
+                progress.begin_verifying();
+            }
+            Phase::Done if was_verified && lasts => {}
+            Phase::Done => {
+                progress.passes = 0;
+                return Ok(());
+            }
         }
-        // So does a page whose deleted objects nobody has looked for.
-        if progress.phase == Phase::Verifying && (!progress.is_marked() || progress.unconfirmed) {
-            progress.passes = progress.passes.saturating_sub(1);
-            progress.begin_verifying();
+        self.check(progress).await?;
+        match self.check_keys(progress, Patience::Running).await {
+            // What was rewritten is not under the key that the API servers use now.
+            Err(Failure::Moved(_)) => progress.begin_anew(),
+            looked => looked?,
+        }
+        if progress.phase == Phase::Done && progress.shifted {
+            progress.passes = 0;
+        } else if progress.phase == Phase::Done {
+            progress.conclude(self.demand());
         }
         Ok(())
     }
@@ -283,6 +307,7 @@ impl<O: Observer> Migration<'_, O> {
         progress: &mut Progress,
         left: Vec<Quarantined>,
     ) -> Result<Vec<Quarantined>, Failure> {
+        progress.verified = false;
         self.check(progress).await?;
         let target = self.target()?;
         // They were given up while the server was well, and are tried just as often once more.
@@ -290,7 +315,6 @@ impl<O: Observer> Migration<'_, O> {
         progress.phase = Phase::Done;
         progress.counts.quarantined = 0;
         progress.verify = Counts::default();
-        progress.verified = false;
         progress.passes = 0;
         let mut still = Vec::new();
         for some in left.chunks(self.settings.page_size as usize) {
@@ -300,8 +324,9 @@ impl<O: Observer> Migration<'_, O> {
                 let find = lookup::find(self.cluster.server(), &target, object);
                 match self.unless_stopped(find).await?? {
                     Found::Item(item) => items.push(item),
-                    Found::Gone => progress.counts.gone += 1,
-                    Found::Unreadable => {
+                    // A pass over all objects would find one that is stored under another name.
+                    Found::Gone if self.settings.verify => progress.counts.gone += 1,
+                    Found::Gone | Found::Unreadable => {
                         progress.counts.quarantined += 1;
                         still.push(object.clone());
                     }

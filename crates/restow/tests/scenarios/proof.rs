@@ -104,6 +104,52 @@ async fn a_key_rotation_is_verified_only_if_every_server_shows_the_new_key() {
     assert!(said.stdout.contains(&format!("under encryption configuration {}", new.hash())), "{said:#?}");
 }
 
+#[tokio::test]
+async fn a_key_that_changed_before_a_resume_is_found_out() {
+    const MANY: usize = 40;
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new().encryption(encryption(&["key1"]))).await;
+    let client = cluster.client(0).unwrap();
+    let map = |index| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name(index)}});
+    create_all(&client, CONFIG_MAPS, 0..MANY, map).await;
+    let (recorder, traffic) = Traffic::record(&cluster, |_, _| Action::Forward).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let kill_at = async |flags: &[&str], patches: usize| {
+        let flags = [&["migrate", "configmaps", "--page-size", "10"], flags].concat();
+        let until = traffic.patches() + patches;
+        let mut child = restow.command(&flags).spawn().unwrap();
+        traffic.reach(until, &mut child).await;
+        child.kill().await.unwrap();
+    };
+    let reload = async |encryption: &Encryption| {
+        cluster.set_encryption(0, encryption).unwrap();
+        cluster.wait_for_encryption(0, encryption).await.unwrap();
+    };
+    let declared = ["--resume", "--encrypted", "configmaps"];
+
+    // Nobody looked at the key in the half of the verifying pass that was done before.
+    kill_at(&["--encrypted", "none"], MANY + 25).await;
+    let second = encryption(&["key2", "key1"]);
+    reload(&second).await;
+    let report = restow.migrate("configmaps", &declared).await.expect(0).resource();
+    assert_eq!(
+        (&report["verified"], &report["encryption"]["configHash"]),
+        (&json!(true), &json!(second.hash()))
+    );
+    assert_eq!(keys(&cluster).await, BTreeSet::from(["key2".to_owned()]));
+
+    // It was looked at, and is another one now.
+    kill_at(&["--encrypted", "configmaps"], 15).await;
+    let third = encryption(&["key3", "key2", "key1"]);
+    reload(&third).await;
+    let report = restow.migrate("configmaps", &declared).await.expect(0).resource();
+    assert_eq!(
+        (&report["verified"], &report["encryption"]["configHash"]),
+        (&json!(true), &json!(third.hash()))
+    );
+    assert_eq!(keys(&cluster).await, BTreeSet::from(["key3".to_owned()]));
+}
+
 /// Cuts the third look at a server's metrics off, and the fourth.
 #[derive(Default)]
 struct SilentAtTheEnd(AtomicUsize);
