@@ -20,7 +20,8 @@ pub(crate) fn run() -> Result<()> {
     banned()?;
     cargo(&["fmt", "--all", "--check"])?;
     cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
-    cargo(&["test", "--workspace"])
+    cargo(&["test", "--workspace"])?;
+    crate::bugs::run(&crate::bugs::Bugs::default())
 }
 
 fn cargo(args: &[&str]) -> Result<()> {
