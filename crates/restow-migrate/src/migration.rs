@@ -149,7 +149,7 @@ impl<O: Observer> Migration<'_, O> {
 
     /// Takes a migration from where its progress is to its end.
     pub async fn run(&self, progress: &mut Progress, journal: &mut impl Journal) -> Result<(), Failure> {
-        self.doubt_what_was_kept(progress).await?;
+        Box::pin(self.doubt_what_was_kept(progress)).await?;
         if progress.phase == Phase::Rewriting {
             self.pass(progress, journal).await?;
         }

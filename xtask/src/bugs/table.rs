@@ -75,7 +75,7 @@ const PAGES: &str = "crates/restow-migrate/src/pages.rs";
 const UNCONFIRMED: Edit = Edit {
     file: CONFIRM,
     right: "while !elsewhere.is_empty() {",
-    wrong: "while !BUG && !elsewhere.is_empty() {",
+    wrong: "while !elsewhere.is_empty() {\n            if BUG {\n                break;\n            }",
 };
 
 /// All of them.

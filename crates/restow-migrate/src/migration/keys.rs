@@ -76,7 +76,7 @@ impl<O: Observer> Migration<'_, O> {
             };
             // Who has shown its metrics before may do so again; somebody else may have refused them.
             let doubtful = expected && since.elapsed() < ELSEWHERE;
-            let silent = match self.unless_stopped(look).await? {
+            let silent = match self.unless_stopped(Box::pin(look)).await? {
                 Ok(look) => {
                     let reported = look.heard.iter().any(|(_, hash)| hash.is_some());
                     let silent = !look.unasked.is_empty() && (expected || reported);

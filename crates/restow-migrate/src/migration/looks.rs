@@ -58,7 +58,8 @@ impl<O: Observer> Migration<'_, O> {
         let known = self.is_known(patience);
         let since = Instant::now();
         loop {
-            let silent = match self.unless_stopped(self.cluster.agreement(self.resource)).await? {
+            let asked = Box::pin(self.cluster.agreement(self.resource));
+            let silent = match self.unless_stopped(asked).await? {
                 Ok(agreement) => return Ok(agreement),
                 Err(AgreementError::Disagreement(why))
                     if since.elapsed() < agreement::patience(&why, known) =>
