@@ -348,7 +348,7 @@ pub struct Failed {
     pub refused: u32,
     /// How many failures count against it: those since whose predecessor the server was well otherwise.
     pub counted: u32,
-    /// For how long it has failed.
+    /// For how long it has failed; with a 401, for how long it has failed so.
     pub lasted: Duration,
     /// Whether others fail alike.
     pub elsewhere: bool,

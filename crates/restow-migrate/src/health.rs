@@ -152,13 +152,16 @@ pub(crate) struct Failures<'a> {
     refused: u32,
     first: Option<Instant>,
     last: Option<Instant>,
+    /// Since when its credentials are not accepted, if that is what fails.
+    unauthorized: Option<Instant>,
     /// What was seen of the server since the last one.
     otherwise: Standing,
 }
 
 impl<'a> Failures<'a> {
     pub(crate) fn new(health: &'a Health) -> Self {
-        Self { health, counted: 0, refused: 0, first: None, last: None, otherwise: Standing::Unwell }
+        let (first, last, unauthorized) = (None, None, None);
+        Self { health, counted: 0, refused: 0, first, last, unauthorized, otherwise: Standing::Unwell }
     }
 
     /// Takes one more in, and says what to do about it.
@@ -169,6 +172,8 @@ impl<'a> Failures<'a> {
         });
         self.counted += u32::from(self.otherwise == Standing::Well || self.last.is_none());
         self.refused += u32::from(blame == Blame::Refusal);
+        // A token that was renewed meanwhile does not count as one that was refused all the time.
+        self.unauthorized = if blame == Blame::Credentials { self.unauthorized.or(Some(now)) } else { None };
         if blame == Blame::Credentials {
             self.health.state().refused = Some(now);
         }
@@ -176,7 +181,7 @@ impl<'a> Failures<'a> {
         let failed = Failed {
             refused: self.refused,
             counted: self.counted,
-            lasted: now - first,
+            lasted: now - self.unauthorized.unwrap_or(first),
             elsewhere: webhook && self.health.fails_elsewhere(),
             alone: self.otherwise == Standing::Alone,
         };
@@ -251,6 +256,25 @@ mod tests {
                 decided.push(failures.add(Blame::Object, at, true));
             }
             assert_eq!(decided, expected, "{well} every {seconds} s, {others}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_given_up_when_they_alone_have_failed_for_a_minute() {
+        use Blame::{Credentials, Server};
+        let began = Instant::now();
+        for (failures, expected) in [
+            (&[(Credentials, 0), (Credentials, 61)][..], Patience::Unauthorized),
+            (&[(Server, 0), (Server, 70), (Credentials, 71)], Patience::Again),
+            (&[(Credentials, 0), (Server, 50), (Credentials, 61)], Patience::Again),
+            (&[(Server, 0), (Credentials, 10), (Credentials, 71)], Patience::Unauthorized),
+        ] {
+            let health = Health::default();
+            let mut failed = Failures::new(&health);
+            let add = |(blame, seconds): &(Blame, u64)| {
+                failed.add(*blame, began + Duration::from_secs(*seconds), false)
+            };
+            assert_eq!(failures.iter().map(add).last(), Some(expected), "{failures:?}");
         }
     }
 

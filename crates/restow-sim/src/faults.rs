@@ -41,7 +41,9 @@ impl Faults {
             let fault = active.fault;
             let is_its = fault.object.is_none_or(|object| name == Some(crate::plan::name(object).as_str()));
             let is_op = fault.op == op || (fault.op, op) == (Op::Look, Op::Members);
-            if !is_op || !is_its || (fault.effect == Effect::Short && !goes_on(query)) {
+            // A whole list that is well formed and wrong cannot be told from a right one; a further page can.
+            let is_page = !matches!(fault.effect, Effect::Short | Effect::Repeat) || goes_on(query);
+            if !is_op || !is_its || !is_page {
                 continue;
             }
             if active.passed < fault.skip {

@@ -86,8 +86,10 @@ impl<O: Observer> Migration<'_, O> {
     /// What is waited for after a failed request; an error when waiting does not help.
     ///
     /// A server that is down or overloaded is never given up. One that has answered before and refuses now may not be
-    /// the one that answers.
+    /// the one that answers. Before the first agreement a missing right is told at once; what there is, and that the
+    /// credentials are accepted, the inventory has shown.
     fn passing(&self, error: RequestError, known: bool, since: Instant) -> Result<String, Failure> {
+        let known = known || error.code() != Some(403);
         if !error.is_final() || known && since.elapsed() < ELSEWHERE {
             return Ok(error.to_string());
         }
