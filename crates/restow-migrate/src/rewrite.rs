@@ -251,7 +251,8 @@ impl Rewriter<'_> {
         slot.ended(Signal::Fine, sent.bytes);
         let (outcome, _) = self.settled(&witness, sent.outcome).await;
         self.health.asked(&outcome, began);
-        well()
+        // It is listed, and no write reaches it, so there is none that could be written.
+        if outcome == Outcome::Gone { Standing::Alone } else { well() }
     }
 
     /// Sends a dry run of another object, which needs all that the write of this one needs; none where there is no

@@ -61,9 +61,10 @@ async fn a_quiet_cluster_is_left_in_peace() {
     tokio::time::sleep(QUIET).await;
     let sent: Vec<String> = traffic.requests()[before..].iter().map(|request| request.path.clone()).collect();
     assert!((sent.len() as u64) < QUIET.as_secs(), "{} requests in {QUIET:?}: {sent:#?}", sent.len());
-    // Without the pages of the program itself, which are most of it in a build for tests.
+    // Without the pages of the program itself, which are most of it in a build for tests. 15 MiB are usual, and more when
+    // four migrations and a look come together on a busy machine.
     let held = peak(controller.pid()) - kibibytes(controller.pid(), "RssFile");
-    assert!(held < 18 * 1024, "{held} KiB");
+    assert!(held < 24 * 1024, "{held} KiB");
     assert!(controller.stop().await);
 }
 
