@@ -12,6 +12,8 @@ use super::{SWITCH, root};
 
 /// What the workspace needs to be built.
 const SOURCES: [&str; 6] = ["Cargo.toml", "Cargo.lock", "crates", "examples", "lab", "xtask"];
+/// The version of the packages in the copy.
+const COPY: &str = "0.0.0-bugs";
 /// Stands in the wrong text for "this bug is switched on".
 const SWITCHED_ON: &str = "BUG";
 
@@ -57,6 +59,11 @@ pub(super) fn build(bugs: &[Bug]) -> Result<PathBuf> {
     for source in SOURCES {
         read(&root, Path::new(source), &mut files)?;
     }
+    for manifest in ["Cargo.toml", "Cargo.lock"] {
+        let text = files.remove(Path::new(manifest)).with_context(|| format!("there is no {manifest}"))?;
+        let text = with_version(&String::from_utf8(text)?, env!("CARGO_PKG_VERSION"));
+        files.insert(manifest.into(), text.into_bytes());
+    }
     update(&copy, &files)?;
     println!("+ building the simulator with {} bugs in {}", bugs.len(), copy.display());
     let mut cargo = crate::cargo();
@@ -79,6 +86,21 @@ pub(super) fn build(bugs: &[Bug]) -> Result<PathBuf> {
     let simulator = copy.join("simulator");
     fs::copy(&built, &simulator).with_context(|| format!("copying {built}"))?;
     Ok(simulator)
+}
+
+/// A manifest or lock file whose own packages have the version of the copy.
+///
+/// Cargo tells packages apart by name, version and place in their workspace. With one version, what is built of the copy
+/// would take the place of what is built of the sources, and count as up to date whatever is changed in them.
+fn with_version(manifest: &str, version: &str) -> String {
+    let own = |package: &str| {
+        if package.contains("\nsource = ") {
+            return package.to_owned();
+        }
+        let version = format!("\nversion = \"{version}\"");
+        package.replacen(&version, &format!("\nversion = \"{COPY}\""), 1)
+    };
+    manifest.split("\n\n").map(own).collect::<Vec<_>>().join("\n\n")
 }
 
 fn target_directory(root: &Path) -> Result<PathBuf> {
@@ -141,4 +163,25 @@ fn remove_others(folder: &Path, kept: &BTreeSet<PathBuf>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_of_the_copy_have_a_version_of_their_own() {
+        for (manifest, expected) in [
+            (
+                "[workspace]\nmembers = []\n\n[workspace.package]\nversion = \"0.1.0\"\nedition = \"2024\"\n",
+                "[workspace]\nmembers = []\n\n[workspace.package]\nversion = \"0.0.0-bugs\"\nedition = \"2024\"\n",
+            ),
+            (
+                "[[package]]\nname = \"own\"\nversion = \"0.1.0\"\n\n[[package]]\nname = \"a\"\nversion = \"0.1.0\"\nsource = \"registry\"\n",
+                "[[package]]\nname = \"own\"\nversion = \"0.0.0-bugs\"\n\n[[package]]\nname = \"a\"\nversion = \"0.1.0\"\nsource = \"registry\"\n",
+            ),
+        ] {
+            assert_eq!(with_version(manifest, "0.1.0"), expected);
+        }
+    }
 }
