@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::plan::{Plan, Scene};
 use crate::run::World;
+use crate::trace::Trace;
 
 /// What a killed process leaves behind.
 #[derive(Default)]
@@ -32,7 +33,7 @@ struct Saved {
 }
 
 /// How one process ended.
-enum End {
+pub(crate) enum End {
     /// There is nothing to do any more.
     Done,
     /// Its user starts it again, with `--resume` where that is said.
@@ -77,8 +78,19 @@ impl Journal for Files<'_> {
 }
 
 /// Runs restow until it is done, killed and started again as often as it is told.
-pub(crate) async fn drive(world: &World, plan: &Plan, mut kills: watch::Receiver<u32>) {
+pub(crate) async fn drive(world: &World, plan: &Plan, kills: watch::Receiver<u32>) {
     let saved = Mutex::new(Saved::default());
+    let run = async |resume, since| process(world, plan, &saved, resume, since).await;
+    until_done(&world.trace, kills, run).await;
+}
+
+/// Runs one process after the other until one is done; each is dropped when it is to be killed, and resumed then. A
+/// process is told whether it resumes, and since when its run lasts.
+pub(crate) async fn until_done(
+    trace: &Trace,
+    mut kills: watch::Receiver<u32>,
+    mut process: impl AsyncFnMut(bool, Instant) -> End,
+) {
     let mut resume = false;
     let mut since = Instant::now();
     loop {
@@ -88,13 +100,13 @@ pub(crate) async fn drive(world: &World, plan: &Plan, mut kills: watch::Receiver
         let end = tokio::select! {
             biased;
             _ = kills.changed() => None,
-            end = process(world, plan, &saved, resume, since) => Some(end),
+            end = process(resume, since) => Some(end),
         };
         match end {
             Some(End::Done) => return,
             Some(End::Again { resume: again }) => resume = again,
             None => {
-                world.trace.step("restow is killed");
+                trace.step("restow is killed");
                 resume = true;
             }
         }

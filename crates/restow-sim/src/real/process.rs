@@ -1,7 +1,6 @@
 //! Runs the restow binary as its user would, and judges its exit code, its report and the objects it names.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use restow_clock::Instant;
@@ -11,41 +10,19 @@ use tokio::process::Command;
 use tokio::sync::watch;
 
 use super::world::World;
+use crate::driver::{End, until_done};
 use crate::plan::Scene;
 
-/// How one process ended.
-enum End {
-    /// There is nothing to do any more.
-    Done,
-    /// Its user starts it again, with `--resume` where that is said.
-    Again { resume: bool },
-}
-
-/// Runs restow until it is done, killed and started again as often as it is told.
-pub(super) async fn drive(world: &World<'_>, mut kills: watch::Receiver<u32>) {
-    let mut resume = false;
-    let mut since = Instant::now();
-    loop {
-        if !resume {
-            since = Instant::now();
+/// Runs restow until it is done, killed with SIGKILL and started again as often as it is told.
+pub(super) async fn drive(world: &World<'_>, kills: watch::Receiver<u32>) {
+    let run = async |resume, since| match process(world, resume, since).await {
+        Ok(end) => end,
+        Err(error) => {
+            world.trace.violate("setup", format!("{error:#}"));
+            End::Done
         }
-        let end = tokio::select! {
-            biased;
-            _ = kills.changed() => None,
-            end = process(world, resume, since) => Some(end),
-        };
-        match end {
-            Some(Ok(End::Done)) => return,
-            Some(Ok(End::Again { resume: again })) => resume = again,
-            Some(Err(error)) => return world.trace.violate("setup", format!("{error:#}")),
-            None => {
-                // Dropped, it is killed with SIGKILL.
-                world.trace.step("restow is killed");
-                resume = true;
-            }
-        }
-        tokio::time::sleep(Duration::from_secs(2)).await;
-    }
+    };
+    until_done(&world.trace, kills, run).await;
 }
 
 fn command(world: &World<'_>, resume: bool) -> Command {

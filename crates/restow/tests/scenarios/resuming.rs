@@ -1,17 +1,14 @@
 //! Runs that are stopped or cut off: what they report, and what a resumed run does again and leaves out.
 
-use std::sync::Arc;
-
 use http::Method;
 use restow_lab::{Action, Cluster};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::sync::Notify;
 
 use crate::faults::{outdated, signal};
 use crate::support::{CRDS, Restow, Widgets, send, shared};
-use crate::traffic::{Traffic, ended};
+use crate::traffic::{Held, Traffic, ended};
 
 const OBJECTS: usize = 40;
 
@@ -29,24 +26,27 @@ async fn stored_as_v2(cluster: &Cluster, widgets: &Widgets) -> usize {
     widgets.stored_as(cluster).await.get(&format!("{}/v2", widgets.group())).copied().unwrap_or_default()
 }
 
+/// Holds the first write of the object at the end of this path.
+fn first_write(write: &Held, path: String) -> impl Fn(&restow_lab::Seen, usize) -> Action + use<> {
+    let write = write.clone();
+    move |seen, before| {
+        let is_it = seen.method == Method::PATCH && before == 0 && seen.path.ends_with(&path);
+        if is_it { write.hold() } else { Action::Forward }
+    }
+}
+
 #[tokio::test]
 async fn a_stop_during_the_last_write_of_a_resource_reports_the_others_as_stopped() {
     let Some(cluster) = shared() else { return };
     let first = outdated(cluster, "stoppedfirst", OBJECTS).await;
     let second = outdated(cluster, "stoppedsecond", OBJECTS).await;
-    let (pruning, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let pruning = Held::default();
     let prune = format!("{CRDS}/{}/status", first.name());
     let rule = {
-        let (pruning, go_on) = (Arc::clone(&pruning), Arc::clone(&go_on));
+        let pruning = pruning.clone();
         move |seen: &restow_lab::Seen, _: usize| {
-            if seen.method != Method::PATCH || seen.path != prune {
-                return Action::Forward;
-            }
-            let (pruning, go_on) = (Arc::clone(&pruning), Arc::clone(&go_on));
-            Action::Wait(Box::pin(async move {
-                pruning.notify_one();
-                go_on.notified().await;
-            }))
+            let is_it = seen.method == Method::PATCH && seen.path == prune;
+            if is_it { pruning.hold() } else { Action::Forward }
         }
     };
     let (recorder, traffic) = Traffic::record(cluster, rule).await;
@@ -55,11 +55,11 @@ async fn a_stop_during_the_last_write_of_a_resource_reports_the_others_as_stoppe
     let args = ["migrate", &names[0], &names[1], "--pace", "fast", "--prune-stored-versions", "-o", "json"];
 
     let mut child = restow.command(&args).spawn().unwrap();
-    pruning.notified().await;
+    pruning.come().await;
     signal(&child, Signal::INT);
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
     while !said.next_line().await.unwrap().expect("it says that it stops").starts_with("stopping") {}
-    go_on.notify_one();
+    pruning.let_go();
     let ran = ended(child).await.expect(130);
     let report = ran.report();
     assert_eq!(report["succeeded"], json!(false), "{report}");
@@ -81,28 +81,15 @@ async fn a_proof_that_was_kept_is_doubted_when_the_definition_has_moved_since() 
     let client = cluster.client(0).unwrap();
     let first = outdated(cluster, "movedfirst", OBJECTS).await;
     let second = outdated(cluster, "movedsecond", OBJECTS).await;
-    let (started, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let rule = {
-        let (started, go_on, plural) = (Arc::clone(&started), Arc::clone(&go_on), second.plural);
-        move |seen: &restow_lab::Seen, before: usize| {
-            let is_its = seen.path.ends_with(&format!("/{plural}/w-00000"));
-            if seen.method != Method::PATCH || before > 0 || !is_its {
-                return Action::Forward;
-            }
-            let (started, go_on) = (Arc::clone(&started), Arc::clone(&go_on));
-            Action::Wait(Box::pin(async move {
-                started.notify_one();
-                go_on.notified().await;
-            }))
-        }
-    };
+    let write = Held::default();
+    let rule = first_write(&write, format!("/{}/w-00000", second.plural));
     let (recorder, _) = Traffic::record(cluster, rule).await;
     let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
     let args = ["migrate", &first.name(), &second.name(), "--pace", "fast", "-o", "json"];
     let child = restow.command(&args).spawn().unwrap();
-    started.notified().await;
+    write.come().await;
     signal(&child, Signal::INT);
-    go_on.notify_one();
+    write.let_go();
     ended(child).await.expect(130);
     assert_eq!(stored_as_v2(cluster, &first).await, OBJECTS);
 
@@ -153,29 +140,17 @@ async fn a_deleted_resource_or_a_damaged_state_file_does_not_pass_for_success() 
 async fn a_run_goes_on_and_reports_when_nobody_reads_its_progress() {
     let Some(cluster) = shared() else { return };
     let widgets = outdated(cluster, "unheard", OBJECTS).await;
-    let (started, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let rule = {
-        let (started, go_on) = (Arc::clone(&started), Arc::clone(&go_on));
-        move |seen: &restow_lab::Seen, before: usize| {
-            if seen.method != Method::PATCH || before > 0 || !seen.path.ends_with("/w-00000") {
-                return Action::Forward;
-            }
-            let (started, go_on) = (Arc::clone(&started), Arc::clone(&go_on));
-            Action::Wait(Box::pin(async move {
-                started.notify_one();
-                go_on.notified().await;
-            }))
-        }
-    };
+    let write = Held::default();
+    let rule = first_write(&write, "/w-00000".to_owned());
     let (recorder, _) = Traffic::record(cluster, rule).await;
     let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
     let name = widgets.name();
     let args = ["migrate", &name, "--page-size", "10", "-o", "json"];
     let mut child = restow.command(&args).spawn().unwrap();
     drop(child.stderr.take());
-    started.notified().await;
+    write.come().await;
     signal(&child, Signal::INT);
-    go_on.notify_one();
+    write.let_go();
     let ran = ended(child).await.expect(130);
     assert_eq!(verdicts(&ran.report()), [(widgets.name(), false)]);
 

@@ -8,9 +8,37 @@ use http::{HeaderMap, Method, StatusCode};
 use restow_lab::{Action, Cluster, Observer, Recorder, Seen};
 use serde_json::{Value, json};
 use tokio::process::Child;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::support::{Ran, Restow};
+
+/// A request that is held until a test lets it go.
+#[derive(Clone, Default)]
+pub(crate) struct Held {
+    come: Arc<Notify>,
+    go_on: Arc<Notify>,
+}
+
+impl Held {
+    /// Holds a request.
+    pub(crate) fn hold(&self) -> Action {
+        let held = self.clone();
+        Action::Wait(Box::pin(async move {
+            held.come.notify_one();
+            held.go_on.notified().await;
+        }))
+    }
+
+    /// Returns when it has come.
+    pub(crate) async fn come(&self) {
+        self.come.notified().await;
+    }
+
+    /// Lets it go.
+    pub(crate) fn let_go(&self) {
+        self.go_on.notify_one();
+    }
+}
 
 /// What a test makes of a request, given how often the same one came before.
 type Rule = Box<dyn Fn(&Seen, usize) -> Action + Send + Sync>;
