@@ -90,7 +90,7 @@ impl Tenure {
             tokio::select! {
                 biased;
                 () = self.0.over.cancelled() => {}
-                () = tokio::time::sleep(self.0.term.left()) => {}
+                () = self.0.term.over() => {}
             }
         }
     }
@@ -179,17 +179,17 @@ impl Identity {
     /// Makes the Lease, or takes over that of a former life.
     async fn take(&self, tenure: &Tenure) -> Result<(), Trouble> {
         let before = find(self.leases().get(&self.id)).await?;
-        let sent = tenure.0.term.now();
+        let sent = tenure.0.term.moment();
         match before {
             None => ask(self.leases().create(&PostParams::default(), &self.lease(None, tenure))).await?,
             Some(before) => self.replace(&self.lease(Some(before), tenure)).await?,
         };
-        tenure.0.term.lasts_until(sent + leads_for(self.duration));
+        tenure.0.term.begin(sent, leads_for(self.duration));
         Ok(())
     }
 
     async fn renew(&self, tenure: &Tenure) -> Result<(), Trouble> {
-        let sent = tenure.0.term.now();
+        let sent = tenure.0.term.moment();
         let lease = match find(self.leases().get(&self.id)).await? {
             Some(lease) if holder(&lease) == tenure.holder() => lease,
             // Deleted, or taken by a later life: others may have seen that already.
@@ -199,9 +199,7 @@ impl Identity {
             }
         };
         self.replace(&self.lease(Some(lease), tenure)).await?;
-        if tenure.stands() {
-            tenure.0.term.lasts_until(sent + leads_for(self.duration));
-        }
+        tenure.0.term.renew(sent, leads_for(self.duration));
         Ok(())
     }
 

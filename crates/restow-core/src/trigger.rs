@@ -249,11 +249,13 @@ fn decide_by(look: &Look<'_>) -> Decision {
             &mut state.current_encryption_config_hash,
         )
     });
-    let in_between = missed(look, &mut state) | parted(look, storage_changed, &mut state);
+    let wanted = wanted(look);
+    let in_between = missed(look, &mut state)
+        | parted(look, storage_changed, &mut state)
+        | wanted.as_ref().is_some_and(|wanted| outdated(look, wanted, &state));
     let reloaded = reloaded(look, encryption_changed, &mut state);
     let retired = state.served_versions.iter().any(|version| !look.served.contains(version));
     describe(look, &mut state);
-    let wanted = wanted(look);
     let reason = match () {
         () if stale => Some(Reason::StaleHeartbeat),
         () if known.is_none() => Some(Reason::NewResource),
@@ -408,14 +410,31 @@ fn wanted(look: &Look<'_>) -> Option<Wanted> {
     Some(Wanted { hash: hash.clone(), encryption })
 }
 
-/// Takes in a verified migration for just what is current; another one proves nothing.
-fn refine(look: &Look<'_>, wanted: &Wanted, state: &mut StorageStateStatus) -> bool {
+/// The verified migrations for just what is current, and whether what they prove still holds: a definition that was
+/// changed since may have stored another version in between.
+fn proofs<'a>(look: &'a Look<'_>, wanted: &Wanted) -> impl Iterator<Item = (&'a Attempt, bool)> {
     let fits = |attempt: &&Attempt| {
         attempt.verified
             && attempt.hash.as_ref() == Some(&wanted.hash)
             && (wanted.encryption.is_none() || attempt.encryption == wanted.encryption)
     };
-    let Some(attempt) = look.migrations.iter().find(fits) else { return false };
+    let holds = |attempt: &Attempt| match (attempt.definition.as_deref(), look.definition) {
+        (Some(then), Some(now)) => then == now || look.stored.iter().all(|hash| *hash == wanted.hash),
+        _ => true,
+    };
+    look.migrations.iter().filter(fits).map(move |attempt| (attempt, holds(attempt)))
+}
+
+/// Whether all was proven under a definition that was changed since, and nothing else is under way.
+fn outdated(look: &Look<'_>, wanted: &Wanted, state: &StorageStateStatus) -> bool {
+    let idle = state.pending_migration.is_none() && look.migrations.iter().all(|attempt| attempt.finished);
+    let mut proofs = proofs(look, wanted).peekable();
+    !state.is_settled() && idle && proofs.peek().is_some() && !proofs.any(|(_, holds)| holds)
+}
+
+/// Takes in a verified migration for just what is current; another one proves nothing.
+fn refine(look: &Look<'_>, wanted: &Wanted, state: &mut StorageStateStatus) -> bool {
+    let Some((attempt, _)) = proofs(look, wanted).find(|(_, holds)| *holds) else { return false };
     let persisted = vec![wanted.hash.clone()];
     let keys: Vec<String> = wanted.encryption.clone().into_iter().collect();
     let refined = state.persisted_storage_version_hashes != persisted

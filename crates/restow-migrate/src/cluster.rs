@@ -218,13 +218,19 @@ impl Cluster {
         Ok(self.all_members().await?.map(|members| members.kube_apiservers))
     }
 
-    /// The API servers, or why they cannot be listed at all; a server in trouble is an error, to be asked again.
+    /// The API servers, or why they can never be listed: the right to is missing, or the API is not served. Any other
+    /// error may pass.
     pub(crate) async fn all_members(&self) -> Result<Result<Members, String>, RequestError> {
-        match membership::members(&self.server).await {
-            Ok(members) => Ok(Ok(members)),
-            Err(error) if error.is_final() => Ok(Err(error.to_string())),
-            Err(error) => Err(error),
-        }
+        let error = match membership::members(&self.server).await {
+            Ok(members) => return Ok(Ok(members)),
+            Err(error) => error,
+        };
+        let is_final = match error.code() {
+            Some(403) => true,
+            Some(404) => !membership::is_served(&self.server).await?,
+            _ => false,
+        };
+        if is_final { Ok(Err(error.to_string())) } else { Err(error) }
     }
 
     /// The state of a custom resource's CRD: its generation counts every change of its spec.

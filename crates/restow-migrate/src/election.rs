@@ -97,9 +97,11 @@ impl Election {
                         tokio::select! {
                             biased;
                             // Until the lead is lost or the channel with it.
-                            _ = leads.wait_for(|leads| !leads) => mandate.cancel(),
+                            _ = leads.wait_for(|leads| !leads) => {}
                             () = within.stopped() => {}
                         }
+                        // A new term is not for this work.
+                        mandate.cancel();
                     };
                     futures::join!(work(within.clone()), ends);
                     // A term may be over before the election has said so.
@@ -238,7 +240,7 @@ impl Candidate<'_> {
     /// Another one leads.
     fn stand(&mut self, holder: Option<&str>) {
         self.wrote = false;
-        self.term.lasts_until(Duration::ZERO);
+        self.term.finish();
         let was_leading = self.leading.send_replace(false);
         if was_leading {
             tracing::warn!(holder, "no longer leading: the Lease was taken away");
@@ -297,16 +299,25 @@ impl Candidate<'_> {
     /// The Lease was written by a request that was sent at `sent`.
     fn lead(&mut self, sent: Moment) {
         self.holder = None;
-        self.term.lasts_from(sent, leads_for(self.election.duration));
+        let long = leads_for(self.election.duration);
+        if *self.leading.borrow() {
+            // What was done by the right of a term that is over has stopped, or will.
+            if !self.term.renew(sent, long) && self.leading.send_replace(false) {
+                tracing::warn!("no longer leading: the Lease could not be renewed in time");
+            }
+            return;
+        }
+        self.term.begin(sent, long);
         // An answer that was long in coming may give no right any more.
-        if !self.term.left().is_zero() && !self.leading.send_replace(true) {
+        if !self.term.left().is_zero() {
+            self.leading.send_replace(true);
             tracing::info!(identity = %self.election.identity, name = %self.election.name, "leading");
         }
     }
 
     /// Stops leading, and lets another one lead at once.
     async fn resign(&self) {
-        self.term.lasts_until(Duration::ZERO);
+        self.term.finish();
         if self.leading.send_replace(false) {
             tracing::info!("no longer leading: stopping");
         }

@@ -10,6 +10,8 @@ use crate::pages::Item;
 
 /// How long a server that failed at a witness is taken to be unwell.
 const UNWELL_FOR: Duration = Duration::from_secs(1);
+/// How many objects that were given up are remembered.
+const GIVEN_UP: usize = 100;
 
 /// What all writes of a pass tell of their server.
 #[derive(Default)]
@@ -37,6 +39,8 @@ struct State {
     stored: Option<Item>,
     /// How many objects have failed and are not decided yet.
     failing: usize,
+    /// The uids of objects whose failures were found to be their own: they show nothing of the server.
+    given_up: Vec<Box<str>>,
 }
 
 impl Health {
@@ -93,6 +97,22 @@ impl Health {
     /// Takes in that a list, asked for then, was answered.
     pub(crate) fn accepted(&self, asked: Instant) {
         self.state().accepted = Some(asked);
+    }
+
+    /// Takes in that an object was given up.
+    pub(crate) fn gave_up(&self, item: &Item) {
+        let given_up = &mut self.state().given_up;
+        if given_up.len() < GIVEN_UP && !given_up.contains(&item.uid) {
+            given_up.push(item.uid.clone());
+        }
+    }
+
+    /// The uids of objects that are no witnesses for this one: its own, and those that were given up.
+    pub(crate) fn besides(&self, item: &Item) -> Vec<Box<str>> {
+        let mut besides = self.state().given_up.clone();
+        besides.retain(|uid| *uid != item.uid);
+        besides.push(item.uid.clone());
+        besides
     }
 
     /// Whether a witness was asked in vain just now.
@@ -172,8 +192,12 @@ impl<'a> Failures<'a> {
         });
         self.counted += u32::from(self.otherwise == Standing::Well || self.last.is_none());
         self.refused += u32::from(blame == Blame::Refusal);
-        // A token that was renewed meanwhile does not count as one that was refused all the time.
-        self.unauthorized = if blame == Blame::Credentials { self.unauthorized.or(Some(now)) } else { None };
+        // A token that was accepted for something else meanwhile was not refused all the time.
+        self.unauthorized = match self.unauthorized {
+            _ if blame != Blame::Credentials => None,
+            Some(since) if self.otherwise != Standing::Well => Some(since),
+            _ => Some(now),
+        };
         if blame == Blame::Credentials {
             self.health.state().refused = Some(now);
         }
@@ -262,16 +286,23 @@ mod tests {
     #[test]
     fn credentials_are_given_up_when_they_alone_have_failed_for_a_minute() {
         use Blame::{Credentials, Server};
+        use Patience::{Again, Unauthorized};
+        use Standing::{Unwell, Well};
         let began = Instant::now();
+        // What was seen of the server before each failure.
         for (failures, expected) in [
-            (&[(Credentials, 0), (Credentials, 61)][..], Patience::Unauthorized),
-            (&[(Server, 0), (Server, 70), (Credentials, 71)], Patience::Again),
-            (&[(Credentials, 0), (Server, 50), (Credentials, 61)], Patience::Again),
-            (&[(Server, 0), (Credentials, 10), (Credentials, 71)], Patience::Unauthorized),
+            (&[(Unwell, Credentials, 0), (Unwell, Credentials, 61)][..], Unauthorized),
+            (&[(Unwell, Server, 0), (Unwell, Server, 70), (Unwell, Credentials, 71)], Again),
+            (&[(Unwell, Credentials, 0), (Unwell, Server, 50), (Unwell, Credentials, 61)], Again),
+            (&[(Unwell, Server, 0), (Unwell, Credentials, 10), (Unwell, Credentials, 71)], Unauthorized),
+            // Another write was accepted, and took a minute.
+            (&[(Unwell, Credentials, 0), (Well, Credentials, 61)], Again),
+            (&[(Unwell, Credentials, 0), (Well, Credentials, 61), (Unwell, Credentials, 122)], Unauthorized),
         ] {
             let health = Health::default();
             let mut failed = Failures::new(&health);
-            let add = |(blame, seconds): &(Blame, u64)| {
+            let add = |(standing, blame, seconds): &(Standing, Blame, u64)| {
+                failed.otherwise(*standing);
                 failed.add(*blame, began + Duration::from_secs(*seconds), false)
             };
             assert_eq!(failures.iter().map(add).last(), Some(expected), "{failures:?}");
@@ -301,5 +332,18 @@ mod tests {
         health.asked(&Outcome::Conflicted, after + Duration::from_secs(1));
         assert!(health.is_well_since(after));
         assert!(Health::assumed().is_well_since(later));
+    }
+
+    #[test]
+    fn an_object_that_was_given_up_is_no_witness() {
+        let health = Health::default();
+        assert_eq!(health.besides(&item("a", false)), ["a".into()]);
+        for name in ["a", "b", "b"] {
+            health.gave_up(&item(name, false));
+        }
+        assert_eq!(health.besides(&item("a", false)), ["b".into(), "a".into()]);
+        assert_eq!(health.besides(&item("c", false)), ["a".into(), "b".into(), "c".into()]);
+        (0..GIVEN_UP).for_each(|number| health.gave_up(&item(&number.to_string(), false)));
+        assert_eq!(health.besides(&item("a", false)).len(), GIVEN_UP);
     }
 }

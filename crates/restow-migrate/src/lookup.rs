@@ -23,10 +23,14 @@ pub async fn count(server: &Server, target: &Target) -> Result<Option<u64>, Refu
     })
 }
 
-/// The first object besides this one; none where it is the only one.
-pub(crate) async fn another(server: &Server, target: &Target, item: &Item) -> Result<Option<Item>, Refusal> {
-    let page = first_page(server, target, 2).await?;
-    Ok(page.items.into_iter().find(|other| other.uid != item.uid))
+/// The first object besides those of these uids; none where there is no other.
+pub(crate) async fn another(
+    server: &Server,
+    target: &Target,
+    besides: &[Box<str>],
+) -> Result<Option<Item>, Refusal> {
+    let page = first_page(server, target, besides.len() as u32 + 1).await?;
+    Ok(page.items.into_iter().find(|other| !besides.contains(&other.uid)))
 }
 
 async fn first_page(server: &Server, target: &Target, limit: u32) -> Result<Page, Refusal> {

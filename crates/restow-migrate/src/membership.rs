@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 use restow_core::agreement::{self, KUBE_APISERVER, Member};
 use restow_core::inventory::Origin;
+use restow_core::resource::GroupVersion;
 use serde::Deserialize;
 
-use crate::discovery::is_kind;
+use crate::discovery::{self, is_kind};
 use crate::server::{RequestError, Server};
 
 /// The label of identity Leases; its value is the kind of server.
@@ -101,6 +102,12 @@ pub async fn members(server: &Server) -> Result<Members, RequestError> {
         kube_apiservers = endpoints(server).await?;
     }
     Ok(Members { kube_apiservers, aggregated })
+}
+
+/// Whether a server lists the API that identity Leases are of: a 404 on them may be somebody else's.
+pub(crate) async fn is_served(server: &Server) -> Result<bool, RequestError> {
+    let leases = GroupVersion::new("coordination.k8s.io", "v1");
+    Ok(discovery::document_if_listed(server, &leases).await?.is_some())
 }
 
 async fn endpoints(server: &Server) -> Result<Vec<Member>, RequestError> {

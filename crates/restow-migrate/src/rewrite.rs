@@ -167,7 +167,7 @@ impl Rewriter<'_> {
             let overloaded = matches!(sent.outcome, Outcome::Again { overloaded: true, .. });
             slot.ended(if overloaded { Signal::Overloaded } else { Signal::Fine }, sent.bytes);
             // Boxed, because it is rarely needed and every write under way would hold its space.
-            let settled = Box::pin(self.settled(item, sent.outcome));
+            let settled = Box::pin(self.found_out(item, sent.outcome));
             let Some((outcome, served)) = stop.unless(settled).await else { return End::Stopped };
             unserved = if served { None } else { unserved.or(Some(began)) };
             if unserved.is_some_and(|since| since.elapsed() >= passing::PATIENCE) {
@@ -181,6 +181,7 @@ impl Rewriter<'_> {
             match failures.add(blame, Instant::now(), self.target.conversion.is_some()) {
                 Patience::Again => {}
                 Patience::GiveUp => {
+                    self.health.gave_up(item);
                     return End::Decided(lasting(give_up(reason, message), refused_for(&failures)));
                 }
                 Patience::Later => {
@@ -206,15 +207,30 @@ impl Rewriter<'_> {
     }
 
     /// What an outcome comes to once the object itself was looked up, where that is needed, and whether its resource
-    /// is served.
-    async fn settled(&self, item: &Item, outcome: Outcome) -> (Outcome, bool) {
+    /// is served. A look-up that fails is repeated: lists that fail for a while are not the object's fault.
+    async fn found_out(&self, item: &Item, outcome: Outcome) -> (Outcome, bool) {
         let Outcome::Doubtful(doubt) = outcome else { return (outcome, true) };
-        let (sighting, served) = match lookup::sight(self.server, self.target, item).await {
+        let (since, mut tries) = (Instant::now(), 0);
+        loop {
+            let (sighting, served) = self.sight(item).await;
+            let Sighting::Unknown { message } = &sighting else { return (resolve(doubt, sighting), served) };
+            if !served || since.elapsed() >= passing::PATIENCE {
+                return (resolve(doubt, sighting), served);
+            }
+            tries += 1;
+            let wait = backoff(tries, None);
+            self.waiting.waiting(&format!("{} cannot be looked up: {message}", item.key()), wait);
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Looks an object up once, and tells whether its resource is served.
+    async fn sight(&self, item: &Item) -> (Sighting, bool) {
+        match lookup::sight(self.server, self.target, item).await {
             Ok(sighting) => (sighting, true),
             Err(Blind::Failed(message)) => (Sighting::Unknown { message }, true),
             Err(Blind::NotServed(message)) => (Sighting::Unknown { message }, false),
-        };
-        (resolve(doubt, sighting), served)
+        }
     }
 
     /// What is to be said of the server otherwise: other writes have shown it since then, or one that is sent for that
@@ -237,7 +253,7 @@ impl Rewriter<'_> {
         let began = Instant::now();
         if blame == Blame::Credentials && !self.health.has_written() {
             // Whoever may list is known to the server, so that a 401 is about the write.
-            let listed = lookup::another(self.server, self.target, item).await.is_ok();
+            let listed = lookup::count(self.server, self.target).await.is_ok();
             if listed {
                 self.health.accepted(began);
             }
@@ -249,7 +265,10 @@ impl Rewriter<'_> {
             Err(Unasked) => return Standing::Unwell,
         };
         slot.ended(Signal::Fine, sent.bytes);
-        let (outcome, _) = self.settled(&witness, sent.outcome).await;
+        let outcome = match sent.outcome {
+            Outcome::Doubtful(doubt) => resolve(doubt, self.sight(&witness).await.0),
+            outcome => outcome,
+        };
         self.health.asked(&outcome, began);
         // It is listed, and no write reaches it, so there is none that could be written.
         if outcome == Outcome::Gone { Standing::Alone } else { well() }
@@ -266,7 +285,8 @@ impl Rewriter<'_> {
             {
                 return Ok(Some((stored, sent)));
             }
-            let another = lookup::another(self.server, self.target, item).await.map_err(|_| Unasked)?;
+            let others = self.health.besides(item);
+            let another = lookup::another(self.server, self.target, &others).await.map_err(|_| Unasked)?;
             let Some(another) = another else { return Ok(None) };
             witness = Some(another).filter(|another| self.helper(another) != Helper::Perhaps);
         }

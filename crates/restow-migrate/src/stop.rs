@@ -15,7 +15,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The time for which somebody may act, as a leader may while it holds its Lease.
 ///
-/// It ends by itself: a process that was paused finds it over before anybody tells it so.
+/// It ends by itself: a process that was paused finds it over before anybody tells it so. Once somebody has found it
+/// over it is over for everybody, until a new one begins.
 #[derive(Debug)]
 pub struct Term {
     start: Instant,
@@ -23,12 +24,14 @@ pub struct Term {
 }
 
 /// When a term ends.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct End {
     /// Since the start, by the monotonic clock.
     until: Duration,
     /// By the wall clock, which goes on while a machine is suspended.
-    wall: Option<Timestamp>,
+    wall: Timestamp,
+    /// Whether somebody has found it over.
+    over: bool,
 }
 
 /// A moment by both clocks.
@@ -40,7 +43,8 @@ pub struct Moment {
 
 impl Default for Term {
     fn default() -> Self {
-        Self { start: Instant::now(), end: Mutex::default() }
+        let end = End { until: Duration::ZERO, wall: Timestamp::MIN, over: true };
+        Self { start: Instant::now(), end: Mutex::new(end) }
     }
 }
 
@@ -55,24 +59,37 @@ impl Term {
         Moment { since: self.now(), wall: restow_clock::now() }
     }
 
-    /// Moves the end, by the monotonic clock alone.
-    pub fn lasts_until(&self, until: Duration) {
-        *self.end() = End { until, wall: None };
+    /// Begins a new term, which ends so long after a moment, by whichever clock comes to that first: the monotonic
+    /// clock may stand still while a machine is suspended, and the wall clock may be set back.
+    pub fn begin(&self, moment: Moment, long: Duration) {
+        let wall = moment.wall.checked_add(long).unwrap_or(moment.wall);
+        *self.end() = End { until: moment.since + long, wall, over: false };
     }
 
-    /// Moves the end to so long after a moment, by whichever clock comes to that first: the monotonic clock may stand
-    /// still while a machine is suspended, and the wall clock may be set back.
-    pub fn lasts_from(&self, moment: Moment, long: Duration) {
-        let wall = moment.wall.checked_add(long).unwrap_or(moment.wall);
-        *self.end() = End { until: moment.since + long, wall: Some(wall) };
+    /// Moves the end of a term that is not over; says whether that is so.
+    pub fn renew(&self, moment: Moment, long: Duration) -> bool {
+        let stands = !self.left().is_zero();
+        if stands {
+            self.begin(moment, long);
+        }
+        stands
+    }
+
+    /// Ends it now.
+    pub fn finish(&self) {
+        self.end().over = true;
     }
 
     /// How much of it is left.
     pub fn left(&self) -> Duration {
-        let End { until, wall } = *self.end();
-        let left = until.saturating_sub(self.now());
-        let by_wall = wall.map(|wall| wall.duration_since(restow_clock::now()));
-        by_wall.map_or(left, |by_wall| left.min(Duration::try_from(by_wall).unwrap_or_default()))
+        let mut end = self.end();
+        if end.over {
+            return Duration::ZERO;
+        }
+        let by_wall = Duration::try_from(end.wall.duration_since(restow_clock::now())).unwrap_or_default();
+        let left = end.until.saturating_sub(self.now()).min(by_wall);
+        end.over = left.is_zero();
+        left
     }
 
     /// Returns when it is over.
@@ -160,7 +177,7 @@ mod tests {
         let ten = Duration::from_secs(10);
         for (paused, stopped) in [(0, false), (9, false), (10, true), (3600, true), (-3600, false)] {
             clock.skew(SignedDuration::ZERO);
-            term.lasts_from(term.moment(), ten);
+            term.begin(term.moment(), ten);
             clock.skew(SignedDuration::from_secs(paused));
             assert_eq!(stop.is_stopped(), stopped, "{paused}");
         }
@@ -171,12 +188,12 @@ mod tests {
         clock.skew(SignedDuration::ZERO);
         let sent = term.moment();
         clock.skew(SignedDuration::from_secs(30));
-        term.lasts_from(sent, ten);
+        term.begin(sent, ten);
         assert!(stop.is_stopped());
 
         // What is woken after the pause does nothing more, and what sleeps is stopped soon.
         clock.skew(SignedDuration::ZERO);
-        term.lasts_from(term.moment(), ten);
+        term.begin(term.moment(), ten);
         let mut wrote = false;
         let work = stop.unless(async {
             clock.skew(SignedDuration::from_secs(60));
@@ -186,7 +203,7 @@ mod tests {
         assert_eq!(work.await, None);
         assert!(!wrote);
         clock.skew(SignedDuration::ZERO);
-        term.lasts_from(term.moment(), ten);
+        term.begin(term.moment(), ten);
         let since = Instant::now();
         let pause = async {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -197,19 +214,42 @@ mod tests {
         assert!(since.elapsed() <= LOOK_EVERY * 2, "{:?}", since.elapsed());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_term_that_somebody_found_over_is_not_renewed() {
+        let clock = restow_clock::simulate(Timestamp::UNIX_EPOCH, 1);
+        let term = Arc::new(Term::default());
+        let stop = Stop::within(CancellationToken::new(), Some(Arc::clone(&term)));
+        let ten = Duration::from_secs(10);
+        // By how many seconds the clock is off when somebody looks, and when the term is renewed.
+        for (looks, renews, renewed) in
+            [(0, 0, true), (9, 0, true), (15, 15, false), (15, 0, false), (0, 15, false)]
+        {
+            clock.skew(SignedDuration::ZERO);
+            term.begin(term.moment(), ten);
+            clock.skew(SignedDuration::from_secs(looks));
+            let stopped = stop.is_stopped();
+            clock.skew(SignedDuration::from_secs(renews));
+            assert_eq!(term.renew(term.moment(), ten), renewed, "{looks} {renews}");
+            assert!(
+                !stopped || stop.is_stopped(),
+                "who was stopped is stopped like all others: {looks} {renews}"
+            );
+        }
+    }
+
     #[tokio::test]
     async fn a_term_ends_by_itself() {
         let term = Arc::new(Term::default());
         let stop = Stop::within(CancellationToken::new(), Some(Arc::clone(&term)));
         assert!(stop.is_stopped(), "a term that has not begun gives no right");
-        term.lasts_until(term.now() + Duration::from_secs(3600));
+        term.begin(term.moment(), Duration::from_secs(3600));
         assert!(!stop.is_stopped());
         assert_eq!(stop.unless(async { 1 }).await, Some(1));
         let (told, child) = stop.child();
         told.cancel();
         assert!(child.is_stopped() && !stop.is_stopped());
         child.stopped().await;
-        term.lasts_until(Duration::ZERO);
+        term.finish();
         stop.stopped().await;
         assert_eq!(stop.unless(async { 1 }).await, None);
     }

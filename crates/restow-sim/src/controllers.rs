@@ -24,6 +24,8 @@ use crate::users::send;
 const POLL: Duration = Duration::from_secs(60);
 /// How often it is looked whether the controllers are done.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long it takes at most until the controllers have caught up with faults that delayed them.
+const DELAYED: Duration = Duration::from_secs(300);
 /// For how long nothing more may happen then: one look more.
 const REST: Duration = Duration::from_secs(75);
 /// As long as that in some plans: longer than the heartbeat of a state lasts.
@@ -121,6 +123,10 @@ async fn done(world: &World, plan: &Plan) {
     world.at_rest(plan).await;
     // A key that was changed forth and back is seen at the next look.
     tokio::time::sleep(POLL + LOOK_EVERY).await;
+    if aborts(plan) {
+        // Nothing shows then whether the trigger has seen all there is to see.
+        tokio::time::sleep_until(world.began + plan.quiet() + DELAYED).await;
+    }
     while !is_done(world, plan, ledger).await {
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -158,9 +164,13 @@ async fn is_done(world: &World, plan: &Plan, ledger: &Ledger) -> bool {
     let busy = migrations.values().any(|migration| !is_finished(migration));
     let refused = !named.is_empty() && stale.iter().all(|object| named.contains(object));
     // A user who deletes a migration does not want it: nobody makes another one until something changes.
-    let aborted = plan.events.iter().any(|event| matches!(event, Event::At(_, Deed::Abort)));
     let settled = stale.is_empty() && ledger.is_refined(&wanted) && ledger.is_pruned(&wanted);
-    !busy && (settled || refused || aborted)
+    !busy && (settled || refused || aborts(plan))
+}
+
+/// Whether a user deletes migrations that are under way.
+fn aborts(plan: &Plan) -> bool {
+    plan.events.iter().any(|event| matches!(event, Event::At(_, Deed::Abort)))
 }
 
 /// A user has what was left tried once more.

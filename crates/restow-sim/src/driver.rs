@@ -21,6 +21,7 @@ use restow_migrate::throttle::Throttle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::ledger::is_connection;
 use crate::plan::{Plan, Scene};
 use crate::run::World;
 use crate::trace::Trace;
@@ -213,7 +214,8 @@ fn failed(world: &World, plan: &Plan, failure: &Failure, since: Instant) -> End 
         }
         Failure::Moved(_) if world.has_moved_since(since) => End::Again { resume: false },
         _ => {
-            world.trace.violate("L1", format!("a passing fault ended a healthy run: {told}"));
+            let invariant = if is_connection(&told) { "L3" } else { "L1" };
+            world.trace.violate(invariant, format!("a passing fault ended a healthy run: {told}"));
             End::Again { resume: true }
         }
     }

@@ -65,6 +65,9 @@ impl Faults {
     }
 }
 
+/// How long restow waits for an answer.
+pub const TIMEOUT: Duration = Duration::from_secs(70);
+
 /// No page has to be asked for so often.
 const CIRCLES: u32 = 60;
 
@@ -102,9 +105,8 @@ impl Notes {
 
     /// Takes down what is done to a request.
     pub fn effect(&mut self, op: Op, name: Option<&str>, effect: Effect) {
-        if let (Op::Write, Some(name)) = (op, name)
-            && !matches!(effect, Effect::Late(_))
-        {
+        let answered = matches!(effect, Effect::Late(millis) if millis < TIMEOUT.as_millis() as u64);
+        if let (Op::Write, Some(name), false) = (op, name, answered) {
             self.failed(name);
         }
         self.forbidden |= (op, effect) == (Op::Members, Effect::Status(403));
@@ -125,9 +127,11 @@ impl Notes {
     }
 
     /// Takes down a server's own answer to a request, or that it gave none.
-    pub fn wrote(&mut self, op: Op, name: Option<&str>, code: Option<u16>) {
+    pub fn wrote(&mut self, op: Op, name: Option<&str>, query: &str, code: Option<u16>) {
         let Some(name) = name.filter(|_| op == Op::Write) else { return };
         match code {
+            // What follows a dry run may fail.
+            Some(200..=299) if query.contains("dryRun=") => {}
             Some(200..=299) => {
                 self.failing.remove(name);
             }

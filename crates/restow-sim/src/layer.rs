@@ -4,18 +4,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{Request, Response};
+use http::header::DATE;
+use http::{HeaderValue, Request, Response};
 use http_body_util::BodyExt as _;
+use jiff::fmt::rfc2822::DateTimePrinter;
 use kube::client::Body;
 use tower::BoxError;
 
-use crate::faults::{Faults, Notes, canned, op, shortened, unbound};
+use crate::faults::{Faults, Notes, TIMEOUT, canned, op, shortened, unbound};
 use crate::ledger::Ledger;
 use crate::plan::{Effect, Op, Plan, Scene};
 use crate::store::Memory;
 use crate::trace::Trace;
 
-const READ_TIMEOUT: Duration = Duration::from_secs(70);
 /// How long a stream says nothing before it counts as paused.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -85,7 +86,7 @@ impl Layer {
             async move {
                 let (op, name) = op(layer.0.scene.plural(), request.method(), request.uri().path());
                 if let Some(ledger) = &layer.0.ledger {
-                    ledger.sent(&replica, request.method(), op, name.as_deref(), request.uri());
+                    ledger.sent(&replica, server, request.method(), op, name.as_deref(), request.uri());
                 }
                 tokio::spawn(async move { layer.pass(server, request).await }).await?
             }
@@ -150,7 +151,7 @@ impl Layer {
         };
         if matches!(effect, None | Some(Effect::Late(_))) {
             let code = answer.as_ref().ok().map(|response| response.status().as_u16());
-            self.notes().wrote(op, name.as_deref(), code);
+            self.notes().wrote(op, name.as_deref(), &query, code);
         }
         tokio::time::sleep(Duration::from_millis(fastrand::u64(1..15))).await;
         let status = answer.as_ref().map_or(0, |response| response.status().as_u16());
@@ -186,12 +187,16 @@ impl Layer {
         let is_page = op == Op::List && !head.uri.query().is_some_and(|query| query.contains("watch="));
         let sent = client.send(Request::from_parts(head, Body::from(body)));
         // As long as restow's connections over a network wait for something to read.
-        let response = tokio::time::timeout(READ_TIMEOUT, sent).await??;
+        let mut response = tokio::time::timeout(TIMEOUT, sent).await??;
+        // Servers of one process leave that to their listeners.
+        if let Some(now) = http_date() {
+            response.headers_mut().insert(DATE, now);
+        }
         if !is_page {
             return Ok(response);
         }
         let (head, body) = response.into_parts();
-        let bytes = tokio::time::timeout(READ_TIMEOUT, body.collect()).await??.to_bytes();
+        let bytes = tokio::time::timeout(TIMEOUT, body.collect()).await??.to_bytes();
         self.notes().page = Some(bytes.clone());
         Ok(Response::from_parts(head, Body::from(bytes)))
     }
@@ -205,6 +210,12 @@ async fn half(mut body: Body) -> Bytes {
     }
     bytes.truncate(bytes.len() / 2);
     bytes.freeze()
+}
+
+/// The servers' own time.
+fn http_date() -> Option<HeaderValue> {
+    let now = DateTimePrinter::new().timestamp_to_rfc9110_string(&restow_clock::now()).ok()?;
+    HeaderValue::from_str(&now).ok()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Method;
+use restow_clock::Instant;
 use restow_store::{Change, Entry};
 use serde_json::Value;
 
@@ -50,6 +51,10 @@ struct Seen {
     proven: Option<(String, Value)>,
     /// How many migrations were created.
     created: usize,
+    /// What each API server that runs encrypts with, and since when.
+    keys: BTreeMap<usize, (&'static str, Instant)>,
+    /// When each API server was last asked what it encrypts with.
+    measured: BTreeMap<usize, Instant>,
 }
 
 fn object(entry: &Entry) -> Value {
@@ -82,6 +87,11 @@ pub(crate) fn failure(migration: &Value) -> Option<String> {
 pub(crate) fn left(migration: &Value) -> Vec<String> {
     let left = migration["status"]["quarantined"].as_array().cloned().unwrap_or_default();
     left.iter().filter_map(|object| object["name"].as_str().map(str::to_owned)).collect()
+}
+
+/// Whether a message tells of a connection that was refused or cut, and of nothing that a server said.
+pub(crate) fn is_connection(message: &str) -> bool {
+    ["connection refused", "connection reset by peer"].iter().any(|text| message.contains(text))
 }
 
 impl Ledger {
@@ -122,13 +132,33 @@ impl Ledger {
         self.seen().created
     }
 
-    /// A replica of the controllers sends a request.
-    pub fn sent(&self, replica: &str, method: &Method, op: Op, name: Option<&str>, uri: &http::Uri) {
+    /// An API server encrypts with this key from now on; with none, it does not run.
+    pub fn encrypts(&self, server: usize, key: Option<&'static str>) {
+        let mut seen = self.seen();
+        match key {
+            Some(key) => seen.keys.insert(server, (key, Instant::now())),
+            None => seen.keys.remove(&server),
+        };
+    }
+
+    /// A replica of the controllers sends a request to a server.
+    pub fn sent(
+        &self,
+        replica: &str,
+        server: usize,
+        method: &Method,
+        op: Op,
+        name: Option<&str>,
+        uri: &http::Uri,
+    ) {
         let writes = method != Method::GET;
         let mut seen = self.seen();
         let newest = self.store.newest();
         match op {
             Op::List => seen.listed = newest,
+            Op::Metrics => {
+                seen.measured.insert(server, Instant::now());
+            }
             // The controllers list all StorageVersions only when the trigger looks.
             Op::Look if uri.path().ends_with("/storageversions") && uri.query().is_none() => {
                 seen.looked = newest
@@ -212,6 +242,12 @@ impl Ledger {
         if condition(&now, "Succeeded").is_some() && condition(&before, "Succeeded").is_none() {
             self.succeeded(name, &now);
         }
+        // L3: what a refused connection ends is not ended for good.
+        let failed = conditions.iter().find(|one| one["type"] == "Failed" && one["status"] == "True");
+        let message = failed.and_then(|failed| failed["message"].as_str()).unwrap_or_default();
+        if is_connection(message) {
+            self.trace.violate("L3", format!("{name} failed: {message}"));
+        }
     }
 
     fn succeeded(&self, name: &str, migration: &Value) {
@@ -226,6 +262,9 @@ impl Ledger {
                 .trace
                 .violate("S2", format!("{name} succeeded, and nobody knows what for: {checkpoint}"));
         };
+        if self.scene.encrypts() {
+            self.agreed(name, &wanted);
+        }
         let listed = self.seen().listed;
         for entry in self.store.below(&self.prefix) {
             let kept = kept(&entry);
@@ -236,6 +275,23 @@ impl Ledger {
         }
         if !self.scene.encrypts() {
             self.seen().proven = Some((wanted, self.definition()));
+        }
+    }
+
+    /// S6: a migration has succeeded for a key only when every API server used it when it was last asked.
+    fn agreed(&self, name: &str, wanted: &str) {
+        let parted: Vec<usize> = {
+            let seen = self.seen();
+            let other = |(server, (key, since)): (&usize, &(&str, Instant))| {
+                let asked_since = seen.measured.get(server).is_some_and(|asked| asked > since);
+                (*key != wanted && asked_since).then_some(*server)
+            };
+            seen.keys.iter().filter_map(other).collect()
+        };
+        for server in parted {
+            let what =
+                format!("{name} succeeded for {wanted} while server {server} encrypts with another key");
+            self.trace.violate("S6", what);
         }
     }
 

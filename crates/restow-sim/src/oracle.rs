@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use jiff::{SignedDuration, Timestamp};
 use restow_core::resource::{GroupVersion, storage_version_hash};
 use restow_store::{Change, Entry};
 use serde_json::Value;
@@ -14,6 +15,11 @@ use crate::trace::Trace;
 pub fn hash_of(group: &str, version: &str) -> String {
     storage_version_hash(&GroupVersion::new(group, version), "Boat")
 }
+
+/// The StorageVersions of custom resources in the store.
+const REGISTRATIONS: &str = "/registry/storageversions/sim.example";
+/// The identity Leases of API servers in the store.
+const IDENTITIES: &str = "/registry/leases/kube-system/";
 
 /// Reads every write.
 #[derive(Clone)]
@@ -78,18 +84,20 @@ impl Oracle {
         let is_definition = change.key == self.definition;
         let mut state = self.state();
         state.revision = change.revision;
-        if is_object || is_definition {
+        if is_object || is_definition || change.key.starts_with(IDENTITIES) {
             match &change.now {
                 Some(entry) => state.stored.insert(change.key.clone(), entry.clone()),
                 None => state.stored.remove(&change.key),
             };
         }
         drop(state);
-        if is_object || is_definition || change.key.starts_with("/registry/storageversions/sim.example") {
+        if is_object || is_definition || change.key.starts_with(REGISTRATIONS) {
             let how = change.now.as_ref().map_or_else(|| "deleted".to_owned(), kept);
             self.trace.step(&format!("  store {} {} {how}", change.revision, change.key));
         }
-        if is_definition {
+        if change.key.starts_with(REGISTRATIONS) {
+            self.registration(change);
+        } else if is_definition {
             self.definition(change);
         } else if is_object && !self.scene.encrypts() {
             self.object(change);
@@ -117,6 +125,18 @@ impl Oracle {
     fn objects(&self) -> Vec<Entry> {
         let state = self.state();
         state.stored.values().filter(|entry| entry.key.starts_with(&self.prefix)).cloned().collect()
+    }
+
+    /// S8: an API server's entry stays in a StorageVersion while its identity Lease stands.
+    fn registration(&self, change: &Change) {
+        let (Some(before), Some(now)) = (&change.before, &change.now) else { return };
+        for dropped in registered(before).difference(&registered(now)) {
+            let lease = self.state().stored.get(&format!("{IDENTITIES}{dropped}")).map(object);
+            if lease.is_some_and(|lease| stands(&lease)) {
+                let what = format!("{} lost the entry of {dropped}, which is alive", change.key);
+                self.trace.violate("S8", what);
+            }
+        }
     }
 
     /// S1: a version leaves storedVersions only when nothing is stored in it.
@@ -195,6 +215,21 @@ impl Oracle {
         };
         stale.filter_map(name).collect()
     }
+}
+
+/// The API servers that have registered in a StorageVersion.
+fn registered(storage_version: &Entry) -> BTreeSet<String> {
+    let entries =
+        object(storage_version)["status"]["storageVersions"].as_array().cloned().unwrap_or_default();
+    entries.iter().filter_map(|entry| entry["apiServerID"].as_str().map(str::to_owned)).collect()
+}
+
+/// Whether a Lease has not run out.
+fn stands(lease: &Value) -> bool {
+    let renewed = lease["spec"]["renewTime"].as_str().and_then(|time| time.parse::<Timestamp>().ok());
+    let seconds = lease["spec"]["leaseDurationSeconds"].as_i64().map(SignedDuration::from_secs);
+    let (Some(renewed), Some(seconds)) = (renewed, seconds) else { return false };
+    restow_clock::now().duration_since(renewed) < seconds
 }
 
 fn stored_versions(definition: &Entry) -> BTreeSet<String> {

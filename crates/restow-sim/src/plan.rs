@@ -299,8 +299,9 @@ impl Plan {
     /// The same with much more of what known defects need to show; not every such plan can be finished yet.
     pub fn dense(seed: u64, scene: Option<Scene>) -> Self {
         let mut plan = Self::new(seed, scene);
-        if plan.setup.is_none() {
-            crate::extras::thicken(&mut plan);
+        match plan.setup {
+            Some(setup) => crate::extras::thicken_controllers(&mut plan, setup),
+            None => crate::extras::thicken(&mut plan),
         }
         plan
     }

@@ -63,7 +63,7 @@ pub(crate) struct World {
     pub(crate) replicas: Vec<Control>,
     doors: Vec<Door>,
     servers: Mutex<Vec<Option<Server>>>,
-    began: Instant,
+    pub(crate) began: Instant,
     /// The servers that encrypt with the second key.
     rotated: Mutex<BTreeSet<usize>>,
     /// When the storage version or a key was changed.
@@ -193,6 +193,11 @@ impl World {
                 Ok(server) => {
                     self.layer.set(at, Some(server.client()));
                     lock(&self.servers)[at] = Some(server);
+                    // The key may have been changed while it started.
+                    if plan.scene.encrypts() {
+                        let rotated = lock(&self.rotated).contains(&at);
+                        self.encrypt(at, rotated);
+                    }
                     return;
                 }
                 Err(error) => {
@@ -298,6 +303,9 @@ impl World {
                 if let Some(running) = running {
                     self.layer.set(server, None);
                     drop(running);
+                    if let Some(ledger) = &self.ledger {
+                        ledger.encrypts(server, None);
+                    }
                     tokio::time::sleep(Duration::from_millis(millis)).await;
                     self.start(plan, server).await;
                 }
@@ -345,6 +353,9 @@ impl World {
     fn encrypt(&self, server: usize, rotated: bool) {
         if let (Some(running), Some(transformers)) = (&lock(&self.servers)[server], transformers(rotated)) {
             running.set_encryption(transformers);
+            if let Some(ledger) = &self.ledger {
+                ledger.encrypts(server, Some(if rotated { KEYS[1].0 } else { KEYS[0].0 }));
+            }
         }
     }
 

@@ -330,56 +330,6 @@ fn silence_is_borne_for_a_while() {
 }
 
 #[test]
-fn a_double_change_between_two_looks_is_told_by_the_stored_versions() {
-    let mut verified = state("A", "A");
-    verified.verified_definition = Some("uid/5".to_owned());
-    let mut case = Case::new(agreed("A"), Some(verified));
-    case.stored = strings("A B");
-    // Not yet cut down, but nothing changed since the proof.
-    case.definition = Some("uid/5");
-    expect(&case.decide(), "", None, None);
-    case.definition = Some("uid/7");
-    let decision = case.decide();
-    expect(&decision, "", Some("A"), Some(("A B", "A")));
-    assert_eq!(decision.reason, Some(Reason::StorageVersionChangedTwice));
-    // A change of the schema alone.
-    case.stored = strings("A");
-    expect(&case.decide(), "", None, None);
-}
-
-#[test]
-fn servers_that_have_parted_between_two_looks_prove_nothing() {
-    let at = |second| Timestamp::from_second(second).unwrap();
-    let state = |since: Option<i64>| StorageStateStatus {
-        agreed_since: since.map(|second| Time(at(second))),
-        ..state("A B", "A")
-    };
-    for (what, before, now, parted) in [
-        ("nothing happened", Some(1), Some(1), false),
-        ("they agreed anew", Some(1), Some(2), true),
-        ("it was not known before", None, Some(2), false),
-        ("it is not known now", Some(1), None, false),
-    ] {
-        let mut case = Case::new(agreed("A"), Some(state(before)));
-        (case.since, case.migrations) = (now.map(at), vec![attempt("m", "A", true, true)]);
-        let decision = case.decide();
-        let (reason, persisted) = match parted {
-            true => (Reason::StorageVersionChangedTwice, "A B Unknown"),
-            false => (Reason::Migrated, "A"),
-        };
-        assert_eq!(decision.reason, Some(reason), "{what}");
-        let after = decision.state.clone().unwrap();
-        assert_eq!(after.agreed_since.map(|time| time.0), now.or(before).map(at), "{what}");
-        let made = parted.then_some("A");
-        expect(&decision, if parted { "m" } else { "" }, made, Some((persisted, "A")));
-    }
-    // A change that was seen is told as that.
-    let mut case = Case::new(agreed("B"), Some(state(Some(1))));
-    case.since = Some(at(2));
-    assert_eq!(case.decide().reason, Some(Reason::StorageVersionChanged));
-}
-
-#[test]
 fn a_version_that_is_served_no_more_is_cleaned_up_after_once() {
     let mut known = state("A", "A");
     known.served_versions = strings("v1 v2");
@@ -500,6 +450,7 @@ fn failed(reason: &str, ago: i64) -> Attempt {
     }
 }
 
+mod in_between;
 mod interrupted;
 mod retried;
 mod unseen;

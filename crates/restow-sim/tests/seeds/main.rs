@@ -7,9 +7,11 @@ use restow_sim::shrink::shrink;
 /// How many seeds `cargo test` runs; `cargo xtask simulate` runs more.
 const SEEDS: u64 = 300;
 /// Further ones that have shown a defect.
-const FOUND: [u64; 4] = [417, 1092, 1196, 7016];
+const FOUND: [u64; 8] = [417, 1092, 1196, 3324, 3984, 5160, 7016, 8149];
 /// How many of them in each scene of the controllers.
 const CONTROLLERS: u64 = 8;
+/// Further ones that have shown a defect there.
+const FOUND_CONTROLLERS: [(u64, Scene); 1] = [(1213, Scene::Controllers)];
 
 #[test]
 fn a_seed_replays_exactly() {
@@ -40,7 +42,8 @@ fn seeds_pass() {
     let mut failed = Vec::new();
     let engine = (0..SEEDS).chain(FOUND).map(|seed| (seed, None));
     let controllers = (0..CONTROLLERS).flat_map(|seed| Scene::CONTROLLERS.map(|scene| (seed, Some(scene))));
-    for (seed, scene) in engine.chain(controllers) {
+    let found = FOUND_CONTROLLERS.map(|(seed, scene)| (seed, Some(scene)));
+    for (seed, scene) in engine.chain(controllers).chain(found) {
         let plan = Plan::new(seed, scene);
         let report = run(&plan);
         if report.violation.is_none() {
