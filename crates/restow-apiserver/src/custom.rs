@@ -61,6 +61,11 @@ impl CustomResource {
         enabled.registered.stands().then_some(Write(enabled))
     }
 
+    /// Waits until the writes that are under way now have ended; those that begin later are not waited for.
+    pub async fn settle(&self) {
+        drop(self.enabled.write().await);
+    }
+
     /// Lets no new write begin, and waits until those under way have ended.
     ///
     /// Given up before, it changes nothing; after, the resource stays disabled until it is registered.

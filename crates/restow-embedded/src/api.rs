@@ -28,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it looks.
 const EVERY: Duration = Duration::from_millis(5);
 
+/// Why nothing can be written of a custom resource now.
+pub(crate) const NOT_REGISTERED: &str = "the storage version of this resource is not registered yet";
+
 /// What every handler works with.
 pub struct Api {
     /// Who there is and who may do what.
@@ -106,8 +109,7 @@ impl Api {
                 return Ok(Some(write));
             }
             if Instant::now() >= until {
-                let why = "the storage version of this resource is not registered yet";
-                return Err(Failure::service_unavailable(why));
+                return Err(Failure::service_unavailable(NOT_REGISTERED));
             }
             tokio::time::sleep(EVERY).await;
         }

@@ -25,7 +25,7 @@ use crate::view::View;
 use crate::watch::watch;
 
 /// This server itself, where it writes.
-const OWN_AGENT: &str = "restow-apiserver";
+pub(crate) const OWN_AGENT: &str = "restow-apiserver";
 /// Who writes without saying who it is.
 const UNKNOWN_AGENT: &str = "unknown";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");

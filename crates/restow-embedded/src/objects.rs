@@ -35,6 +35,7 @@ use crate::view::View;
 pub use change::{patch, update};
 pub use create::create;
 pub(crate) use create::uid;
+pub(crate) use remove::delete_stored;
 pub use remove::{delete, delete_collection};
 
 /// A request for objects of a resource.

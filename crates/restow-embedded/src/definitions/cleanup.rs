@@ -1,15 +1,23 @@
 //! A definition goes when all of its objects have gone.
 
 use kube::Client;
+use restow_store::Range;
 use serde_json::{Value, json};
 
+use super::status::is_accepted;
 use crate::api::Api;
+use crate::failure::Failure;
 use crate::meta::{finalizers, name};
+use crate::objects::delete_stored;
+use crate::stored::refused;
 
 /// What holds a definition until its objects have gone.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// Objects that are read at once.
+const PAGE: usize = 500;
 
 /// Deletes the objects of a definition that is being deleted, and lets go of it when none are left.
 pub(super) async fn clean(api: &Api, client: &Client, definition: &Value) {
@@ -17,10 +25,14 @@ pub(super) async fn clean(api: &Api, client: &Client, definition: &Value) {
     if !all.contains(&FINALIZER) {
         return;
     }
-    match delete_all(api, client, name(definition)).await {
+    // A definition whose names were never accepted has never had objects.
+    let left = if is_accepted(definition) { delete_all(api, name(definition)).await } else { Ok(0) };
+    match left {
         Ok(0) => {}
         Ok(left) => return tracing::info!(left, "objects hold the definition {}", name(definition)),
-        Err(error) => return tracing::warn!("objects are not deleted: {error}"),
+        Err(failure) => {
+            return tracing::warn!("could not delete the objects of {}: {failure}", name(definition));
+        }
     }
     let rest: Vec<&str> = all.into_iter().filter(|finalizer| *finalizer != FINALIZER).collect();
     let metadata = &definition["metadata"];
@@ -36,35 +48,25 @@ pub(super) async fn clean(api: &Api, client: &Client, definition: &Value) {
 }
 
 /// Deletes all objects, and tells how many are left.
-async fn delete_all(api: &Api, client: &Client, definition: &str) -> Result<usize, kube::Error> {
+///
+/// It goes by what is stored: objects stay in the store when none of their versions is served any more, and would be
+/// there again as soon as somebody defines the resource anew.
+async fn delete_all(api: &Api, definition: &str) -> Result<usize, Failure> {
     let served = api.registry.served();
-    let Some(resource) = served.custom.get(definition) else { return Ok(0) };
-    let Some(version) = resource.versions.first() else { return Ok(0) };
-    let path = format!("/apis/{}/{}/{}", resource.name.group, version.name, resource.name.resource);
-    let get = |path: &str| http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError);
+    let resource = served.custom.get(definition).ok_or_else(Failure::unknown_path)?;
+    if let Some(custom) = resource.custom() {
+        // Creates that were let in before the deletion began; later ones are refused.
+        custom.writer().settle().await;
+    }
+    let mut range = Range { prefix: resource.prefix.clone(), start: None, limit: PAGE, revision: None };
     let mut left = 0;
-    let mut next = String::new();
     loop {
-        let list: Value = client.request(get(&format!("{path}?limit=500&continue={next}"))?).await?;
-        let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-        for item in items {
-            let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default();
-            let prefix = format!("/apis/{}/{}", resource.name.group, version.name);
-            let path = match text("namespace") {
-                "" => format!("{prefix}/{}/{}", resource.name.resource, text("name")),
-                namespace => {
-                    format!("{prefix}/namespaces/{namespace}/{}/{}", resource.name.resource, text("name"))
-                }
-            };
-            let request = http::Request::delete(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
-            match client.request::<Value>(request).await {
-                Ok(answer) => left += usize::from(answer["kind"] != "Status"),
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(error) => return Err(error),
-            }
+        let listed = api.store.list(range.clone()).await.map_err(|error| refused(&error))?;
+        range.start = listed.entries.last().map(|entry| format!("{}\0", entry.key));
+        for entry in listed.entries {
+            left += usize::from(!delete_stored(api, resource, entry).await?);
         }
-        next = list["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
-        if next.is_empty() {
+        if listed.remaining == 0 {
             return Ok(left);
         }
     }

@@ -2,23 +2,30 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::StatusCode;
 use restow_store::Entry;
 use serde_json::{Value, json};
 
 use super::{Answer, Call, Outcome, current, special, to_store, write};
-use crate::api::Api;
+use crate::accept::Accepted;
+use crate::api::{Api, NOT_REGISTERED};
+use crate::authentication::User;
 use crate::body::Body;
 use crate::encoding;
 use crate::failure::Failure;
+use crate::handler::OWN_AGENT;
 use crate::list::{Pages, Start, Wanted};
 use crate::meta::delete::{Deletion, Options, decide};
 use crate::meta::{name, text};
 use crate::payload;
-use crate::registry::Nature;
+use crate::registry::{Nature, Resource};
+use crate::request::Target;
 use crate::selection::Selection;
 use crate::stored::set_version;
+use crate::table::Include;
+use crate::view::View;
 
 /// How many objects of a collection are deleted at once.
 const AT_ONCE: usize = 16;
@@ -109,6 +116,39 @@ async fn remove(api: &Api, call: &Call, options: &Options, found: Entry) -> Resu
         }
     }
     Ok(None)
+}
+
+/// Deletes a custom object as it is stored, whether or not any of its versions is served; tells whether it is gone.
+pub(crate) async fn delete_stored(
+    api: &Api,
+    resource: &Arc<Resource>,
+    entry: Entry,
+) -> Result<bool, Failure> {
+    let permit = resource.custom().and_then(|custom| custom.writer().write());
+    let _permit = permit.ok_or_else(|| Failure::service_unavailable(NOT_REGISTERED))?;
+    let version = &resource.stored.version;
+    let rest = entry.key.strip_prefix(&resource.prefix).unwrap_or_default();
+    let (namespace, name) = rest.split_once('/').unwrap_or(("", rest));
+    let call = Call {
+        target: Target {
+            group: resource.name.group.clone(),
+            version: version.clone(),
+            resource: resource.name.resource.clone(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            subresource: String::new(),
+        },
+        options: crate::options::Options::default(),
+        accepted: Accepted::default(),
+        view: View::new(resource, version, Accepted::default(), Include::default()),
+        resource: Arc::clone(resource),
+        content_type: String::new(),
+        body: Bytes::new(),
+        manager: OWN_AGENT.to_owned(),
+        sender: User::loopback(),
+    };
+    let removed = remove(api, &call, &Options::default(), entry).await?;
+    Ok(removed.is_none_or(|removed| removed.gone))
 }
 
 /// Answers a delete of many; what is made meanwhile stays.

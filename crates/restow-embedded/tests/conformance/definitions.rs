@@ -10,6 +10,7 @@ scenarios![
     definitions_that_are_refused,
     names_that_are_taken_are_not_accepted,
     a_definition_that_goes_takes_its_objects_along,
+    a_definition_that_is_not_served_takes_its_objects_along,
 ];
 
 async fn a_definition_becomes_established(subject: &Subject) {
@@ -119,6 +120,22 @@ async fn a_definition_that_goes_takes_its_objects_along(subject: &Subject) {
     wait("the definition to go", || async { place.get(&path).await.code() == 404 }).await;
     wait("its resources to go", || async { place.get("widgets").await.line() == "404 404 page not found" })
         .await;
+    place.post(DEFINITIONS, widgets(group)).await.ok();
+    served(&place, group, "v1").await;
+    assert_eq!(place.get("widgets").await.ok().names(), "");
+}
+
+async fn a_definition_that_is_not_served_takes_its_objects_along(subject: &Subject) {
+    let group = "unserved.example";
+    let place = define(subject, group, |_| ()).await;
+    place.post("widgets", widget(group, "a", json!({}))).await.ok();
+    let path = format!("{DEFINITIONS}/widgets.{group}");
+    let mut versions = widgets(group)["spec"]["versions"].clone();
+    versions[0]["served"] = json!(false);
+    place.merge(&path, json!({"spec": {"versions": versions}})).await.ok();
+    wait("widgets not to be served", || async { place.get("widgets").await.code() == 404 }).await;
+    place.delete(&path).await.ok();
+    wait("the definition to go", || async { place.get(&path).await.code() == 404 }).await;
     place.post(DEFINITIONS, widgets(group)).await.ok();
     served(&place, group, "v1").await;
     assert_eq!(place.get("widgets").await.ok().names(), "");

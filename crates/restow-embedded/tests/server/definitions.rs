@@ -154,6 +154,33 @@ async fn a_definition_goes_with_its_objects() {
     server.stop().await;
 }
 
+/// A create that was let in before its definition began to go does not outlive the definition.
+#[tokio::test]
+async fn a_definition_waits_for_creates_under_way_and_takes_their_objects_along() {
+    let store = Memory::new();
+    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    defined(&server, "v1").await;
+    store.hold(Some("/registry/example.com/widgets/"));
+    let late = widget("late");
+    tokio::select! {
+        answered = send(&server, "POST", WIDGETS, &late) => panic!("{answered:?}"),
+        () = store.holds() => {}
+    }
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    send(&server, "DELETE", &path, &json!({})).await.unwrap();
+    let gone = async || {
+        let request = http::Request::get(&path).body(Vec::new()).unwrap();
+        server.client().request::<Value>(request).await.is_err()
+    };
+    let early =
+        tokio::time::timeout(Duration::from_millis(300), until("the definition is gone", &gone)).await;
+    assert!(early.is_err(), "the definition went before a create of its objects had ended");
+    store.hold(None);
+    until("the definition is gone", gone).await;
+    assert_eq!(store.get("/registry/example.com/widgets/default/late").await.unwrap().entry, None);
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn two_servers_on_one_store_follow_each_other() {
     let store = Memory::new();
