@@ -6,6 +6,7 @@ use std::sync::Arc;
 use restow_apiserver::CustomResource;
 use restow_core::resource::{GroupResource, GroupVersion};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::definition::{Column, Conversion, Definition, Names, Version};
 use crate::discovery::priority;
@@ -22,10 +23,13 @@ pub struct Custom {
     /// What that says.
     pub definition: Definition,
     writer: CustomResource,
+    superseded: CancellationToken,
 }
 
-/// The resource that a definition makes; none if it stores nothing.
-pub fn resource(object: &Value, writer: CustomResource) -> Option<Resource> {
+/// The resource that a definition makes, in place of the one it made before; none if it stores nothing.
+pub fn resource(object: &Value, writer: CustomResource, before: Option<&Custom>) -> Option<Resource> {
+    let same = before.filter(|before| before.is_defined_by(object));
+    let superseded = same.map(|before| before.superseded.clone()).unwrap_or_default();
     let definition = Definition::parse(object);
     let names = Names::parse(&object["status"]["acceptedNames"]);
     let stored = GroupVersion::new(&definition.group, &definition.storage_version()?.name);
@@ -42,7 +46,7 @@ pub fn resource(object: &Value, writer: CustomResource) -> Option<Resource> {
         versions,
         stored,
         prefix: format!("/registry/{}/{}/", definition.group, names.plural),
-        nature: Nature::Custom(Arc::new(Custom { object: object.clone(), definition, writer })),
+        nature: Nature::Custom(Arc::new(Custom { object: object.clone(), definition, writer, superseded })),
     })
 }
 
@@ -55,6 +59,24 @@ impl Custom {
     /// Lets writes in, one version at a time.
     pub fn writer(&self) -> &CustomResource {
         &self.writer
+    }
+
+    /// Whether an object defines the resource just as this does: its status and metadata may be others.
+    fn is_defined_by(&self, object: &Value) -> bool {
+        self.object["spec"] == object["spec"]
+            && self.object["status"]["acceptedNames"] == object["status"]["acceptedNames"]
+    }
+
+    /// Tells those who work by this definition, such as watches, that it is no longer the one to go by.
+    pub fn supersede(&self, by: Option<&Custom>) {
+        if !by.is_some_and(|by| self.is_defined_by(&by.object)) {
+            self.superseded.cancel();
+        }
+    }
+
+    /// Ends when the definition has changed or gone.
+    pub async fn superseded(&self) {
+        self.superseded.cancelled().await;
     }
 
     /// The versions that can be read from the store.

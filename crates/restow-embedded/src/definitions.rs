@@ -211,12 +211,13 @@ impl Definitions {
 
     /// Serves a resource as its definition says now.
     async fn serve(&self, name: &str, definition: &Value, writer: CustomResource) {
-        let Some(resource) = resource(definition, writer.clone()).map(Arc::new) else { return };
+        let before = self.api.registry.served().custom.get(name).cloned();
+        let custom = before.as_ref().and_then(|before| before.custom()).map(|before| &**before);
+        let Some(resource) = resource(definition, writer.clone(), custom).map(Arc::new) else { return };
         let versions = match resource.registered() {
             Ok(versions) => versions,
             Err(error) => return tracing::warn!(%name, "a definition cannot be served: {error}"),
         };
-        let before = self.api.registry.served().custom.get(name).cloned();
         let same = before.is_some_and(|before| before.registered().ok().as_ref() == Some(&versions));
         if same && writer.write().is_some() {
             self.api.registry.set(name, Some(resource));

@@ -220,7 +220,7 @@ impl Registry {
 
     /// Serves a custom resource from now on as told, or no more.
     pub fn set(&self, definition: &str, resource: Option<Arc<Resource>>) {
-        self.0.rcu(|served| {
+        let before = self.0.rcu(|served| {
             let mut custom = served.custom.clone();
             match &resource {
                 Some(resource) => custom.insert(definition.to_owned(), Arc::clone(resource)),
@@ -228,6 +228,9 @@ impl Registry {
             };
             Served::new(served.built_in.clone(), custom)
         });
+        if let Some(before) = before.custom.get(definition).and_then(|before| before.custom()) {
+            before.supersede(resource.as_ref().and_then(|now| now.custom()).map(|now| &**now));
+        }
     }
 }
 

@@ -16,8 +16,10 @@ use tokio::sync::mpsc;
 
 use crate::api::Api;
 use crate::body::Body;
+use crate::custom::Custom;
 use crate::failure::Failure;
 use crate::list::{Pages, Start, Wanted};
+use crate::meta::name;
 use crate::options::Options;
 use crate::stored::refused;
 
@@ -30,6 +32,9 @@ const AHEAD: usize = 16;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// The shortest time a watch lasts that was not told how long, in seconds; the longest is twice that.
 const LASTS: u64 = 1800;
+
+/// How long a watch whose definition has gone may take to tell what had happened until then.
+const LAST_EVENTS: Duration = Duration::from_secs(5);
 
 type Feed = BoxStream<'static, Result<Changes, StoreError>>;
 
@@ -55,6 +60,7 @@ pub async fn watch(api: &Arc<Api>, wanted: Wanted, options: &Options) -> Result<
     let (sender, receiver) = mpsc::channel(AHEAD);
     let pump = Pump {
         api: Arc::clone(api),
+        custom: wanted.resource.custom().cloned(),
         frames: Frames::new(wanted),
         sender,
         bookmarks: options.bookmarks,
@@ -87,11 +93,20 @@ async fn feed(api: &Api, wanted: &Wanted, after: u64) -> Result<Feed, StoreError
     }
 }
 
+/// Ends when the definition of a custom resource has changed or gone; never for a built-in.
+async fn superseded(custom: Option<&Custom>) {
+    match custom {
+        Some(custom) => custom.superseded().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// The reader has gone.
 struct Gone;
 
 struct Pump {
     api: Arc<Api>,
+    custom: Option<Arc<Custom>>,
     frames: Frames,
     sender: mpsc::Sender<Bytes>,
     bookmarks: bool,
@@ -140,10 +155,17 @@ impl Pump {
 
     async fn follow(&mut self, mut feed: Feed) -> Result<(), Gone> {
         let mut told = Instant::now();
-        loop {
+        // Once its definition has changed or gone: the revision behind which nothing more is told.
+        let mut last = None;
+        while last.is_none_or(|last| self.after < last) {
             let wake = self.end.min(told + BOOKMARK_EVERY);
             let next = tokio::select! {
                 biased;
+                () = superseded(self.custom.as_deref()), if last.is_none() => {
+                    last = Some(self.last_revision().await);
+                    self.end = self.end.min(Instant::now() + LAST_EVENTS);
+                    continue;
+                }
                 () = tokio::time::sleep_until(wake) => {
                     if self.bookmarks {
                         // It says no more than was told: changes that wait are told after it.
@@ -167,6 +189,19 @@ impl Pump {
                 None => return Ok(()),
             }
         }
+        Ok(())
+    }
+
+    /// What a watch that goes by an old definition still tells: nothing, because the client that watches again from
+    /// where it is sees the rest as it is defined now. Where the definition has gone nobody can watch again, and the
+    /// deletions that came before are told.
+    async fn last_revision(&self) -> u64 {
+        let served = self.api.registry.served();
+        let name = self.custom.as_ref().map(|custom| name(&custom.object)).unwrap_or_default();
+        if served.custom.contains_key(name) {
+            return 0;
+        }
+        self.api.store.revision().await.unwrap_or_default()
     }
 
     /// Tells of changes, and whether more can follow.

@@ -59,4 +59,5 @@ mod status;
 mod update;
 mod versions;
 mod watch;
+mod watch_definitions;
 mod watch_initial;
