@@ -144,7 +144,6 @@ fn suits(resource: &crate::registry::Resource, target: &Target, verb: Verb) -> R
     if below && !resource.has(&target.version, &target.subresource) {
         return Err(Failure::unknown_path());
     }
-    let in_namespace = !target.namespace.is_empty() && target.namespace != target.name;
     if resource.namespaced {
         let everywhere = target.namespace.is_empty();
         if everywhere && !target.name.is_empty() {
@@ -153,7 +152,7 @@ fn suits(resource: &crate::registry::Resource, target: &Target, verb: Verb) -> R
         if everywhere && !matches!(verb, Verb::List | Verb::Watch) {
             return Err(Failure::method_not_allowed());
         }
-    } else if in_namespace && resource.name.resource != "namespaces" {
+    } else if target.in_namespace {
         return Err(Failure::unknown_path());
     }
     let allowed = match verb {

@@ -1,6 +1,7 @@
 //! Single objects: get, create, update, patch and delete, each as one write on condition of what was read.
 
 mod admission;
+mod binding;
 mod change;
 mod create;
 mod fixed;

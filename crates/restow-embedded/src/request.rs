@@ -56,6 +56,8 @@ pub struct Target {
     pub resource: String,
     /// The namespace, empty for none; that of a Namespace is itself.
     pub namespace: String,
+    /// Whether the path names a namespace before the resource, which only namespaced resources are served below.
+    pub in_namespace: bool,
     /// The object, empty for none.
     pub name: String,
     /// The subresource, empty for none.
@@ -74,9 +76,9 @@ pub fn target(path: &str) -> Option<Target> {
     let known = core::target(path)?;
     let skipped = if known.group.is_empty() { 2 } else { 3 };
     let segments: Vec<&str> = path.trim_matches('/').split('/').skip(skipped).collect();
-    let (namespace, rest) = match segments.as_slice() {
-        ["namespaces", namespace, resource, rest @ ..] if *resource == known.resource => (*namespace, rest),
-        [_, rest @ ..] => ("", rest),
+    let (within, rest) = match segments.as_slice() {
+        ["namespaces", within, resource, rest @ ..] if *resource == known.resource => (Some(*within), rest),
+        [_, rest @ ..] => (None, rest),
         [] => return None,
     };
     // Only pods, services and nodes have what is below a subresource, and no proxy is served.
@@ -84,13 +86,17 @@ pub fn target(path: &str) -> Option<Target> {
         return None;
     }
     let name = decoded(rest.first().copied().unwrap_or_default())?;
-    let namespaces = known.group.is_empty() && known.resource == "namespaces";
-    let namespace = if namespaces { name.clone() } else { decoded(namespace)? };
+    let namespace = match within {
+        Some(namespace) => decoded(namespace)?,
+        None if known.group.is_empty() && known.resource == "namespaces" => name.clone(),
+        None => String::new(),
+    };
     Some(Target {
         group: known.group,
         version: known.version,
         resource: known.resource,
         namespace,
+        in_namespace: within.is_some(),
         name,
         subresource: known.subresource.unwrap_or_default(),
     })
@@ -169,6 +175,23 @@ mod tests {
         }
         for path in ["/", "/api/v1", "/api/v1/pods/a%2Fb", "/api/v1/namespaces/x/pods/y/proxy/a"] {
             assert_eq!(target(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_before_the_resource_is_told_from_a_namespace_by_name() {
+        for (path, namespace, in_namespace) in [
+            ("/api/v1/namespaces/x", "x", false),
+            ("/api/v1/namespaces/x/status", "x", false),
+            ("/api/v1/namespaces/x/namespaces/x", "x", true),
+            ("/api/v1/namespaces/x/namespaces/y", "x", true),
+            ("/api/v1/namespaces/x/namespaces", "x", true),
+            ("/apis/e.com/v1/namespaces/x/tenants/x", "x", true),
+            ("/apis/e.com/v1/tenants/x", "", false),
+            ("/apis/e.com/v1/namespaces/x", "", false),
+        ] {
+            let found = target(path).unwrap_or_default();
+            assert_eq!((found.namespace.as_str(), found.in_namespace), (namespace, in_namespace), "{path}");
         }
     }
 

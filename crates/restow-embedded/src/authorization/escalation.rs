@@ -97,8 +97,9 @@ fn permit_role(
 fn permit_binding(policy: &Policy, user: &User, namespace: &str, object: &Value) -> Result<(), Escalation> {
     let role = read::<Binding>(object).role_ref;
     let resource = if role.kind == "Role" { "roles" } else { "clusterroles" };
+    // Whatever group the binding names: it is this role that it gives.
     let on =
-        ResourceAttributes { group: &role.api_group, resource, subresource: "", namespace, name: &role.name };
+        ResourceAttributes { group: super::GROUP, resource, subresource: "", namespace, name: &role.name };
     if policy.allows(user, &Attributes::of_resource("bind", on)) {
         return Ok(());
     }
@@ -283,6 +284,7 @@ mod tests {
         set(Kind::ClusterRole, "", "nodes", on(&["get"], "", "nodes"));
         set(Kind::ClusterRole, "", "escalator", on(&["escalate"], super::super::GROUP, "*"));
         set(Kind::ClusterRole, "", "binder", on(&["bind"], super::super::GROUP, "clusterroles"));
+        set(Kind::ClusterRole, "", "core", on(&["*"], "", "*"));
         set(Kind::ClusterRole, "", "all", on(&["*"], "*", "*"));
         let bind = |user: &str, role: &str| {
             json!({
@@ -294,6 +296,7 @@ mod tests {
         set(Kind::ClusterRoleBinding, "", "escalator", bind("escalator", "escalator"));
         set(Kind::RoleBinding, "a", "pods", bind("local", "pods"));
         set(Kind::RoleBinding, "a", "binder", bind("binder", "binder"));
+        set(Kind::RoleBinding, "a", "core", bind("core", "core"));
         set(Kind::ClusterRoleBinding, "", "all", bind("all-resources", "all"));
         policy
     }
@@ -311,6 +314,10 @@ mod tests {
                 "metadata": {"name": "b", "namespace": namespace},
                 "roleRef": {"apiGroup": super::super::GROUP, "kind": kind, "name": name},
             })
+        };
+        let in_group = |group: &str, name: &str| {
+            let role = json!({"apiGroup": group, "kind": "ClusterRole", "name": name});
+            json!({"metadata": {"name": "b", "namespace": "a"}, "roleRef": role})
         };
         let gathering = json!({
             "metadata": {"name": "g"},
@@ -337,6 +344,9 @@ mod tests {
             ("poddy", RoleBinding, json!({"metadata": {"namespace": "a"}}), "no role"),
             ("local", RoleBinding, binding("a", "ClusterRole", "pods"), "yes"),
             ("local", ClusterRoleBinding, binding("", "ClusterRole", "pods"), "not held"),
+            ("core", RoleBinding, in_group("", "escalator"), "not held"),
+            ("core", RoleBinding, in_group("x.example", "escalator"), "not held"),
+            ("binder", RoleBinding, in_group("", "nodes"), "yes"),
             ("binder", RoleBinding, binding("a", "ClusterRole", "nodes"), "yes"),
             ("binder", RoleBinding, binding("b", "ClusterRole", "nodes"), "not held"),
             ("binder", ClusterRoleBinding, binding("", "ClusterRole", "nodes"), "not held"),

@@ -85,7 +85,6 @@ pub(super) struct Binding {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct RoleRef {
-    pub(super) api_group: String,
     pub(super) kind: String,
     pub(super) name: String,
 }

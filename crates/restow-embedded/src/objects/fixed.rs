@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::binding;
 use crate::failure::Cause;
 
 /// How much a ConfigMap or Secret may hold, in bytes.
@@ -20,12 +21,7 @@ pub(super) fn validate(kind: &str, object: &Value, old: Option<&Value>) -> Vec<C
                 causes.extend(unchanged(kind, object, old));
             }
         }
-        "RoleBinding" | "ClusterRoleBinding" => {
-            let kept = old.is_none_or(|old| old["roleRef"] == object["roleRef"]);
-            causes.extend(
-                (!kept).then(|| Cause::invalid("roleRef", &object["roleRef"], "cannot change roleRef")),
-            );
-        }
+        "RoleBinding" | "ClusterRoleBinding" => causes.extend(binding::validate(kind, object, old)),
         _ => {}
     }
     causes
@@ -69,16 +65,12 @@ mod tests {
 
     #[test]
     fn what_is_fixed_stays() {
-        let role = |name: &str| json!({"roleRef": {"name": name}});
         for (kind, old, new, expected) in [
             ("Secret", json!({"type": "a"}), json!({"type": "a", "data": {"k": "dg=="}}), vec![]),
             ("Secret", json!({"type": "a"}), json!({"type": "b"}), vec!["type"]),
             ("ConfigMap", json!({"immutable": true}), json!({"immutable": true, "data": {}}), vec!["data"]),
             ("ConfigMap", json!({"immutable": true}), json!({}), vec!["immutable"]),
             ("ConfigMap", json!({}), json!({"immutable": true}), vec![]),
-            ("RoleBinding", role("a"), role("a"), vec![]),
-            ("RoleBinding", role("a"), role("b"), vec!["roleRef"]),
-            ("Role", role("a"), role("b"), vec![]),
         ] {
             let causes = validate(kind, &new, Some(&old));
             let fields: Vec<String> =

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::Call;
 use super::admission::IMMORTAL;
-use super::fixed;
+use super::{binding, fixed};
 use crate::definition;
 use crate::definition::conditions::{set, terminating};
 use crate::definitions::FINALIZER;
@@ -27,6 +27,7 @@ pub(super) fn on_create(call: &Call, object: &mut Value) -> Result<(), Failure> 
             label_namespace(object);
         }
         "Secret" => complete_secret(object),
+        "RoleBinding" | "ClusterRoleBinding" => binding::complete(object),
         "Deployment" => object["status"] = json!({}),
         "Pod" => object["status"] = json!({ "phase": "Pending" }),
         DEFINITION => {
@@ -52,6 +53,7 @@ pub(super) fn on_update(call: &Call, object: &mut Value, old: &Value) -> Result<
             label_namespace(object);
         }
         ("Secret", _) => complete_secret(object),
+        ("RoleBinding" | "ClusterRoleBinding", _) => binding::complete(object),
         (DEFINITION, "") => {
             definition::fill(object);
             definition::prepare_update(object, old);

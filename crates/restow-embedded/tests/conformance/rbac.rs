@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::definition::wait;
+use crate::definition::{define, wait, widget};
 use crate::subject::{Call, Caller, Place, Subject};
 
 scenarios![
@@ -15,6 +15,9 @@ scenarios![
     who_has_no_token_is_anonymous,
     what_one_may_can_be_asked,
     nobody_grants_more_than_they_have,
+    rights_in_a_namespace_do_not_reach_cluster_scoped_objects,
+    a_binding_names_a_role_of_the_rbac_group,
+    nobody_binds_a_role_through_another_group,
     who_one_is_can_be_asked,
     a_subresource_is_granted_by_its_own_name,
 ];
@@ -273,6 +276,101 @@ async fn nobody_grants_more_than_they_have(subject: &Subject) {
         "{}",
         answer.line()
     );
+}
+
+/// Binds alice to a cluster role in the namespace of a place, and waits until that is in force.
+async fn bind(place: &Place<'_>, role: &str, granted: &str) {
+    let binding = json!({
+        "metadata": {"name": "alice"},
+        "subjects": [{"kind": "User", "name": "alice"}],
+        "roleRef": {"kind": "ClusterRole", "name": role, "apiGroup": "rbac.authorization.k8s.io"},
+    });
+    place.of(RBAC).post("rolebindings", binding).await.ok();
+    wait("the binding", || async { place.send(Call::get(granted).by(Caller::Alice)).await.code() == 200 })
+        .await;
+}
+
+async fn rights_in_a_namespace_do_not_reach_cluster_scoped_objects(subject: &Subject) {
+    // A namespace, a cluster-scoped object and a cluster role of one name.
+    let (group, name) = ("reach.example", "reach-example");
+    let place = define(subject, group, |definition| definition["spec"]["scope"] = json!("Cluster")).await;
+    let path = format!("/apis/{group}/v1/widgets");
+    let made = place.post(&path, widget(group, name, json!({"size": 1}))).await.ok();
+    let roles = "/apis/rbac.authorization.k8s.io/v1";
+    place.post(&format!("{roles}/clusterroles"), json!({"metadata": {"name": name}, "rules": []})).await.ok();
+    bind(&place, "cluster-admin", "/api/v1/namespaces/reach-example/configmaps").await;
+    for (verb, path) in [
+        ("GET", format!("widgets/{name}")),
+        ("PUT", format!("widgets/{name}")),
+        ("MERGE", format!("widgets/{name}")),
+        ("DELETE", format!("widgets/{name}")),
+        ("GET", format!("widgets/{name}/status")),
+        ("GET", "widgets".to_owned()),
+        ("POST", "widgets".to_owned()),
+        ("DELETE", "widgets".to_owned()),
+        ("GET", format!("{roles}/namespaces/{name}/clusterroles/{name}")),
+        ("DELETE", format!("{roles}/namespaces/{name}/clusterroles/{name}")),
+        ("GET", format!("/api/v1/namespaces/{name}/namespaces/{name}")),
+        ("GET", format!("/api/v1/namespaces/{name}/namespaces")),
+    ] {
+        let answer = line(&place, verb, &path).await;
+        assert!(answer.starts_with("404"), "{verb} {path}: {answer}");
+    }
+    let kept = place.get(&format!("{path}/{name}")).await.ok();
+    assert_eq!((kept.uid(), kept.resource_version()), (made.uid(), made.resource_version()));
+}
+
+/// A binding of bob to a cluster role, whose group is as given.
+fn binding_of(name: &str, role: Value) -> Value {
+    json!({"metadata": {"name": name}, "subjects": [{"kind": "User", "name": "bob"}], "roleRef": role})
+}
+
+async fn a_binding_names_a_role_of_the_rbac_group(subject: &Subject) {
+    let place = subject.namespace("rbac-groups").await.of(RBAC);
+    let invalid = |name: &str, why: &str| {
+        format!("422 Invalid: RoleBinding.rbac.authorization.k8s.io \"{name}\" is invalid: {why}")
+    };
+    let group = "rbac.authorization.k8s.io";
+    let view = |group: &str| json!({"apiGroup": group, "kind": "ClusterRole", "name": "view"});
+    let mut wrong_subject = binding_of("f", view(group));
+    wrong_subject["subjects"] = json!([
+        {"kind": "User", "name": "u", "apiGroup": "x.example"},
+        {"kind": "Robot", "name": "r"},
+        {"kind": "ServiceAccount", "name": "s", "apiGroup": group},
+        {"kind": "Group", "name": ""},
+    ]);
+    place
+        .table(&[
+            ("POST", "rolebindings", binding_of("a", view("")), "201"),
+            ("POST", "rolebindings", binding_of("b", json!({"kind": "ClusterRole", "name": "view"})), "201"),
+            // What was defaulted is the same role.
+            ("MERGE", "rolebindings/b", json!({"roleRef": {"apiGroup": ""}, "metadata": {"labels": {"x": "y"}}}), "200"),
+            ("POST", "rolebindings", binding_of("c", view("x.example")), &invalid("c", "roleRef.apiGroup: Unsupported value: \"x.example\": supported values: \"rbac.authorization.k8s.io\"")),
+            ("POST", "rolebindings", binding_of("d", json!({"kind": "Cluster", "name": "view"})), &invalid("d", "roleRef.kind: Unsupported value: \"Cluster\": supported values: \"Role\", \"ClusterRole\"")),
+            ("POST", "rolebindings", binding_of("e", json!({"kind": "ClusterRole", "name": ""})), &invalid("e", "roleRef.name: Required value")),
+            ("POST", "rolebindings", wrong_subject, &invalid("f", "[subjects[0].apiGroup: Unsupported value: \"x.example\": supported values: \"rbac.authorization.k8s.io\", subjects[1].kind: Unsupported value: \"Robot\": supported values: \"ServiceAccount\", \"User\", \"Group\", subjects[2].apiGroup: Unsupported value: \"rbac.authorization.k8s.io\": supported values: \"\", subjects[3].name: Required value]")),
+            ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding_of("g", json!({"kind": "Role", "name": "view"})), "422 Invalid: ClusterRoleBinding.rbac.authorization.k8s.io \"g\" is invalid: roleRef.kind: Unsupported value: \"Role\": supported values: \"ClusterRole\""),
+        ])
+        .await;
+    let stored = place.get("rolebindings/a").await.ok();
+    assert_eq!(stored["roleRef"]["apiGroup"], group);
+    assert_eq!(stored["subjects"], json!([{"kind": "User", "name": "bob", "apiGroup": group}]));
+}
+
+async fn nobody_binds_a_role_through_another_group(subject: &Subject) {
+    let place = subject.namespace("rbac-other-group").await;
+    let rules = json!([
+        {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["rolebindings"], "verbs": ["create"]},
+        {"apiGroups": ["", "x.example"], "resources": ["*"], "verbs": ["*"]},
+    ]);
+    grant(&place, "some", rules, "configmaps").await;
+    for group in ["", "x.example", "rbac.authorization.k8s.io"] {
+        let role = json!({"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"});
+        let call = Call::new("POST", "rolebindings").json(&binding_of("more", role)).by(Caller::Alice);
+        let answer = place.of(RBAC).send(call).await;
+        assert!([403, 422].contains(&answer.code()), "{group:?}: {}", answer.line());
+        assert_eq!(place.of(RBAC).get("rolebindings/more").await.code(), 404, "{group:?}");
+    }
 }
 
 async fn who_one_is_can_be_asked(subject: &Subject) {
