@@ -135,6 +135,7 @@ pub(crate) async fn delete_stored(
             version: version.clone(),
             resource: resource.name.resource.clone(),
             namespace: namespace.to_owned(),
+            in_namespace: resource.namespaced,
             name: name.to_owned(),
             subresource: String::new(),
         },
