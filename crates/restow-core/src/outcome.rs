@@ -54,6 +54,16 @@ pub struct Identity<'a> {
 }
 
 impl Answer {
+    /// Whether it shows that an API server has accepted the credentials, whatever it says of the object.
+    pub fn accepts(&self) -> bool {
+        match self {
+            Self::Http { code, status, returned, .. } => {
+                *code != 401 && (returned.is_some() || *status && *code >= 400)
+            }
+            Self::Broken { .. } => false,
+        }
+    }
+
     /// An answer with just a status code, from an API server.
     pub fn http(code: u16) -> Self {
         Self::Http {

@@ -31,7 +31,7 @@ struct State {
     unwell: Option<Instant>,
     /// When the credentials were last refused.
     refused: Option<Instant>,
-    /// When a list was last asked for that shows that the credentials are accepted.
+    /// When the last request was sent whose answer shows that the credentials are accepted.
     accepted: Option<Instant>,
     /// An object that can be written, as it was last answered.
     witness: Option<Item>,
@@ -94,9 +94,15 @@ impl Health {
         state.witness.is_some() || state.stored.is_some()
     }
 
-    /// Takes in that a list, asked for then, was answered.
-    pub(crate) fn accepted(&self, asked: Instant) {
-        self.state().accepted = Some(asked);
+    /// Takes in that the credentials of a request that was sent then were accepted.
+    pub(crate) fn accepted(&self, sent: Instant) {
+        let mut state = self.state();
+        state.accepted = state.accepted.max(Some(sent));
+    }
+
+    /// Whether the credentials of a request that was sent since then were accepted.
+    fn accepts_since(&self, then: Instant) -> bool {
+        self.state().accepted.is_some_and(|sent| sent > then)
     }
 
     /// Takes in that an object was given up.
@@ -195,7 +201,7 @@ impl<'a> Failures<'a> {
         // A token that was accepted for something else meanwhile was not refused all the time.
         self.unauthorized = match self.unauthorized {
             _ if blame != Blame::Credentials => None,
-            Some(since) if self.otherwise != Standing::Well => Some(since),
+            Some(since) if !self.last.is_some_and(|last| self.health.accepts_since(last)) => Some(since),
             _ => Some(now),
         };
         if blame == Blame::Credentials {
@@ -287,25 +293,28 @@ mod tests {
     fn credentials_are_given_up_when_they_alone_have_failed_for_a_minute() {
         use Blame::{Credentials, Server};
         use Patience::{Again, Unauthorized};
-        use Standing::{Unwell, Well};
         let began = Instant::now();
-        // What was seen of the server before each failure.
-        for (failures, expected) in [
-            (&[(Unwell, Credentials, 0), (Unwell, Credentials, 61)][..], Unauthorized),
-            (&[(Unwell, Server, 0), (Unwell, Server, 70), (Unwell, Credentials, 71)], Again),
-            (&[(Unwell, Credentials, 0), (Unwell, Server, 50), (Unwell, Credentials, 61)], Again),
-            (&[(Unwell, Server, 0), (Unwell, Credentials, 10), (Unwell, Credentials, 71)], Unauthorized),
-            // Another write was accepted, and took a minute.
-            (&[(Unwell, Credentials, 0), (Well, Credentials, 61)], Again),
-            (&[(Unwell, Credentials, 0), (Well, Credentials, 61), (Unwell, Credentials, 122)], Unauthorized),
+        // When those of another request were accepted.
+        for (failures, accepted, expected) in [
+            (&[(Credentials, 0), (Credentials, 61)][..], None, Unauthorized),
+            (&[(Server, 0), (Server, 70), (Credentials, 71)], None, Again),
+            (&[(Credentials, 0), (Server, 50), (Credentials, 61)], None, Again),
+            (&[(Server, 0), (Credentials, 10), (Credentials, 71)], None, Unauthorized),
+            (&[(Credentials, 10), (Credentials, 71)], Some(5), Unauthorized),
+            (&[(Credentials, 10), (Credentials, 71)], Some(65), Again),
+            (&[(Credentials, 10), (Credentials, 71), (Credentials, 132)], Some(65), Unauthorized),
         ] {
             let health = Health::default();
             let mut failed = Failures::new(&health);
-            let add = |(standing, blame, seconds): &(Standing, Blame, u64)| {
-                failed.otherwise(*standing);
-                failed.add(*blame, began + Duration::from_secs(*seconds), false)
-            };
-            assert_eq!(failures.iter().map(add).last(), Some(expected), "{failures:?}");
+            let after = |seconds| began + Duration::from_secs(seconds);
+            let mut last = None;
+            for (blame, seconds) in failures {
+                if let Some(accepted) = accepted.filter(|accepted| accepted < seconds) {
+                    health.accepted(after(accepted));
+                }
+                last = Some(failed.add(*blame, after(*seconds), false));
+            }
+            assert_eq!(last, Some(expected), "{failures:?} {accepted:?}");
         }
     }
 

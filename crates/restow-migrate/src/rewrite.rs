@@ -164,6 +164,9 @@ impl Rewriter<'_> {
         loop {
             let began = Instant::now();
             let sent = self.careful(item, self.manner.dry_run).await.unwrap_or_else(Sent::broken);
+            if sent.accepted {
+                self.health.accepted(began);
+            }
             let overloaded = matches!(sent.outcome, Outcome::Again { overloaded: true, .. });
             slot.ended(if overloaded { Signal::Overloaded } else { Signal::Fine }, sent.bytes);
             // Boxed, because it is rarely needed and every write under way would hold its space.

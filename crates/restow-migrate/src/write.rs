@@ -58,6 +58,8 @@ enum Way<'a> {
 /// What one request came to.
 pub(crate) struct Sent {
     pub(crate) outcome: Outcome,
+    /// Whether the credentials were accepted.
+    pub(crate) accepted: bool,
     pub(crate) bytes: usize,
     /// The resourceVersion that came back.
     pub(crate) version: Option<String>,
@@ -69,13 +71,14 @@ impl Sent {
     /// A request that got no answer.
     pub(crate) fn broken(broken: Broken) -> Self {
         let outcome = classify(&Answer::Broken { message: broken.to_string() });
-        Self { outcome, bytes: 0, version: None, kept: 0 }
+        Self { outcome, accepted: false, bytes: 0, version: None, kept: 0 }
     }
 
     /// An object that is left because of its managedFields.
     fn stale(why: &str) -> Self {
         let (reason, message) = ("StaleManagedFields".to_owned(), why.to_owned());
-        Self { outcome: Outcome::Quarantined { reason, message }, bytes: 0, version: None, kept: 0 }
+        let outcome = Outcome::Quarantined { reason, message };
+        Self { outcome, accepted: false, bytes: 0, version: None, kept: 0 }
     }
 }
 
@@ -186,13 +189,15 @@ impl Rewriter<'_> {
         let bytes = length + reply.body.len();
         let (returned, kept) = self.returned(item, &reply);
         let version = returned.as_ref().map(|returned| returned.resource_version.clone());
-        let outcome = match classify(&reply.answer(&item.resource_version, returned)) {
+        let answer = reply.answer(&item.resource_version, returned);
+        let accepted = answer.accepts();
+        let outcome = match classify(&answer) {
             Outcome::Rewritten | Outcome::Current | Outcome::Doubtful(Doubt::Terminating) if dry_run => {
                 Outcome::Accepted
             }
             other => other,
         };
-        Ok(Sent { outcome, bytes, version, kept })
+        Ok(Sent { outcome, accepted, bytes, version, kept })
     }
 
     /// What a successful answer says of the object, and how many managedFields entries it has; none where it is about

@@ -262,3 +262,25 @@ fn waiting_honours_the_server_and_is_capped() {
     assert_eq!(backoff(3, None), Duration::from_millis(400));
     assert_eq!(backoff(u32::MAX, None), s(5));
 }
+
+#[test]
+fn an_api_servers_own_answer_shows_that_the_credentials_were_accepted() {
+    let proxy = |code| match Answer::http(code) {
+        Answer::Http { code, reason, message, location, retry_after, sent, returned, .. } => {
+            Answer::Http { code, status: false, reason, message, location, retry_after, sent, returned }
+        }
+        broken => broken,
+    };
+    for (answer, accepts) in [
+        (Answer::http(200).with_versions("1", Some("1")), true),
+        (Answer::http(200), false),
+        (Answer::http(401), false),
+        (Answer::http(403), true),
+        (Answer::http(500), true),
+        (proxy(500), false),
+        (proxy(302), false),
+        (Answer::Broken { message: "connection refused".to_owned() }, false),
+    ] {
+        assert_eq!(answer.accepts(), accepts, "{answer:?}");
+    }
+}
