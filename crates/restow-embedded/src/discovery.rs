@@ -94,13 +94,13 @@ pub fn priority(version: &str) -> (u8, u64, u64, Reverse<String>) {
 }
 
 /// Answers what is not about a resource.
-pub fn answer(api: &Api, head: &http::request::Parts) -> Result<Response<Body>, Failure> {
+pub async fn answer(api: &Api, head: &http::request::Parts) -> Result<Response<Body>, Failure> {
     let path = head.uri.path();
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     if !matches!(head.method, Method::GET | Method::HEAD) {
         return Err(if known(api, &segments) { Failure::method_not_allowed() } else { Failure::no_page() });
     }
-    if let Some(response) = health::answer(api, head) {
+    if let Some(response) = health::answer(api, head).await {
         return Ok(response);
     }
     if let ["openapi", ..] = segments[..] {

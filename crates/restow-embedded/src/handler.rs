@@ -47,7 +47,7 @@ async fn answer(api: &Arc<Api>, request: Request<Bytes>) -> Result<Response<Body
             let (answer, yaml) = on_resource(api, &head, body, target).await?;
             Ok(respond(answer, yaml))
         }
-        None => discovery::answer(api, &head),
+        None => discovery::answer(api, &head).await,
     }
 }
 

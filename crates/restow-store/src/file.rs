@@ -5,6 +5,7 @@
 
 mod compaction;
 mod feed;
+mod handle;
 mod read;
 mod remaining;
 mod tables;
@@ -29,7 +30,7 @@ pub use compaction::Keep;
 
 use compaction::Retention;
 use feed::Feed;
-use read::Snapshot;
+use handle::{Handle, Opener, Opening};
 use remaining::Remaining;
 use tables::{COMPACTED, FORMAT, NEWEST, SWEPT, failed};
 use watch::Watch;
@@ -107,7 +108,7 @@ pub struct FileStore {
 
 /// What readers share with the writer.
 struct Shared {
-    database: Arc<Database>,
+    handle: Arc<Handle>,
     feed: Arc<Feed>,
     remaining: Remaining,
 }
@@ -117,30 +118,30 @@ impl FileStore {
     pub fn open(dir: &Path, settings: Settings) -> Result<Self, OpenError> {
         fs::create_dir_all(dir).map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
         let file = dir.join(FILE);
-        let opened = catch_unwind(AssertUnwindSafe(|| Self::open_file(dir, &file, settings)));
+        let opener = opener(file.clone(), settings.cache);
+        let opened = catch_unwind(AssertUnwindSafe(|| Self::open_file(dir, &file, settings.keep, opener)));
         let panicked = |_| OpenError::Damaged { file, reason: "reading it failed".to_owned() };
         opened.map_err(panicked)?
     }
 
-    fn open_file(dir: &Path, file: &Path, settings: Settings) -> Result<Self, OpenError> {
+    fn open_file(dir: &Path, file: &Path, keep: Keep, opener: Opener) -> Result<Self, OpenError> {
         let damaged =
             |error: StoreError| OpenError::Damaged { file: file.to_owned(), reason: error.to_string() };
-        let opened = Database::builder().set_cache_size(settings.cache).create(file);
-        let database = Arc::new(opened.map_err(|error| refused(error, dir, file))?);
-        match prepare(&database).map_err(damaged)? {
+        let handle = Arc::new(Handle::open(opener).map_err(|error| refused(error, dir, file))?);
+        match handle.with(prepare).map_err(damaged)? {
             THIS_FORMAT => {}
             found => return Err(OpenError::Format { file: file.to_owned(), found }),
         }
         // So that the file itself is there after a loss of power; not every system can do it.
         fs::File::open(dir).and_then(|dir| dir.sync_all()).ok();
-        let retention = Retention::new(settings.keep);
-        let (writer, feed) = Writer::new(Arc::clone(&database), retention).map_err(damaged)?;
+        let retention = Retention::new(keep);
+        let (writer, feed) = Writer::new(Arc::clone(&handle), retention).map_err(damaged)?;
         let (jobs, waiting) = mpsc::channel();
         let thread = thread::Builder::new().name("store-writer".to_owned());
         let writer = thread
             .spawn(move || writer.run(&waiting))
             .map_err(|source| OpenError::Io { path: file.to_owned(), source })?;
-        let shared = Arc::new(Shared { database, feed, remaining: Remaining::default() });
+        let shared = Arc::new(Shared { handle, feed, remaining: Remaining::default() });
         Ok(Self { shared, jobs: Some(jobs), writer: Some(writer) })
     }
 
@@ -156,12 +157,12 @@ impl FileStore {
 #[async_trait]
 impl Store for FileStore {
     async fn get(&self, key: &str) -> Result<Got, StoreError> {
-        guarded(|| Snapshot::take(&self.shared.database)?.get(key))
+        guarded(|| self.shared.handle.snapshot()?.get(key))
     }
 
     async fn list(&self, range: Range) -> Result<Listed, StoreError> {
         let shared = Arc::clone(&self.shared);
-        let read = move || Snapshot::take(&shared.database)?.list(&range, &shared.remaining);
+        let read = move || shared.handle.snapshot()?.list(&range, &shared.remaining);
         task::spawn_blocking(|| guarded(read)).await.map_err(|_| closed())?
     }
 
@@ -174,16 +175,23 @@ impl Store for FileStore {
         prefix: &str,
         after: u64,
     ) -> Result<BoxStream<'static, Result<Changes, StoreError>>, StoreError> {
-        guarded(|| Snapshot::take(&self.shared.database)?.check(after))?;
+        guarded(|| self.shared.handle.snapshot()?.check(after))?;
         Ok(Watch::start(&self.shared, prefix, after))
     }
 
     async fn revision(&self) -> Result<u64, StoreError> {
-        guarded(|| Ok(Snapshot::take(&self.shared.database)?.newest))
+        guarded(|| Ok(self.shared.handle.snapshot()?.newest))
     }
 
     async fn compact(&self, revision: u64) -> Result<(), StoreError> {
         self.ask(Ask::Compact(revision)).await.map(drop)
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        if self.writer.as_ref().is_none_or(JoinHandle::is_finished) {
+            return Err(closed());
+        }
+        self.shared.handle.check()
     }
 }
 
@@ -201,6 +209,18 @@ impl fmt::Debug for FileStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FileStore").finish_non_exhaustive()
     }
+}
+
+/// Opens a file of this path.
+fn opener(file: PathBuf, cache: usize) -> Opener {
+    Box::new(move |opening| {
+        let mut builder = Database::builder();
+        builder.set_cache_size(cache);
+        match opening {
+            Opening::First => builder.create(&file),
+            Opening::Again => builder.open(&file),
+        }
+    })
 }
 
 /// Makes the tables of a new file; tells the format of any.
@@ -244,3 +264,6 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreEr
 fn closed() -> StoreError {
     StoreError::Unavailable("the store is closed".to_owned())
 }
+
+#[cfg(test)]
+mod tests;

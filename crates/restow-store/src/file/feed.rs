@@ -119,6 +119,15 @@ impl Feed {
         }
     }
 
+    /// Goes on from what the file has, which may be more than was published: watchers read that from the file.
+    pub(super) fn go_on_from(&self, newest: u64) {
+        let mut state = self.state();
+        state.published = newest;
+        for watcher in state.watchers.iter().filter_map(Weak::upgrade) {
+            watcher.fall_behind();
+        }
+    }
+
     /// Tells all watchers that nothing more will come.
     pub(super) fn close(&self) {
         let mut state = self.state();

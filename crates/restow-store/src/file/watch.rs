@@ -6,13 +6,13 @@ use std::{
 };
 
 use futures::stream::{self, BoxStream, StreamExt};
-use redb::Database;
 use tokio::{task, time};
 
 use super::{
     Shared, closed,
     feed::{Taken, Watcher},
     guarded,
+    handle::Handle,
     read::{Snapshot, Version},
     tables::{Record, failed},
 };
@@ -89,7 +89,7 @@ impl Watch {
         let shared = self.shared.upgrade().ok_or_else(closed)?;
         let (watcher, told) = (Arc::clone(&self.watcher), self.told);
         let read = move || {
-            let (page, ended) = page(&shared.database, watcher.prefix(), told, until)?;
+            let (page, ended) = page(&shared.handle, watcher.prefix(), told, until)?;
             let stage = match until {
                 _ if !ended => Stage::History(until),
                 Some(_) => Stage::Live,
@@ -137,12 +137,12 @@ impl Watch {
 
 /// Reads on in the history after a revision; tells whether it is at its end.
 fn page(
-    database: &Database,
+    handle: &Handle,
     prefix: &str,
     told: u64,
     until: Option<u64>,
 ) -> Result<(Page, bool), StoreError> {
-    let snapshot = Snapshot::take(database)?;
+    let snapshot = handle.snapshot()?;
     snapshot.check(told)?;
     let end = until.unwrap_or(snapshot.newest);
     let mut page = Page { changes: Vec::new(), until: told };

@@ -6,7 +6,6 @@ use std::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError, TryRecvError},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -15,9 +14,10 @@ use tokio::sync::oneshot;
 
 use super::{
     compaction::{Retention, sweep},
+    THIS_FORMAT, closed,
     feed::Feed,
-    read::Snapshot,
-    tables::{COMPACTED, NEWEST, SWEPT, damaged, failed},
+    handle::Handle,
+    tables::{COMPACTED, FORMAT, NEWEST, SWEPT, damaged, failed},
     write::{Done, Tables},
 };
 use crate::{StoreError, Write, Written};
@@ -43,7 +43,7 @@ const SLOW: Duration = Duration::from_millis(1);
 /// How long to wait for those just answered to ask again, at most.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// Pause after sweeping failed: a disk that is full or broken is not asked again at once.
+/// Pause after a write failed: a disk that is full or broken is not asked again at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Something for the writer to do.
@@ -64,11 +64,13 @@ type Answer = Result<Written, StoreError>;
 
 /// The thread's state.
 pub(super) struct Writer {
-    database: Arc<Database>,
+    handle: Arc<Handle>,
     feed: Arc<Feed>,
     progress: Progress,
     retention: Retention,
     pace: Pace,
+    /// When the file last had to be opened again; none since a transaction was written.
+    reopened: Option<Instant>,
 }
 
 /// How the last transaction went, to tell whether it is worth while to wait for more to do in the next.
@@ -98,19 +100,13 @@ struct Committed {
 impl Writer {
     /// Goes on from where the file is.
     pub(super) fn new(
-        database: Arc<Database>,
+        handle: Arc<Handle>,
         retention: Retention,
     ) -> Result<(Self, Arc<Feed>), StoreError> {
-        let writing = database.begin_write().map_err(failed)?;
-        let tables = Tables::open(&writing)?;
-        let number =
-            |name| tables.number(name)?.ok_or_else(|| damaged("a number about the store is missing"));
-        let progress =
-            Progress { newest: number(NEWEST)?, compacted: number(COMPACTED)?, swept: number(SWEPT)? };
-        drop(tables);
-        writing.abort().map_err(failed)?;
+        let progress = Progress::read(&handle)?;
         let feed = Arc::new(Feed::new(progress.newest));
-        Ok((Self { database, feed: Arc::clone(&feed), progress, retention, pace: Pace::default() }, feed))
+        let (pace, reopened) = (Pace::default(), None);
+        Ok((Self { handle, feed: Arc::clone(&feed), progress, retention, pace, reopened }, feed))
     }
 
     /// Works until nobody can ask any more.
@@ -118,20 +114,51 @@ impl Writer {
         let _closing = Closing(Arc::clone(&self.feed));
         loop {
             let sweeping = self.progress.swept < self.progress.compacted;
-            let wait = if sweeping { Duration::ZERO } else { self.retention.interval() };
+            let wait = match self.reopened {
+                Some(reopened) => PAUSE.saturating_sub(reopened.elapsed()),
+                None if sweeping => Duration::ZERO,
+                None => self.retention.interval(),
+            };
             let Some(group) = self.next_group(jobs, wait) else { return };
-            let due = self.retention.due(Instant::now(), self.progress.newest, self.progress.compacted);
-            if group.is_empty() && due.is_none() && !sweeping {
+            if self.reopened.is_some_and(|reopened| reopened.elapsed() < PAUSE) {
+                let trouble = self.handle.check().err().unwrap_or_else(closed);
+                group.into_iter().for_each(|job| drop(job.reply.send(Err(trouble.clone()))));
                 continue;
             }
-            let nobody_waits = group.is_empty();
-            if let Err(error) = self.serve(group, due) {
-                tracing::error!(%error, "the store could not write");
-                if nobody_waits {
-                    thread::sleep(PAUSE);
+            let due = self.retention.due(Instant::now(), self.progress.newest, self.progress.compacted);
+            // After a failure, a transaction without anything to write shows whether the disk can be written.
+            let trying = self.reopened.is_some() || self.handle.is_broken();
+            if group.is_empty() && due.is_none() && !sweeping && !trying {
+                continue;
+            }
+            match self.serve(group, due) {
+                Ok(()) => self.reopened = None,
+                Err(error) => {
+                    tracing::error!(%error, "the store could not write");
+                    if self.handle.is_broken() {
+                        self.reopen();
+                    }
                 }
             }
         }
+    }
+
+    /// Opens the file again: what was committed is there, and readers can go on.
+    fn reopen(&mut self) {
+        let reopened = self.handle.reopen().and_then(|()| Progress::read(&self.handle));
+        match reopened {
+            Ok(progress) => {
+                self.progress = progress;
+                self.feed.go_on_from(progress.newest);
+            }
+            Err(error) => {
+                tracing::error!(%error, "the store could not be opened again");
+                // Nothing is to be written from where it is not known to be.
+                self.handle.close();
+                self.handle.note(Some(error));
+            }
+        }
+        self.reopened = Some(Instant::now());
     }
 
     /// What to do in the next transaction, perhaps nothing; none when nobody can ask any more.
@@ -167,11 +194,13 @@ impl Writer {
     fn serve(&mut self, group: Vec<Job>, due: Option<u64>) -> Result<(), StoreError> {
         let begun = Instant::now();
         let (asks, replies): (Vec<_>, Vec<_>) = group.into_iter().map(|job| (job.ask, job.reply)).unzip();
-        match self.commit(asks, due) {
+        let committed = self.commit(asks, due);
+        self.handle.note(committed.as_ref().err().cloned());
+        match committed {
             Ok(Committed { answers, done, progress }) => {
                 self.progress = progress;
                 self.pace = Pace { took: begun.elapsed(), answered: replies.len() };
-                self.feed.publish(done, progress.newest, || Snapshot::take(&self.database));
+                self.feed.publish(done, progress.newest, || self.handle.snapshot());
                 for (reply, answer) in replies.into_iter().zip(answers) {
                     reply.send(answer).ok();
                 }
@@ -187,7 +216,16 @@ impl Writer {
     }
 
     fn commit(&self, asks: Vec<Ask>, due: Option<u64>) -> Result<Committed, StoreError> {
-        let writing = self.database.begin_write().map_err(failed)?;
+        self.handle.with(|database| self.commit_to(database, asks, due))
+    }
+
+    fn commit_to(
+        &self,
+        database: &Database,
+        asks: Vec<Ask>,
+        due: Option<u64>,
+    ) -> Result<Committed, StoreError> {
+        let writing = database.begin_write().map_err(failed)?;
         let mut tables = Tables::open(&writing)?;
         let mut progress = self.progress;
         let (mut answers, mut done) = (Vec::with_capacity(asks.len()), Vec::with_capacity(asks.len()));
@@ -219,6 +257,9 @@ impl Writer {
                 tables.set_number(name, now)?;
             }
         }
+        if self.reopened.is_some() {
+            tables.set_number(FORMAT, THIS_FORMAT)?;
+        }
         drop(tables);
         writing.commit().map_err(failed)?;
         Ok(Committed { answers, done, progress })
@@ -226,6 +267,21 @@ impl Writer {
 }
 
 impl Progress {
+    /// Where the file is.
+    fn read(handle: &Handle) -> Result<Self, StoreError> {
+        handle.with(|database| {
+            let writing = database.begin_write().map_err(failed)?;
+            let tables = Tables::open(&writing)?;
+            let number =
+                |name| tables.number(name)?.ok_or_else(|| damaged("a number about the store is missing"));
+            let progress =
+                Self { newest: number(NEWEST)?, compacted: number(COMPACTED)?, swept: number(SWEPT)? };
+            drop(tables);
+            writing.abort().map_err(failed)?;
+            Ok(progress)
+        })
+    }
+
     fn compact(&mut self, revision: u64) -> Answer {
         if revision > self.newest {
             return Err(StoreError::Future { asked: revision, newest: self.newest });
