@@ -314,7 +314,7 @@ mod tests {
             checked: true,
             config_hash: Some("sha256:a".to_owned()),
             servers: vec!["api-1".to_owned(), "api-2".to_owned()],
-            unchecked: Vec::new(),
+            ..Check::default()
         };
         let key = "under encryption configuration sha256:a on 2 API servers";
         assert_eq!(summary(&progress), format!("{start}; {proven} {key}"));

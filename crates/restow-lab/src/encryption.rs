@@ -43,7 +43,7 @@ impl Encryption {
         Self(yaml.to_owned())
     }
 
-    fn secrets(providers: &str) -> Self {
+    pub(crate) fn secrets(providers: &str) -> Self {
         Self(format!(
             "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n\
              - resources: [secrets]\n  providers:\n{providers}"

@@ -16,7 +16,7 @@ use restow_core::inventory::{Crd, Document, Obstacle, Origin, Resource, Served, 
 use restow_core::resource::GroupVersion;
 use serde::Deserialize;
 
-pub(crate) use self::keys::is_refused;
+pub use self::keys::is_refused;
 use self::peers::answered;
 pub(crate) use self::peers::{published, told};
 use crate::discovery;

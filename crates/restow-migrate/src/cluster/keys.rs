@@ -29,14 +29,14 @@ impl Cluster {
         }
         for (server, peer) in self.peers(&members) {
             let config = match peer {
-                Ok(peer) => metrics(&peer).await.map_err(|error| unread(&error)),
+                Ok(peer) => usable(&peer).await.map_err(|error| unread(&error)),
                 Err(why) => Err(Unread::Refused(why)),
             };
             answers.push((server, config));
         }
         if answers.iter().all(|(_, config)| config.is_err()) {
             // One of them at least is behind the address that everything else goes through.
-            answers.push((self.server.name().to_owned(), Ok(metrics(&self.server).await?)));
+            answers.push((self.server.name().to_owned(), Ok(usable(&self.server).await?)));
         }
         let missed = match &members {
             Ok(members) => {
@@ -95,7 +95,7 @@ impl Cluster {
         let mut met: HashMap<String, Config> = HashMap::new();
         loop {
             let fresh = self.fresh()?;
-            let config = metrics(&fresh).await?;
+            let config = usable(&fresh).await?;
             met.insert(config.name(), config);
             let all = live.as_ref().is_ok_and(|live| met.len() >= *live);
             if all || restow_clock::Instant::now() >= ends {
@@ -121,8 +121,27 @@ fn unread(error: &RequestError) -> Unread {
 }
 
 /// Whether a server refuses its metrics, or shows something else in their place.
-pub(crate) fn is_refused(error: &RequestError) -> bool {
+pub fn is_refused(error: &RequestError) -> bool {
     error.is_final() || matches!(error, RequestError::Unreadable { .. })
+}
+
+/// How one server encrypts, once it uses the keys that its KMS plugins name.
+///
+/// While a plugin cannot encrypt under the key it names, the API server is not ready, and takes objects under the former
+/// key for current.
+async fn usable(server: &Server) -> Result<Config, RequestError> {
+    let config = metrics(server).await?;
+    if config.kms.is_empty() {
+        return Ok(config);
+    }
+    match server.lines("/readyz", |_| ()).await {
+        Ok(()) => Ok(config),
+        Err(RequestError::Refused { code: code @ 500.., .. }) => {
+            let message = "the API server is not ready: it may not use the keys yet that its KMS plugins name";
+            Err(RequestError::Refused { code, message: message.to_owned() })
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// What one server's metrics say of its encryption configuration; they are large, and read by line.

@@ -1,0 +1,75 @@
+//! KMS v2: a plugin rotates its key, and no configuration changes.
+
+use restow_lab::{Cluster, ClusterSpec, Encryption, KmsPlugin};
+use serde_json::{Value, json};
+
+use crate::controller::{Controller, STATES, prepared};
+use crate::support::{cluster, create_all, lab, name, send, try_send, wait};
+
+const MANY: usize = 30;
+
+#[tokio::test]
+async fn secrets_follow_a_kms_key_when_the_api_server_uses_it() {
+    let assets = lab!();
+    let plugin = KmsPlugin::start("key-one").unwrap();
+    let encryption = plugin.encryption();
+    let cluster = cluster(&assets, ClusterSpec::new().encryption(encryption.clone())).await;
+    let (client, restow) = prepared(&cluster).await;
+    let secret = |index| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name(index)}, "data": {"key": "dmFsdWU="}});
+    create_all(&client, "/api/v1/namespaces/default/secrets", 0..MANY, secret).await;
+    let args = ["--resources", "secrets", "--poll-interval", "1s"];
+    let _controller = Controller::start(&restow, &args).await;
+    let state = async || {
+        let state = try_send(&client, "GET", &format!("{STATES}/secrets"), None).await;
+        state.unwrap_or_default()["status"].clone()
+    };
+    let settled = async |key: &str| {
+        let status = state().await;
+        status["persistedEncryptionConfigHashes"] == json!([identity(&encryption, key)])
+            && status["currentEncryptionConfigHash"] == json!(identity(&encryption, key))
+    };
+    wait("the first key to be settled", || settled("key-one")).await;
+    assert_eq!(stored(&cluster).await, (MANY, 0));
+
+    // The plugin names a key that it does not use yet. The API server is not ready then, and calls objects under the
+    // former key current; nobody may take them for rewritten.
+    let ready = async || {
+        let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
+        client.request_text(request).await.is_ok()
+    };
+    plugin.name_only("key-two");
+    wait("the API server to see that it cannot use the key", || async { !ready().await }).await;
+    let ran = restow.migrate("secrets", &["--encrypted", "secrets", "--timeout", "5s"]).await;
+    assert_ne!(ran.code, 0, "{ran:#?}");
+    assert_eq!(stored(&cluster).await, (MANY, 0));
+    assert!(!settled("key-two").await);
+
+    // Now it uses it.
+    plugin.rotate("key-two");
+    wait("the API server to use the key", || ready()).await;
+    wait("the second key to be settled", || settled("key-two")).await;
+    assert_eq!(stored(&cluster).await, (0, MANY));
+    let report = restow.migrate("secrets", &["--encrypted", "secrets"]).await.expect(0).resource();
+    assert_eq!(report["encryption"]["configHash"], json!(identity(&encryption, "key-two")), "{report:#}");
+    assert_eq!((&report["verified"], &report["notChecked"]), (&json!(true), &Value::Null), "{report:#}");
+    let secret = send(&client, "GET", "/api/v1/namespaces/default/secrets/w-00000", None).await;
+    assert_eq!(secret["data"]["key"], json!("dmFsdWU="));
+}
+
+/// What restow calls the configuration while its plugin names this key.
+fn identity(encryption: &Encryption, key: &str) -> String {
+    format!("{}+lab:{}", encryption.hash(), &KmsPlugin::hash(key)[..16])
+}
+
+/// How many Secrets are stored under the first key, and how many under the second.
+async fn stored(cluster: &Cluster) -> (usize, usize) {
+    let (mut first, mut second) = (0, 0);
+    let each = |_: &str, bytes: &[u8]| {
+        assert!(bytes.starts_with(b"k8s:enc:kms:v2:lab:"), "{:?}", &bytes[..bytes.len().min(40)]);
+        let has = |key: &[u8]| bytes.windows(key.len()).any(|window| window == key);
+        first += usize::from(has(b"key-one"));
+        second += usize::from(has(b"key-two"));
+    };
+    cluster.etcd().for_each("/registry/secrets/", each).await.unwrap();
+    (first, second)
+}
