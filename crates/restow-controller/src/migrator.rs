@@ -13,7 +13,7 @@ use kube::{Api, ResourceExt as _};
 use restow_api::{ConditionType, StorageVersionMigration, StorageVersionMigrationStatus};
 use restow_clock::Instant;
 use restow_core::condition::{self, Stage};
-use restow_core::schedule::{self, Entry};
+use restow_core::schedule::{self, Entry, Queued};
 use restow_migrate::stop::Stop;
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +29,9 @@ const LONGEST: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long one that has just ended is left alone, until the cache has heard of it.
 const REST: Duration = Duration::from_secs(1);
+
+/// The reason of a migration that waits for its turn.
+const QUEUED: &str = "Queued";
 
 /// Runs migrations until it is time to stop; what is under way is left to go on from where it is.
 pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
@@ -162,24 +165,31 @@ impl Desk<'_> {
     }
 
     /// Why nothing happens to those that do not run: a person looks into the objects first.
-    fn words(&self, objects: &[Arc<StorageVersionMigration>], queued: &[(String, String)]) -> Vec<Word> {
+    fn words(&self, objects: &[Arc<StorageVersionMigration>], queued: &[(String, Queued)]) -> Vec<Word> {
         let mut words = Vec::new();
         for object in objects.iter().filter(|object| !self.running.contains_key(&object.name_any())) {
             let name = object.name_any();
             let phase = object.status.as_ref().and_then(|status| status.phase.as_deref());
-            let ahead = queued.iter().find(|(queued, _)| *queued == name).map(|(_, ahead)| ahead);
+            let queued = queued.iter().find(|(queued, _)| *queued == name).map(|(_, queued)| queued);
             if object.is_suspended() && !object.is_finished() && phase != Some("Suspended") {
                 let message = "spec.suspend is true".to_owned();
                 words.push(Word { name, stage: Stage::Suspended, reason: "Suspended", message });
-            } else if let Some(ahead) = ahead
-                && (phase.is_none() || phase == Some("Suspended"))
+            } else if let Some(queued) = queued
+                && (phase.is_none() || phase == Some("Suspended") || queued_for(object).is_some())
+                && queued_for(object) != Some(&queued.explain())
             {
-                let message = format!("waits for {ahead}");
-                words.push(Word { name, stage: Stage::Waiting, reason: "Queued", message });
+                let message = queued.explain();
+                words.push(Word { name, stage: Stage::Waiting, reason: QUEUED, message });
             }
         }
         words
     }
+}
+
+/// What a migration says it is queued for.
+fn queued_for(object: &StorageVersionMigration) -> Option<&String> {
+    let running = object.status.as_ref()?.condition(ConditionType::Running)?;
+    running.message.as_ref().filter(|_| running.reason.as_deref() == Some(QUEUED))
 }
 
 /// What is to be told in the object of a migration that does not run.

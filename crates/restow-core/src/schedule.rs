@@ -32,8 +32,30 @@ pub struct Turns {
     pub start: Vec<String>,
     /// To be stopped now.
     pub stop: Vec<String>,
-    /// To wait, and for which other migration.
-    pub queued: Vec<(String, String)>,
+    /// To wait, and what for.
+    pub queued: Vec<(String, Queued)>,
+}
+
+/// What a migration waits for before it can begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Queued {
+    /// The migration of this name, which is of the same resource.
+    SameResource(String),
+    /// Its turn: as many migrations run as may run at once.
+    Turn(usize),
+}
+
+impl Queued {
+    /// Says it for a person, in words that stay true until it changes.
+    pub fn explain(&self) -> String {
+        match self {
+            Self::SameResource(other) => {
+                format!("waits for {other}, which migrates the same resource")
+            }
+            Self::Turn(1) => "waits for its turn: 1 migration runs at a time".to_owned(),
+            Self::Turn(many) => format!("waits for its turn: {many} migrations run at a time"),
+        }
+    }
 }
 
 /// Decides whose turn it is.
@@ -50,8 +72,12 @@ pub fn turns(entries: &[Entry], at_once: usize) -> Turns {
     waiting.sort_by(|a, b| (!a.begun, a.created, &a.name).cmp(&(!b.begun, b.created, &b.name)));
     for entry in waiting {
         let rival = busy.iter().find(|other| other.resource == entry.resource);
-        match rival.or(busy.first().filter(|_| busy.len() >= at_once)) {
-            Some(other) => turns.queued.push((entry.name.clone(), other.name.clone())),
+        let queued = match rival {
+            Some(other) => Some(Queued::SameResource(other.name.clone())),
+            None => (busy.len() >= at_once).then_some(Queued::Turn(at_once)),
+        };
+        match queued {
+            Some(queued) => turns.queued.push((entry.name.clone(), queued)),
             None => {
                 turns.start.push(entry.name.clone());
                 busy.push(entry);
@@ -83,15 +109,16 @@ mod tests {
 
     #[test]
     fn whose_turn_it_is() {
-        /// Name, resource and flags of each; how many at once; which start, stop and wait.
+        /// Name, resource and flags of each; how many at once; which start, stop and wait (`m2<m1`: for one of its resource).
         type Row<'a> = (&'a [(&'a str, &'a str, &'a str)], usize, &'a str, &'a str, &'a str);
         let table: &[Row<'_>] = &[
             (&[], 1, "", "", ""),
             (&[("m2", "a", ""), ("m1", "b", "")], 1, "m1", "", "m2"),
             (&[("m2", "a", "begun"), ("m1", "b", "")], 1, "m2", "", "m1"),
             (&[("m1", "a", ""), ("m2", "b", ""), ("m3", "c", "")], 2, "m1 m2", "", "m3"),
-            (&[("m1", "a", ""), ("m2", "a", ""), ("m3", "c", "")], 2, "m1 m3", "", "m2"),
+            (&[("m1", "a", ""), ("m2", "a", ""), ("m3", "c", "")], 2, "m1 m3", "", "m2<m1"),
             (&[("m1", "a", "running"), ("m2", "b", "")], 1, "", "", "m2"),
+            (&[("m1", "a", "running"), ("m2", "a", "")], 1, "", "", "m2<m1"),
             (&[("m1", "a", "running suspended"), ("m2", "b", "")], 1, "", "m1", "m2"),
             (&[("m1", "a", "running deleting"), ("m2", "b", "")], 2, "m2", "m1", ""),
             (&[("m1", "a", "suspended begun"), ("m2", "b", "")], 1, "m2", "", ""),
@@ -103,7 +130,11 @@ mod tests {
             let turns = turns(&entries, *at_once);
             assert_eq!(turns.start.join(" "), *start, "{entries:#?}");
             assert_eq!(turns.stop.join(" "), *stop, "{entries:#?}");
-            let names: Vec<&str> = turns.queued.iter().map(|(name, _)| name.as_str()).collect();
+            let waiting = |(name, queued): &(String, Queued)| match queued {
+                Queued::SameResource(other) => format!("{name}<{other}"),
+                Queued::Turn(_) => name.clone(),
+            };
+            let names: Vec<String> = turns.queued.iter().map(waiting).collect();
             assert_eq!(names.join(" "), *queued, "{entries:#?}");
         }
     }
