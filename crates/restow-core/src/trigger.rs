@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use restow_api::{PendingMigration, StorageStateStatus, UNKNOWN};
 
+pub use self::news::name_versions;
 use self::news::{describe, forget_key, knows_key, missed, parted, reloaded, take_in};
 use self::replace::{Pending, Replacement, pending, replacement, resume, superseded};
 use crate::agreement::{Agreement, Disagreement};
@@ -165,6 +166,8 @@ pub enum Reason {
     NewResource,
     /// The controller was away for too long to know.
     StaleHeartbeat,
+    /// Another controller wrote the state.
+    ForeignState,
     /// The storage version is another.
     StorageVersionChanged,
     /// The API server stored objects in a version in between.
@@ -195,6 +198,9 @@ impl Reason {
         match self {
             Self::NewResource => "its storage is not known yet",
             Self::StaleHeartbeat => "nobody watched its storage version for too long",
+            Self::ForeignState => {
+                "its state was written by another controller, which does not verify migrations"
+            }
             Self::StorageVersionChanged => "its storage version has changed",
             Self::StorageVersionChangedTwice => "its storage version was another one in between",
             Self::VersionRetired => "a version is served no more, and managedFields may be of it",
@@ -221,13 +227,14 @@ pub fn decide(look: &Look<'_>) -> Decision {
 }
 
 fn decide_by(look: &Look<'_>) -> Decision {
+    let foreign = look.state.is_some_and(is_foreign);
     let stale = look.state.is_some_and(|state| is_stale(look, state));
-    if !stale && look.state.is_some_and(|state| is_borne(look, state)) {
+    if !stale && !foreign && look.state.is_some_and(|state| is_borne(look, state)) {
         return Decision::default();
     }
     // A stale state is forgotten: everything may have been stored meanwhile. That is written down even while servers
-    // are silent, because the next look may be another controller's.
-    let known = look.state.filter(|_| !stale);
+    // are silent, because the next look may be another controller's. So is one that rests on nobody's proof.
+    let known = look.state.filter(|_| !stale && !foreign);
     let mut state = known.cloned().unwrap_or_default();
     if state.persisted_storage_version_hashes.is_empty() {
         state.persisted_storage_version_hashes.push(UNKNOWN.to_owned());
@@ -258,6 +265,7 @@ fn decide_by(look: &Look<'_>) -> Decision {
     describe(look, &mut state);
     let reason = match () {
         () if stale => Some(Reason::StaleHeartbeat),
+        () if foreign => Some(Reason::ForeignState),
         () if known.is_none() => Some(Reason::NewResource),
         () if wanted.is_none() && (storage_changed || encryption_changed) => Some(Reason::Disagreement),
         () if storage_changed => Some(Reason::StorageVersionChanged),
@@ -332,6 +340,12 @@ fn kept(look: &Look<'_>, mut state: StorageStateStatus, reason: Option<Reason>) 
     }
     state.last_heartbeat_time = heartbeat(look);
     Decision { state: Some(state), reason, ..Decision::default() }
+}
+
+/// Whether a controller other than restow wrote a state, such as kube-storage-version-migrator: what it calls migrated,
+/// nobody has verified. restow always says what an agreement rests on.
+pub fn is_foreign(state: &StorageStateStatus) -> bool {
+    state.last_heartbeat_time.is_some() && state.agreement.is_none()
 }
 
 /// Whether a state may have missed a change. One that knows nothing, and waits for all servers to be heard, can miss

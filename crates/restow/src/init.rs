@@ -17,6 +17,7 @@ use crate::objects::{self, Keep, create, typed_name};
 use crate::output;
 use crate::output::say;
 use crate::owner::{self, Owner};
+use crate::predecessor;
 use crate::select;
 use crate::table::{Row, listing, width};
 
@@ -92,6 +93,7 @@ struct Failed {
 pub(crate) async fn run(connection: &Connection, flags: &Init) -> Result<u8, Failure> {
     let cluster = connect(connection).await?;
     let existing: Vec<StorageVersionMigration> = objects::list(cluster.server()).await?;
+    predecessor::refuse(cluster.server()).await?;
     let inventory = match cluster.inventory(flags.include_events).await {
         Ok(inventory) => inventory,
         Err(error) => return Err(unanswered(&cluster, error).await),

@@ -184,6 +184,20 @@ fn a_state_that_says_nothing_is_unknown() {
 }
 
 #[test]
+fn what_another_controller_calls_migrated_is_not_believed() {
+    let mut foreign = state("A", "A");
+    foreign.agreement = None;
+    let mut case = Case::new(agreed("A"), Some(foreign));
+    case.migrations = vec![attempt("m1", "A", true, false)];
+    let decision = case.decide();
+    expect(&decision, "m1", Some("A"), Some(("Unknown", "A")));
+    assert_eq!(decision.reason, Some(Reason::ForeignState));
+    // Not even while a server is silent.
+    case.storage = Word::Silent(strings("A"));
+    expect(&case.decide(), "", None, Some(("Unknown A", "Unknown")));
+}
+
+#[test]
 fn a_short_absence_is_forgiven_and_a_long_one_is_not() {
     // A heartbeat in the future is another clock's.
     for (seconds, reset) in

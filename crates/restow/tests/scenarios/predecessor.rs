@@ -1,9 +1,14 @@
 //! Whoever used kube-storage-version-migrator goes on with what they have.
 
+use restow_core::resource::{GroupVersion, storage_version_hash};
 use restow_lab::ClusterSpec;
 use serde_json::{Value, json};
 
-use crate::controller::{Controller, MIGRATIONS, STATES, define_again, migration, state, wait_for};
+use crate::controller::{
+    Controller, MIGRATIONS, STATES, define_again, migration, migrations, prepared, state, wait_for,
+};
+use crate::install::IMAGE;
+use crate::replaced::events;
 use crate::support::{CRDS, Restow, Widgets, cluster, lab, patch, send, try_send, wait};
 
 /// The definitions as the predecessor has them: fewer fields, no rules, no columns.
@@ -145,4 +150,71 @@ async fn old_objects_and_habits_go_on_working() {
     kubectl(&["delete", "storageversionmigration", "configmaps-klmno"]).await;
     // Nothing was triggered: that controller was not asked for.
     assert_eq!(state(&client, &widgets.name(), &[]).await, None);
+}
+
+#[tokio::test]
+async fn a_predecessor_that_runs_is_noticed_and_what_it_calls_migrated_is_not_believed() {
+    const MANY: usize = 20;
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let (client, restow) = prepared(&cluster).await;
+    let widgets = Widgets { plural: "legacies" };
+    widgets.define(&client).await;
+    widgets.create(&client, MANY).await;
+    widgets.store_as(&client, "v2").await;
+    let name = widgets.name();
+
+    // It is running.
+    let container =
+        json!({"name": "trigger", "image": "registry.example/storage-version-migration-trigger:v0.0.5"});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "trigger", "labels": {"app": "trigger"}},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "trigger"}}, "template": {
+            "metadata": {"labels": {"app": "trigger"}}, "spec": {"containers": [container]}}}});
+    let deployments = "/apis/apps/v1/namespaces/kube-system/deployments";
+    send(&client, "POST", deployments, Some(&deployment)).await;
+    for args in [&["install", "--image", IMAGE, "--apply"][..], &["init", &name]] {
+        let ran = restow.run(args).await.expect(1);
+        assert!(
+            ran.stderr.contains("kubectl -n kube-system scale deployment trigger --replicas=0"),
+            "{ran:#?}"
+        );
+    }
+    assert_eq!(migrations(&client, &name).await, Vec::<Value>::new());
+
+    // Scaled down, it leaves a state that calls everything migrated.
+    patch(&client, &format!("{deployments}/trigger"), &json!({"spec": {"replicas": 0}})).await;
+    let ran = restow.run(&["install", "--image", IMAGE, "--dry-run"]).await.expect(0);
+    assert!(ran.stderr.contains("every object of"), "what the first start does is not said: {ran:#?}");
+    let hash = storage_version_hash(&GroupVersion::new(widgets.group(), "v2"), "Widget");
+    let of = json!({"group": widgets.group(), "resource": widgets.plural});
+    let old = json!({"apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageState",
+        "metadata": {"name": name}, "spec": {"resource": of}});
+    send(&client, "POST", STATES, Some(&old)).await;
+    let beat = || jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap().to_string();
+    let migrated = json!({"status": {"persistedStorageVersionHashes": [hash], "currentStorageVersionHash": hash,
+        "lastHeartbeatTime": beat(), "agreement": null}});
+    patch(&client, &format!("{STATES}/{name}/status"), &migrated).await;
+    let _controller = Controller::start(&restow, &["--resources", &name, "--poll-interval", "1s"]).await;
+    let settled = Some(("v2".to_owned(), "v2".to_owned()));
+    wait("everything to be stored in one version", || async {
+        widgets.stored_as(&cluster).await.get(&format!("{}/v2", widgets.group())) == Some(&MANY)
+    })
+    .await;
+    wait("the state to be settled", || async {
+        let verified =
+            send(&client, "GET", &format!("{STATES}/{name}"), None).await["status"]["agreement"].is_string();
+        verified && state(&client, &name, &[(&hash, "v2")]).await == settled
+    })
+    .await;
+
+    // It runs again, and writes the state: the trigger stands back and says why.
+    patch(&client, &format!("{STATES}/{name}/status"), &migrated).await;
+    wait("an Event about the other controller", || async {
+        events(&client, "StorageState").await.iter().any(|event| event["reason"] == "AnotherController")
+    })
+    .await;
+    let state = send(&client, "GET", &format!("{STATES}/{name}"), None).await;
+    assert_eq!(state["status"]["agreement"], Value::Null, "{state:#}");
+    assert_eq!(migrations(&client, &name).await.len(), 1);
 }

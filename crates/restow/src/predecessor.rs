@@ -1,0 +1,41 @@
+//! Looks for a kube-storage-version-migrator that is still running.
+
+use restow_core::predecessor::{Deployment, is_running};
+use restow_migrate::server::Server;
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// Its Deployments have one of these labels.
+const DEPLOYMENTS: &str = "/apis/apps/v1/deployments?labelSelector=app%20in%20(migrator,trigger)";
+
+/// Fails while kube-storage-version-migrator is running. Who may not list Deployments is not told.
+pub(crate) async fn refuse(server: &Server) -> Result<(), Failure> {
+    let Ok(list) = server.get::<Value>(DEPLOYMENTS).await else { return Ok(()) };
+    let deployments = list["items"].as_array().cloned().unwrap_or_default();
+    let running: Vec<Deployment> = deployments.iter().map(deployment).filter(is_running).collect();
+    if running.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<String> = running.iter().map(|one| format!("{}/{}", one.namespace, one.name)).collect();
+    let command =
+        |one: &Deployment| format!("kubectl -n {} scale deployment {} --replicas=0", one.namespace, one.name);
+    let commands: Vec<String> = running.iter().map(command).collect();
+    let message = format!(
+        "kube-storage-version-migrator is running ({}): it marks resources as migrated without verifying, in the \
+         same objects",
+        names.join(", ")
+    );
+    Err(Failure::failed(message).hint(format!("scale it down first: {}", commands.join("; "))))
+}
+
+fn deployment(object: &Value) -> Deployment {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let containers = object["spec"]["template"]["spec"]["containers"].as_array().cloned().unwrap_or_default();
+    Deployment {
+        namespace: text(&object["metadata"]["namespace"]),
+        name: text(&object["metadata"]["name"]),
+        replicas: object["spec"]["replicas"].as_i64().unwrap_or(1),
+        images: containers.iter().map(|container| text(&container["image"])).collect(),
+    }
+}
