@@ -27,8 +27,10 @@ pub const UNKNOWN: &str = "Unknown";
     annotation("api-approved.kubernetes.io", "unapproved, the API of kube-storage-version-migrator as restow serves it"),
     validation = Rule::new("self.metadata.name == (has(self.spec.resource.group) && self.spec.resource.group != '' ? self.spec.resource.resource + '.' + self.spec.resource.group : self.spec.resource.resource)")
         .message("the name must be <resource>.<group>, or just <resource> in the core group"),
-    printcolumn = r#"{"name":"Current","type":"string","jsonPath":".status.currentStorageVersionHash"}"#,
-    printcolumn = r#"{"name":"Persisted","type":"string","jsonPath":".status.persistedStorageVersionHashes"}"#,
+    printcolumn = r#"{"name":"Current","type":"string","jsonPath":".status.currentStorageVersion"}"#,
+    printcolumn = r#"{"name":"Persisted","type":"string","jsonPath":".status.persistedStorageVersions"}"#,
+    printcolumn = r#"{"name":"Current Hash","type":"string","jsonPath":".status.currentStorageVersionHash"}"#,
+    printcolumn = r#"{"name":"Persisted Hashes","type":"string","jsonPath":".status.persistedStorageVersionHashes","priority":1}"#,
     printcolumn = r#"{"name":"Agreement","type":"string","jsonPath":".status.agreement"}"#,
     printcolumn = r#"{"name":"Heartbeat","type":"date","jsonPath":".status.lastHeartbeatTime"}"#
 )]
@@ -61,6 +63,13 @@ pub struct StorageStateStatus {
     /// The hash of the storage version that is written now; "Unknown" while the API servers do not agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_storage_version_hash: Option<String>,
+    /// The names of the versions in `persistedStorageVersionHashes`, in its order; a hash whose version is not known
+    /// stands for itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub persisted_storage_versions: Vec<String>,
+    /// The name of the version in `currentStorageVersionHash`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_storage_version: Option<String>,
     /// When all API servers were last heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heartbeat_time: Option<Time>,
@@ -119,10 +128,34 @@ impl StorageStateStatus {
         is_all(current, &self.persisted_storage_version_hashes) && self.encryption_is_settled()
     }
 
+    /// The current version by name and hash: `v2 (gIwvi5rymmg=)`; `Unknown` when it is not known.
+    pub fn current_version(&self) -> String {
+        let hash = self.current_storage_version_hash.as_deref().unwrap_or(UNKNOWN);
+        beside(self.current_storage_version.as_deref(), hash)
+    }
+
+    /// The versions that objects may still be stored in, by name and hash.
+    pub fn persisted_versions(&self) -> Vec<String> {
+        let hashes = &self.persisted_storage_version_hashes;
+        // Who does not know the names writes just the hashes.
+        let named = self.persisted_storage_versions.len() == hashes.len();
+        let name = |index: usize| self.persisted_storage_versions.get(index).filter(|_| named);
+        let each = |(index, hash): (usize, &String)| beside(name(index).map(String::as_str), hash);
+        hashes.iter().enumerate().map(each).collect()
+    }
+
     /// Whether they can only be stored under one key; that is so where keys are not watched.
     pub fn encryption_is_settled(&self) -> bool {
         let (key, keys) = (&self.current_encryption_config_hash, &self.persisted_encryption_config_hashes);
         (key.is_none() && keys.is_empty()) || is_all(key.as_ref(), keys)
+    }
+}
+
+/// A hash beside the name of its version, where that is known.
+fn beside(name: Option<&str>, hash: &str) -> String {
+    match name {
+        Some(name) if name != hash && hash != UNKNOWN => format!("{name} ({hash})"),
+        _ => hash.to_owned(),
     }
 }
 
@@ -145,6 +178,28 @@ pub(crate) fn name(group: &str, resource: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_are_named_beside_their_hashes() {
+        for (hashes, names, shown) in [
+            (&["a", "b"][..], &["v1", "v2"][..], "v1 (a), v2 (b)"),
+            (&["Unknown", "b"], &["Unknown", "v2"], "Unknown, v2 (b)"),
+            // A hash that no version is known for.
+            (&["a", "b"], &["a", "v2"], "a, v2 (b)"),
+            // Written by somebody who does not know the names.
+            (&["a", "b"], &["v1"], "a, b"),
+            (&[], &[], ""),
+        ] {
+            let texts = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+            let status = StorageStateStatus {
+                persisted_storage_version_hashes: texts(hashes),
+                persisted_storage_versions: texts(names),
+                ..StorageStateStatus::default()
+            };
+            assert_eq!(status.persisted_versions().join(", "), shown);
+            assert_eq!(status.current_version(), UNKNOWN);
+        }
+    }
 
     #[test]
     fn settled_means_one_version_and_one_key() {

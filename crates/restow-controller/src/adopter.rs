@@ -39,13 +39,15 @@ pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigrat
     while !stop.is_stopped() {
         shared.health.beat("adopter", IDLE * 3);
         match stop.unless(InTree::find(shared)).await {
-            Some(Ok(Some(in_tree))) => {
+            Some(Ok(Ok(in_tree))) => {
                 tracing::info!(api = in_tree.resource.api_version, "its migrations are served");
                 told = false;
                 stop.unless(serve(shared, &in_tree, migrations, stop)).await;
             }
-            Some(Ok(None)) if !told => {
-                tracing::warn!("{GROUP} is not served: its definition is to be installed first");
+            Some(Ok(Err(why))) if !told => {
+                tracing::warn!(
+                    "{why}; where Kubernetes does not serve it, `restow install --adopt in-tree` defines it"
+                );
                 told = true;
             }
             Some(Err(error)) => tracing::warn!(%error, "{GROUP} could not be looked for"),

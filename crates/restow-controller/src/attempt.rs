@@ -11,6 +11,7 @@ use restow_core::inventory::{Obstacle, Resource};
 use restow_core::progress::{Phase, Progress};
 use restow_core::resource::GroupResource;
 use restow_core::retry;
+use restow_core::troubleshooting::explained;
 use restow_migrate::migration::{Failure, Migration, Settings};
 use restow_migrate::pages::PageError;
 use restow_migrate::rewrite::Unfinished;
@@ -125,6 +126,9 @@ impl Attempt<'_> {
         if replaced && is_triggered(object) && self.shared.is_watched(&resource_of(object)) {
             verdict.message += "; the trigger replaces this migration after a pause";
         }
+        if verdict.stage != Stage::Succeeded {
+            verdict.message = explained(verdict.reason, &verdict.message);
+        }
         let written = record.update(|status| {
             condition::set(status, verdict.stage, verdict.reason, &verdict.message, now);
             if verdict.forget {
@@ -151,7 +155,7 @@ impl Attempt<'_> {
         self.tell(object, kind, verdict.reason, &verdict.message);
         let ended = match verdict.stage {
             Stage::Succeeded => Some(Ended::Succeeded),
-            Stage::Failed if verdict.reason == "StorageVersionChanged" => Some(Ended::Aborted),
+            Stage::Failed if verdict.reason == "StorageVersionChanged" => Some(Ended::Superseded),
             Stage::Failed => Some(Ended::Failed),
             Stage::Waiting if verdict.forget => Some(Ended::Aborted),
             _ => None,

@@ -75,9 +75,9 @@ impl Attempt<'_> {
             return Ok(None);
         }
         match InTree::find(self.shared).await {
-            Ok(Some(in_tree)) => Ok(Some(in_tree)),
-            Ok(None) => {
-                let message = format!("{GROUP} is not served, so nothing can be handed to its controller");
+            Ok(Ok(in_tree)) => Ok(Some(in_tree)),
+            Ok(Err(why)) => {
+                let message = format!("{why}, so nothing can be handed to its controller");
                 Err(Verdict::waiting("BackendNotServed", message, TRY_AGAIN))
             }
             Err(error) => Err(Verdict::waiting("WaitingForServer", error, ASK_EVERY)),

@@ -28,9 +28,10 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const PHASES: [&str; 5] = ["Waiting", "Suspended", "Running", "Succeeded", "Failed"];
 
-const REASONS: [Reason; 13] = [
+const REASONS: [Reason; 14] = [
     Reason::NewResource,
     Reason::StaleHeartbeat,
+    Reason::ForeignState,
     Reason::StorageVersionChanged,
     Reason::StorageVersionChangedTwice,
     Reason::EncryptionChanged,
@@ -53,7 +54,9 @@ pub enum Ended {
     Succeeded,
     /// Otherwise.
     Failed,
-    /// Given up before its end: deleted, or because its storage version is no longer the one.
+    /// Failed, because its storage version is no longer the one.
+    Superseded,
+    /// Given up before its end, and to be begun again.
     Aborted,
 }
 
@@ -166,7 +169,7 @@ impl Metrics {
         self.ended.get_or_create(&one("result", how.name())).add_one();
         let status = match how {
             Ended::Succeeded => "Succeeded",
-            Ended::Failed => "Failed",
+            Ended::Failed | Ended::Superseded => "Failed",
             // The predecessor knows no such end.
             Ended::Aborted => return,
         };
@@ -247,7 +250,7 @@ impl Ended {
         match self {
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
-            Self::Aborted => "aborted",
+            Self::Superseded | Self::Aborted => "aborted",
         }
     }
 }
@@ -267,6 +270,7 @@ fn reason_label(reason: Reason) -> &'static str {
     match reason {
         Reason::NewResource => "new_resource",
         Reason::StaleHeartbeat => "stale_heartbeat",
+        Reason::ForeignState => "foreign_state",
         Reason::StorageVersionChanged => "storage_version_changed",
         Reason::StorageVersionChangedTwice => "storage_version_changed_twice",
         Reason::VersionRetired => "version_retired",

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::reflector::Store;
 use kube::{Resource as _, ResourceExt as _};
 use restow_api::{ConditionType, StorageVersionMigration};
+use restow_core::troubleshooting::explained;
 use restow_migrate::prune::{PruneError, prune_stored_versions};
 use restow_migrate::stop::Stop;
 
@@ -81,6 +82,7 @@ async fn prune(shared: &Shared, object: &StorageVersionMigration) -> bool {
             // Of one that ended long ago it is no news that things have changed since.
             if restow_clock::now().duration_since(progress.updated) < NEWS {
                 let message = format!("storedVersions of {} are left as they are: {why}", progress.resource);
+                let message = explained("NotPruned", &message);
                 shared.events.tell(&reference, EventType::Warning, "NotPruned", &message);
             }
             true

@@ -1,6 +1,6 @@
 //! All controllers of one process: they work while it leads, and leave what is under way to the next leader.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use kube::{Api, Client};
-use restow_api::StorageVersionMigration;
+use restow_api::{StorageState, StorageVersionMigration};
 use restow_core::pace::Bounds;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::election::Election;
@@ -139,12 +139,20 @@ async fn work(shared: &Shared, controllers: Controllers, stop: &Stop) {
     let watch_migrations = async {
         let api = Api::<StorageVersionMigration>::all(client.clone());
         let stream = watcher(api, watcher::Config::default().timeout(WATCH)).default_backoff();
+        let mut finished: HashSet<Option<String>> = HashSet::new();
         let each = reflector(writer, stream).for_each(|event| {
             match event {
                 Ok(_) => {
                     let all = migrations.state();
                     shared.metrics.migrations(all.iter().map(Arc::as_ref));
                     changed(&shared.migrations_changed);
+                    // The trigger takes in what a migration has proven, whoever ended it.
+                    let ended = all.iter().filter(|one| one.is_finished());
+                    let ended: HashSet<_> = ended.map(|one| one.metadata.uid.clone()).collect();
+                    if !ended.is_subset(&finished) {
+                        changed(&shared.storage_changed);
+                    }
+                    finished = ended;
                 }
                 Err(error) => tracing::info!(%error, "watching migrations"),
             }
@@ -178,8 +186,9 @@ async fn work(shared: &Shared, controllers: Controllers, stop: &Stop) {
     };
     let look = async {
         if controllers.trigger || controllers.encryption {
-            let watches =
-                async { futures::join!(definitions(shared), registrations(shared), members(shared)) };
+            let watches = async {
+                futures::join!(definitions(shared), registrations(shared), members(shared), states(shared))
+            };
             futures::join!(trigger::run(shared, controllers, stop), stop.unless(watches));
         }
     };
@@ -201,7 +210,21 @@ async fn registrations(shared: &Shared) {
     }
 }
 
+/// A deleted StorageState is made anew, and everything migrated: that is how people reset one.
+async fn states(shared: &Shared) {
+    wake_on::<StorageState>(shared, |event| matches!(event, watcher::Event::Delete(_))).await;
+}
+
 async fn wake_on_change<K>(shared: &Shared)
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::Scope: Send,
+{
+    let changes = |event: &_| matches!(event, watcher::Event::Apply(_) | watcher::Event::Delete(_));
+    wake_on::<K>(shared, changes).await;
+}
+
+async fn wake_on<K>(shared: &Shared, wakes: impl Fn(&watcher::Event<PartialObjectMeta<K>>) -> bool)
 where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::Scope: Send,
@@ -210,7 +233,7 @@ where
     let stream = watcher(api, watcher::Config::default().timeout(WATCH)).default_backoff();
     stream
         .for_each(|event| {
-            if let Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) = event {
+            if event.is_ok_and(|event| wakes(&event)) {
                 changed(&shared.storage_changed);
             }
             std::future::ready(())

@@ -19,17 +19,19 @@ use restow_core::trigger::{
     Attempt, Decision, Failed, Look, Wanted, Word, decide, is_incomplete, look_every, renew_after,
     stale_after,
 };
-use restow_migrate::cluster::Trust;
+use restow_migrate::cluster::{Trust, is_refused};
 use restow_migrate::server::RequestError;
 use restow_migrate::stop::Stop;
 use restow_migrate::survey::Survey;
 
 use self::carry_out::Trouble;
+use self::rival::Rival;
 use crate::record::{checkpoint, delete};
 use crate::run::Controllers;
 use crate::shared::Shared;
 
 mod carry_out;
+mod rival;
 
 /// How soon to look again after something could not be settled at once.
 const SOON: Duration = Duration::from_secs(1);
@@ -59,6 +61,7 @@ pub(crate) async fn run(shared: &Shared, controllers: Controllers, stop: &Stop) 
         troubles: HashMap::new(),
         missing: HashSet::new(),
         unsettled: 0,
+        rival: Rival::default(),
     };
     let every = look_every(shared.settings.poll);
     let mut changes = shared.storage_changed.subscribe();
@@ -100,6 +103,8 @@ struct Trigger<'a> {
     missing: HashSet<GroupResource>,
     /// How many looks in a row found something on the move.
     unsettled: u32,
+    /// Another controller that writes the same states.
+    rival: Rival,
 }
 
 impl Trigger<'_> {
@@ -117,13 +122,19 @@ impl Trigger<'_> {
             self.looks_after(&resource.name) && self.shared.is_encrypted(&resource.name)
         };
         let covered = survey.resources.iter().any(covered);
-        let keys = if self.controllers.encryption && covered { self.keys().await? } else { None };
+        let keys = if self.controllers.encryption && covered { self.keys().await } else { None };
         let client = self.shared.client();
         let everything = ListParams::default();
         let states = Api::<StorageState>::all(client.clone()).list(&everything).await?;
         let migrations = Api::<StorageVersionMigration>::all(client.clone()).list(&everything).await?;
         let states: BTreeMap<String, StorageState> =
             states.into_iter().map(|state| (state.name_any(), state)).collect();
+        if let Some(written) = self.rival.wrote(&states) {
+            self.report_rival(written);
+        }
+        if self.rival.is_about() {
+            return Ok(Duration::MAX);
+        }
         let (mut settled, mut disagreeing, mut unsettled) = (true, 0_usize, 0_usize);
         let mut next = Duration::MAX;
         let watched = |resource: &&Resource| resource.obstacle.is_none() && self.looks_after(&resource.name);
@@ -157,15 +168,19 @@ impl Trigger<'_> {
         self.shared.is_watched(resource) && (self.controllers.trigger || self.shared.is_encrypted(resource))
     }
 
-    /// The encryption configurations, unless they may not be read.
-    async fn keys(&self) -> Result<Option<Keys>, RequestError> {
+    /// The encryption configurations, unless they may not be read. Metrics that cannot be had concern only what is
+    /// encrypted.
+    async fn keys(&self) -> Option<Keys> {
         match self.shared.cluster.encryption().await {
-            Ok(Encryption { word, reloads, .. }) => Ok(word.map(|word| Keys { word, reloads })),
-            Err(error) if error.is_final() => {
+            Ok(Encryption { word, reloads, .. }) => word.map(|word| Keys { word, reloads }),
+            Err(error) if is_refused(&error) => {
                 tracing::warn!(%error, "the API servers' metrics may not be read, so key rotations are not seen");
-                Ok(None)
+                None
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "the API servers' metrics could not be read, so key rotations are not seen now");
+                Some(Keys { word: Word::Silent(Vec::new()), reloads: BTreeMap::new() })
+            }
         }
     }
 
@@ -284,6 +299,7 @@ impl Trigger<'_> {
                 break;
             }
             delete(&api, migration).await?;
+            self.report_deleted(migration, "its resource is served no more");
         }
         Ok(())
     }

@@ -65,7 +65,7 @@ fn wanted(migrations: &Store<StorageVersionMigration>) -> HashSet<String> {
 }
 
 async fn look(shared: &Shared, wanted: &HashSet<String>, stop: &Stop) -> Result<(), LookError> {
-    let Some(in_tree) = InTree::find(shared).await? else { return Ok(()) };
+    let Ok(in_tree) = InTree::find(shared).await? else { return Ok(()) };
     let made = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
     for object in in_tree.api.list(&made).await? {
         let unwanted = owner(&object.metadata).is_some_and(|owner| !wanted.contains(&owner.uid));

@@ -157,6 +157,17 @@ impl Resource {
         self.storage_version.as_ref().map_or("unknown", |version| &version.version)
     }
 
+    /// The name of the version that a hash stands for, as far as that can be told; with its group when that is another
+    /// one.
+    pub fn version_of(&self, hash: &str) -> Option<String> {
+        let defined = self.crd.iter().flat_map(|crd| &crd.versions);
+        let defined = defined.map(|(version, _)| GroupVersion::new(&self.name.group, version));
+        let known: Vec<GroupVersion> =
+            self.storage_version.iter().chain(&self.served).cloned().chain(defined).collect();
+        let version = version_of_hash(hash, &self.kind, &self.name.group, &known)?;
+        Some(if version.group == self.name.group { version.version } else { version.to_string() })
+    }
+
     /// Whether a migration is needed, as far as can be told without reading what is stored.
     pub fn need(&self) -> Need {
         match &self.crd {

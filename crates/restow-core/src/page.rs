@@ -18,6 +18,17 @@ const LONGEST_OF_ONE: usize = 32 << 20;
 /// The least that a page may be long, however low the bandwidth is.
 const SHORTEST: usize = 64 << 10;
 
+/// From how many objects on a list is asked for as one stream, unless the user says how.
+const STREAMED: u64 = 10_000;
+
+/// Whether a list is better asked for as one stream, given how many objects it has.
+///
+/// A server answers each chunk from a list of its own, and a stream from its cache. But only chunks can be continued
+/// exactly and show which object cannot be read, so they are for all lists that cost little.
+pub fn is_worth_streaming(objects: Option<u64>) -> bool {
+    objects.is_some_and(|objects| objects >= STREAMED)
+}
+
 /// What is known of an answer that was not a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusal {
@@ -139,6 +150,15 @@ pub fn next_limit(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_long_lists_are_streamed() {
+        for (objects, streamed) in
+            [(None, false), (Some(0), false), (Some(9_999), false), (Some(10_000), true)]
+        {
+            assert_eq!(is_worth_streaming(objects), streamed, "{objects:?}");
+        }
+    }
 
     #[test]
     fn every_refusal_has_one_next_step() {

@@ -10,6 +10,7 @@ use restow_core::agreement::Disagreement;
 use restow_core::encryption::Demand;
 use restow_core::inventory::Resource;
 use restow_core::outcome::Outcome;
+use restow_core::page::is_worth_streaming;
 use restow_core::progress::{Counts, Phase, Progress, Proof, Quarantined, judge};
 
 use self::looks::Patience;
@@ -34,6 +35,8 @@ pub enum ListMode {
     Chunked,
     /// As one stream, where the server can.
     Streaming,
+    /// As one stream where there are so many objects that it spares the server something, else in chunks.
+    Auto,
 }
 
 /// How a migration is done.
@@ -354,8 +357,14 @@ impl<O: Observer> Migration<'_, O> {
     fn listing<'t>(&'t self, target: &'t Target, progress: &Progress) -> Listing<'t> {
         let (server, page_size) = (self.cluster.server(), self.settings.page_size);
         let token = progress.continue_token.clone();
-        match self.settings.list {
-            ListMode::Streaming if token.is_none() => Listing::Stream(Stream::new(
+        let streams = match self.settings.list {
+            ListMode::Chunked => false,
+            ListMode::Streaming => true,
+            ListMode::Auto => is_worth_streaming(progress.expected),
+        };
+        match streams {
+            // A token is gone on with.
+            true if token.is_none() => Listing::Stream(Stream::new(
                 server,
                 target,
                 page_size,

@@ -167,9 +167,6 @@ pub(crate) struct Migrate {
     /// Rewrite events too, which resets how long they live
     #[arg(long)]
     pub(crate) include_events: bool,
-    /// How to list: chunked, streaming, or whichever suits
-    #[arg(long, value_enum, default_value_t = List::Auto, value_name = "HOW")]
-    pub(crate) list: List,
     /// Stop after so long; --resume goes on
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
@@ -202,6 +199,9 @@ pub(crate) struct Pace {
     /// Objects in a page: what is sent again at most after a crash [default: 500 when fast, else 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10000))]
     page_size: Option<u32>,
+    /// How to list: in chunks, as one stream, which needs the right to watch, or auto: streaming from 10,000 objects on
+    #[arg(long, value_enum, default_value_t = List::Auto, value_name = "HOW")]
+    pub(crate) list: List,
 }
 
 impl Pace {
@@ -221,12 +221,15 @@ impl Pace {
         self.page_size.unwrap_or_else(|| self.preset().page_size())
     }
 
-    /// How a migration at this pace is done, unless more is said: in chunks, verified, every write stored.
+    /// How a migration at this pace is done, unless more is said: verified, every write stored.
     pub(crate) fn settings(&self) -> Settings {
         Settings {
             page_size: self.page_size(),
-            // Chunks resume from a token and show what cannot be read.
-            list: ListMode::Chunked,
+            list: match self.list {
+                List::Chunked => ListMode::Chunked,
+                List::Streaming => ListMode::Streaming,
+                List::Auto => ListMode::Auto,
+            },
             verify: true,
             manner: Manner::default(),
             encrypted: Demand::default(),

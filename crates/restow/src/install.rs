@@ -1,6 +1,7 @@
 //! `restow install`: what the controllers need in a cluster, printed or applied.
 
 pub(crate) mod apply;
+mod first;
 mod flow;
 pub(crate) mod manifest;
 pub(crate) mod manifests;
@@ -20,6 +21,7 @@ use crate::connect::{connect, unanswered};
 use crate::controller::{ALL, Adopted, BackendName, Name as Controller};
 use crate::failure::Failure;
 use crate::output;
+use crate::predecessor;
 use crate::select;
 use manifests::Setup;
 use rules::InTree;
@@ -130,11 +132,16 @@ pub(crate) async fn run(connection: &Connection, flags: &Install) -> Result<u8, 
     let all = if flags.crds {
         manifests::crds()
     } else {
-        manifests::manifests(&setup(&cluster, connection, flags).await?)
+        let setup = setup(&cluster, connection, flags).await?;
+        first::announce(cluster.server(), &setup).await;
+        manifests::manifests(&setup)
     };
     if !flags.apply && !flags.dry_run {
         output::print(&manifests::yaml(&all));
         return Ok(0);
+    }
+    if !flags.crds {
+        predecessor::refuse(cluster.server()).await?;
     }
     apply::apply(cluster.server(), all.clone(), flags.dry_run).await?;
     if flags.wait {

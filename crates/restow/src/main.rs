@@ -18,6 +18,7 @@ mod output;
 mod owner;
 mod pass;
 mod plan;
+mod predecessor;
 mod report;
 mod select;
 mod signals;

@@ -5,14 +5,14 @@ use restow_core::inventory::{Need, Obstacle, Resource};
 use restow_core::progress::{End, Phase, Progress, exit_code};
 use restow_core::resource::GroupVersion;
 use restow_migrate::cluster::{Cluster, Inventory};
-use restow_migrate::migration::{self, ListMode, Migration, Settings};
+use restow_migrate::migration::{self, Migration, Settings};
 use restow_migrate::prune::prune_stored_versions;
 use restow_migrate::rewrite::{Manner, Unfinished};
 use restow_migrate::stop::Stop;
 use restow_migrate::throttle::Throttle;
 
 use crate::again;
-use crate::args::{Connection, List, Migrate, ReportOutput, Verify};
+use crate::args::{Connection, Migrate, ReportOutput, Verify};
 use crate::connect::{connect, unanswered};
 use crate::failure::Failure;
 use crate::output;
@@ -143,10 +143,6 @@ struct Chosen<'a> {
 
 fn settings(flags: &Migrate) -> Settings {
     Settings {
-        list: match flags.list {
-            List::Streaming => ListMode::Streaming,
-            List::Chunked | List::Auto => ListMode::Chunked,
-        },
         verify: flags.verify == Verify::Full,
         manner: Manner { dry_run: flags.dry_run, repair_managed_fields: flags.repair_managed_fields },
         ..flags.pace.settings()

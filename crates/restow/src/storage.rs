@@ -24,6 +24,13 @@ pub(crate) struct Storage {
     current: String,
     pub(crate) persisted: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    current_version: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    persisted_versions: Vec<String>,
+    /// Each hash beside the name of its version.
+    #[serde(skip)]
+    named: (String, Vec<String>),
+    #[serde(skip_serializing_if = "Option::is_none")]
     current_encryption: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     persisted_encryption: Vec<String>,
@@ -39,11 +46,14 @@ impl Storage {
     pub(crate) fn of(state: &StorageState, now: Timestamp) -> Self {
         let status: StorageStateStatus = state.status.clone().unwrap_or_default();
         let (settled, encryption_settled) = (status.is_settled(), status.encryption_is_settled());
-        let heartbeat = status.last_heartbeat_time.map(|time| time.0);
+        let heartbeat = status.last_heartbeat_time.as_ref().map(|time| time.0);
         Self {
             resource: state.name_any(),
             settled,
             encryption_settled,
+            named: (status.current_version(), status.persisted_versions()),
+            current_version: status.current_storage_version,
+            persisted_versions: status.persisted_storage_versions,
             current: status.current_storage_version_hash.unwrap_or_else(|| UNKNOWN.to_owned()),
             persisted: status.persisted_storage_version_hashes,
             current_encryption: status.current_encryption_config_hash,
@@ -65,7 +75,7 @@ impl Storage {
         let cells = vec![
             self.resource.clone(),
             self.verdict().to_owned(),
-            self.current.clone(),
+            self.named.0.clone(),
             self.agreement.clone().unwrap_or_default(),
             self.heartbeat_age.map_or_else(|| "never".to_owned(), seconds),
         ];
@@ -88,7 +98,7 @@ impl Storage {
             return lines;
         }
         if !self.persisted.is_empty() {
-            lines.push(format!("persisted: {}", self.persisted.join(", ")));
+            lines.push(format!("persisted: {}", self.named.1.join(", ")));
         }
         if !self.encryption_settled {
             let now = self.current_encryption.as_deref().unwrap_or(UNKNOWN);
@@ -100,7 +110,7 @@ impl Storage {
     /// All of it in one line that only a change of the storage changes, and no heartbeat.
     pub(crate) fn line(&self) -> String {
         let verdict = if self.settled { "settled" } else { "not settled" };
-        let mut parts = vec![verdict.to_owned(), format!("current: {}", self.current)];
+        let mut parts = vec![verdict.to_owned(), format!("current: {}", self.named.0)];
         parts.extend(self.persisted());
         parts.extend(self.agreement.as_ref().map(|basis| format!("agreement {basis}")));
         let why = self.message.as_ref().map(|why| format!(": {why}")).unwrap_or_default();

@@ -7,12 +7,13 @@ use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Api, Resource as _, ResourceExt as _};
 use restow_api::{
     GroupVersionResource, PendingMigration, StorageState, StorageStateSpec, StorageStateStatus,
-    StorageVersionMigration, StorageVersionMigrationSpec, UNKNOWN,
+    StorageVersionMigration, StorageVersionMigrationSpec,
 };
 use restow_clock::Instant;
 use restow_core::inventory::Resource;
 use restow_core::retry;
-use restow_core::trigger::{Decision, Reason, Step, Wanted};
+use restow_core::trigger::{Decision, Reason, Step, Wanted, name_versions};
+use restow_core::troubleshooting::explained;
 
 use super::{Trigger, is_triggered, managed};
 use crate::events::EventType;
@@ -31,6 +32,16 @@ type What = (Vec<String>, Option<Wanted>, Option<Reason>);
 
 fn what(decision: &Decision) -> What {
     (decision.delete.clone(), decision.create.clone(), decision.reason)
+}
+
+/// Why migrations are deleted by a decision, and what comes in their place.
+fn deletion(decision: &Decision) -> String {
+    let why = decision.reason.map(|reason| format!("{}; ", reason.explain())).unwrap_or_default();
+    let pending = decision.state.as_ref().and_then(|state| state.pending_migration.as_ref());
+    match pending.filter(|_| decision.create.is_some()) {
+        Some(pending) => format!("{why}{} takes its place", pending.name),
+        None => format!("{why}another one is made when all API servers agree"),
+    }
 }
 
 /// Why a decision was not carried out.
@@ -87,13 +98,14 @@ impl Trigger<'_> {
                 Step::Delete(name) => {
                     if let Some(migration) = migrations.iter().find(|one| one.name_any() == name) {
                         self.delete(migration, retries).await?;
+                        self.report_deleted(migration, &deletion(decision));
                     }
                 }
                 Step::Create(pending, wanted) => self.create(resource, &pending, &wanted).await?,
                 Step::Write(status) => {
                     let written = self.write(resource, state, &status).await?;
                     if let Some(reason) = reason.take() {
-                        self.report(resource, &written, &status, reason);
+                        self.report(resource, &written, reason);
                     }
                     state = Some(written);
                 }
@@ -106,27 +118,35 @@ impl Trigger<'_> {
         if self.stop.is_stopped() { Err(StepError::Stopped) } else { Ok(()) }
     }
 
-    fn report(
-        &self,
-        resource: &Resource,
-        written: &StorageState,
-        status: &StorageStateStatus,
-        reason: Reason,
-    ) {
+    fn report(&self, resource: &Resource, written: &StorageState, reason: Reason) {
         self.shared.metrics.triggered(reason);
+        let status = written.status.clone().unwrap_or_default();
         let message = format!(
             "{}: current {}, persisted {}",
             reason.explain(),
-            status.current_storage_version_hash.as_deref().unwrap_or(UNKNOWN),
-            status.persisted_storage_version_hashes.join(", ")
+            status.current_version(),
+            status.persisted_versions().join(", ")
         );
         tracing::info!(resource = %resource.name, "{message}");
         let reference: ObjectReference = written.object_ref(&());
-        let why = status.message.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
-        let next = status.next_migration_time.as_ref();
-        let next = next.map(|time| format!("; it is replaced at {}", time.0)).unwrap_or_default();
-        let text = format!("{message}{why}{next}");
-        self.shared.events.tell(&reference, EventType::Normal, &format!("{reason:?}"), &text);
+        let why = status.message.map(|why| format!("; {why}")).unwrap_or_default();
+        let next = status.next_migration_time.map(|time| format!("; it is replaced at {}", time.0));
+        let text = format!("{message}{why}{}", next.unwrap_or_default());
+        let reason = format!("{reason:?}");
+        // A changed version is what the trigger is for, and nothing to be mended.
+        let text = if reason == "StorageVersionChanged" { text } else { explained(&reason, &text) };
+        self.shared.events.tell(&reference, EventType::Normal, &reason, &text);
+    }
+
+    /// Says in an Event that somebody else's migration was deleted, and why.
+    pub(super) fn report_deleted(&self, migration: &StorageVersionMigration, why: &str) {
+        if is_triggered(migration) {
+            return;
+        }
+        tracing::info!(migration = migration.name_any(), "deleted: {why}");
+        let reference: ObjectReference = migration.object_ref(&());
+        let message = explained("Superseded", &format!("deleted: {why}"));
+        self.shared.events.tell(&reference, EventType::Warning, "Superseded", &message);
     }
 
     async fn delete(&self, migration: &StorageVersionMigration, retries: bool) -> Result<(), kube::Error> {
@@ -211,7 +231,9 @@ impl Trigger<'_> {
                 made
             }
         };
-        new.status = Some(status.clone());
+        let mut status = status.clone();
+        name_versions(&mut status, |hash| resource.version_of(hash));
+        new.status = Some(status);
         Ok(api.replace_status(&name, &PostParams::default(), &new).await?)
     }
 }

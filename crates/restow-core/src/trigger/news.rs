@@ -108,6 +108,13 @@ pub(super) fn describe(look: &Look<'_>, state: &mut StorageStateStatus) {
     state.message = message.or(differs);
 }
 
+/// Names the versions of a state's hashes, for people, as far as they are known.
+pub fn name_versions(state: &mut StorageStateStatus, version: impl Fn(&str) -> Option<String>) {
+    let name = |hash: &String| version(hash).unwrap_or_else(|| hash.clone());
+    state.current_storage_version = state.current_storage_version_hash.as_ref().map(name);
+    state.persisted_storage_versions = state.persisted_storage_version_hashes.iter().map(name).collect();
+}
+
 /// Whether a state says anything about the key.
 pub(super) fn knows_key(state: &StorageStateStatus) -> bool {
     state.current_encryption_config_hash.is_some() || !state.persisted_encryption_config_hashes.is_empty()

@@ -1,10 +1,10 @@
 //! Lists in chunks and as a stream find the same objects, and a stream that breaks goes on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use restow_lab::{ClusterSpec, Observer, Proxy, Recorder, Seen, ServerSpec};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Ran, Restow, Widgets, cluster, lab, shared, wait};
 
@@ -13,6 +13,8 @@ use crate::support::{Ran, Restow, Widgets, cluster, lab, shared, wait};
 struct Lists {
     pages: AtomicUsize,
     streams: AtomicUsize,
+    /// Has the server announce 20,000 objects more when it is asked how many there are.
+    many: AtomicBool,
 }
 
 impl Observer for Lists {
@@ -21,8 +23,35 @@ impl Observer for Lists {
             self.streams.fetch_add(1, Ordering::SeqCst);
         } else if request.query.contains("limit=100") {
             self.pages.fetch_add(1, Ordering::SeqCst);
+        } else if request.query == "limit=1" && self.many.load(Ordering::SeqCst) {
+            return restow_lab::Action::Change(Box::new(|body| {
+                let mut list: Value = serde_json::from_slice(&body).unwrap();
+                list["metadata"]["remainingItemCount"] = json!(20_000);
+                list.to_string().into_bytes().into()
+            }));
         }
         restow_lab::Action::Forward
+    }
+}
+
+#[tokio::test]
+async fn long_lists_are_streamed_and_short_ones_come_in_pages() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let widgets = Widgets { plural: "choices" };
+    widgets.define(&client).await;
+    widgets.create(&client, 150).await;
+    widgets.store_as(&client, "v2").await;
+    let lists = Arc::new(Lists::default());
+    let recorder = Recorder::start(cluster, 0, "admin", Arc::clone(&lists)).await.unwrap();
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    for (many, streams) in [(false, false), (true, true)] {
+        lists.many.store(many, Ordering::SeqCst);
+        let before = (lists.streams.load(Ordering::SeqCst), lists.pages.load(Ordering::SeqCst));
+        let ran = restow.migrate(&widgets.name(), &["--page-size", "100", "--pace", "fast"]).await.expect(0);
+        assert_eq!(ran.resource()["listed"], 150, "{ran:#?}");
+        let after = (lists.streams.load(Ordering::SeqCst), lists.pages.load(Ordering::SeqCst));
+        assert_eq!((after.0 > before.0, after.1 > before.1), (streams, !streams), "{before:?} {after:?}");
     }
 }
 

@@ -12,7 +12,7 @@ use crate::support::{CRDS, Restow, Widgets, cluster, create_all, lab, name, patc
 use crate::traffic::{Traffic, status};
 
 /// The Events about objects of a kind.
-async fn events(client: &kube::Client, kind: &str) -> Vec<Value> {
+pub(crate) async fn events(client: &kube::Client, kind: &str) -> Vec<Value> {
     let all = send(client, "GET", "/apis/events.k8s.io/v1/events", None).await;
     let about = |event: &&Value| event["regarding"]["kind"] == kind;
     all["items"].as_array().unwrap().iter().filter(about).cloned().collect()

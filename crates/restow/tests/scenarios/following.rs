@@ -1,0 +1,126 @@
+//! The trigger follows what people and other processes do, at once and not at its next look.
+
+use std::collections::BTreeMap;
+
+use restow_core::resource::{GroupVersion, storage_version_hash};
+use restow_lab::{Action, ClusterSpec};
+use serde_json::{Value, json};
+
+use crate::controller::{Controller, STATES, ask_for, is, migration, migrations, prepared, state, wait_for};
+use crate::install::CONTROLLERS;
+use crate::replaced::events;
+use crate::support::{Restow, Widgets, cluster, lab, send, try_send, wait};
+use crate::traffic::{Traffic, status};
+
+#[tokio::test]
+async fn migrations_of_others_and_deleted_states_are_followed_at_once() {
+    const MANY: usize = 40;
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let (client, restow) = prepared(&cluster).await;
+    let widgets = Widgets { plural: "followed" };
+    widgets.define(&client).await;
+    widgets.create(&client, MANY).await;
+    widgets.store_as(&client, "v2").await;
+    let name = widgets.name();
+    let hash = storage_version_hash(&GroupVersion::new(widgets.group(), "v2"), "Widget");
+    let settled = async || state(&client, &name, &[(&hash, "v2")]).await == Some(("v2".into(), "v2".into()));
+
+    // A user's own migration is replaced when the trigger starts, and an Event says so.
+    ask_for(&client, "mine", &name).await;
+    let args = ["--resources", &name, "--poll-interval", "10m", "--controllers"];
+    let _trigger = Controller::start(&restow, &[&args[..], &["trigger"]].concat()).await;
+    let told = |event: &Value| event["reason"] == "Superseded" && event["regarding"]["name"] == "mine";
+    wait("an Event about the user's migration", || async {
+        events(&client, "StorageVersionMigration").await.iter().any(told)
+    })
+    .await;
+    wait("the trigger's own migration", || async { migrations(&client, &name).await.len() == 1 }).await;
+
+    // Another process ends the migration.
+    let _migrator = Controller::start(&restow, &[&args[..], &["migrator"]].concat()).await;
+    wait("the state to be settled", &settled).await;
+    let first = migrations(&client, &name).await[0]["metadata"]["uid"].clone();
+    let shown = send(&client, "GET", &format!("{STATES}/{name}"), None).await["status"].clone();
+    assert_eq!(shown["currentStorageVersion"], "v2", "{shown:#}");
+    assert_eq!(shown["persistedStorageVersions"], json!(["v2"]), "{shown:#}");
+    let table = restow.run(&["status"]).await.expect(0).stdout;
+    assert!(table.contains(&format!("v2 ({hash})")), "{table}");
+
+    // Deleting the state is how people reset a resource.
+    send(&client, "DELETE", &format!("{STATES}/{name}"), None).await;
+    wait("another migration to succeed", || async {
+        let all = migrations(&client, &name).await;
+        all.len() == 1 && all[0]["metadata"]["uid"] != first && is(&all[0], "Succeeded")
+    })
+    .await;
+    wait("the state to be settled again", &settled).await;
+    let stored = BTreeMap::from([(format!("{}/v2", widgets.group()), MANY)]);
+    assert_eq!(widgets.stored_as(&cluster).await, stored);
+}
+
+#[tokio::test]
+async fn metrics_that_fail_hold_up_only_what_is_encrypted() {
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let (client, _) = prepared(&cluster).await;
+    let widgets = Widgets { plural: "unencrypted" };
+    widgets.define(&client).await;
+    widgets.store_as(&client, "v2").await;
+    let rule = |seen: &restow_lab::Seen, _| match seen.path == "/metrics" {
+        true => status(503, "ServiceUnavailable", "metrics are broken"),
+        false => Action::Forward,
+    };
+    let (recorder, _traffic) = Traffic::record(&cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let resources = format!("secrets,{}", widgets.name());
+    let _controller = Controller::start(&restow, &["--resources", &resources, "--poll-interval", "1s"]).await;
+    wait("a migration of what is not encrypted", || async {
+        migrations(&client, &widgets.name()).await.len() == 1
+    })
+    .await;
+    let hash = storage_version_hash(&GroupVersion::new(widgets.group(), "v2"), "Widget");
+    let known = state(&client, &widgets.name(), &[(&hash, "v2")]).await;
+    assert_eq!(known, Some(("Unknown".to_owned(), "v2".to_owned())));
+    // Under which key Secrets are written, nobody knows.
+    let secrets = try_send(&client, "GET", &format!("{STATES}/secrets"), None).await.unwrap();
+    assert_eq!(secrets["status"]["currentEncryptionConfigHash"], "Unknown", "{secrets:#}");
+    assert_eq!(migrations(&client, "secrets").await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn an_unfinished_migration_goes_on_after_the_controllers_are_removed_and_reinstalled() {
+    const MANY: usize = 200;
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new().controller_manager(&CONTROLLERS)).await;
+    let client = cluster.client(0).unwrap();
+    let restow = Restow::new(&cluster);
+    let install = ["install", "--without-deployment", "--apply", "--wait"];
+    restow.run(&install).await.expect(0);
+    let widgets = Widgets { plural: "reinstalled" };
+    widgets.define(&client).await;
+    widgets.create(&client, MANY).await;
+    widgets.store_as(&client, "v2").await;
+    ask_for(&client, "unfinished", &widgets.name()).await;
+    let slow = ["--controllers", "migrator", "--page-size", "20", "--qps", "40"];
+    let controller = Controller::start(&restow, &slow).await;
+    wait("two pages", || async {
+        migration(&client, "unfinished").await["status"]["progress"]["rewritten"].as_u64() >= Some(40)
+    })
+    .await;
+    controller.stop().await;
+    let before = migration(&client, "unfinished").await["status"]["progress"].clone();
+    assert!(before["rewritten"].as_u64() < Some(MANY as u64), "{before:#}");
+
+    restow.run(&["uninstall", "--wait"]).await.expect(0);
+    restow.run(&install).await.expect(0);
+    let (recorder, traffic) = Traffic::record(&cluster, |_: &restow_lab::Seen, _| Action::Forward).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let _controller = Controller::start(&restow, &["--controllers", "migrator", "--page-size", "20"]).await;
+    let after = wait_for(&client, "unfinished", "Succeeded").await["status"]["progress"].clone();
+    assert_eq!((&after["startedAt"], &after["listed"]), (&before["startedAt"], &json!(MANY)), "{after:#}");
+    // The first page was written before, and is only looked at by the pass that verifies.
+    assert_eq!(traffic.patches_of("/w-00000").len(), 1);
+    let stored = BTreeMap::from([(format!("{}/v2", widgets.group()), MANY)]);
+    assert_eq!(widgets.stored_as(&cluster).await, stored);
+}
