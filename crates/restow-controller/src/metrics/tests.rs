@@ -100,7 +100,7 @@ fn the_ends_of_migrations() {
     for how in [Ended::Succeeded, Ended::Succeeded, Ended::Failed, Ended::Superseded, Ended::Aborted] {
         metrics.ended("secrets", how);
     }
-    assert_eq!((of("succeeded"), of("failed"), of("aborted")), (Some(2.0), Some(1.0), Some(1.0)));
+    assert_eq!((of("succeeded"), of("failed"), of("aborted")), (Some(2.0), Some(1.0), Some(2.0)));
     let old = "storage_migrator_core_migrator_migrations";
     let of = |status: &str| value(&metrics, &format!("{old}{{resource=\"secrets\",status=\"{status}\"}}"));
     // One whose storage version has changed is Failed, as its condition says.
