@@ -245,6 +245,23 @@ pub fn inventory(documents: &[Document], crds: &[Crd], include_events: bool) -> 
     found.into_values().collect()
 }
 
+/// Whether nothing but a StorageVersion can tell how a resource is stored.
+pub fn hides_storage(resource: &Resource) -> bool {
+    matches!(resource.obstacle, Some(Obstacle::NoHash(_) | Obstacle::Unserved(_)))
+}
+
+/// Takes in the encoding versions that API servers have registered of resources whose discovery does not tell how they
+/// are stored. Whether all servers agree on it is not decided here.
+pub fn take_registered(resources: &mut [Resource], registered: impl Fn(&GroupResource) -> Option<String>) {
+    for resource in resources.iter_mut().filter(|resource| hides_storage(resource)) {
+        let Some(version) = registered(&resource.name) else { continue };
+        let version = GroupVersion::parse(&version);
+        resource.hash = Some(storage_version_hash(&version, &resource.kind));
+        resource.storage_version = Some(version);
+        resource.obstacle = None;
+    }
+}
+
 fn missing_verbs(verbs: &[String]) -> Option<Obstacle> {
     let missing: Vec<_> =
         ["list", "patch"].into_iter().filter(|verb| !verbs.iter().any(|v| v == verb)).collect();

@@ -12,8 +12,11 @@ use std::time::Duration;
 
 use restow_core::agreement::{self, Agreement, Asked, Disagreement, Member, Sighting};
 use restow_core::encryption::Encryption;
-use restow_core::inventory::{Crd, Document, Obstacle, Origin, Resource, Served, inventory};
+use restow_core::inventory::{
+    Crd, Document, Obstacle, Origin, Resource, Served, hides_storage, inventory, take_registered,
+};
 use restow_core::resource::GroupVersion;
+use restow_core::storage_version;
 use serde::Deserialize;
 
 pub use self::keys::is_refused;
@@ -137,7 +140,14 @@ impl Cluster {
     pub(crate) async fn discover(&self, include_events: bool) -> Result<Discovered, RequestError> {
         let documents = discovery::documents(&self.server).await?;
         let crds = discovery::crds(&self.server).await?;
-        let resources = inventory(&documents, &crds, include_events);
+        let mut resources = inventory(&documents, &crds, include_events);
+        if resources.iter().any(hides_storage) && documents.iter().any(|one| registered::are_in(&one.version)) {
+            let registered = self.storage_versions().await?;
+            take_registered(&mut resources, |name| {
+                let object = registered.get(&storage_version::name(name))?;
+                object.common.clone().or_else(|| object.entries.first().map(|(_, version)| version.clone()))
+            });
+        }
         let migratable = resources.iter().filter(|resource| resource.obstacle.is_none());
         let versions = migratable.filter_map(|resource| resource.endpoint().cloned()).collect();
         *self.versions.lock().unwrap_or_else(PoisonError::into_inner) = versions;

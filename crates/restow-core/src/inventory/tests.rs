@@ -164,3 +164,34 @@ fn names_are_found_as_kubectl_finds_them() {
     );
     assert!(matches!(find(&cluster, "event"), Err(NameError::Ambiguous { .. })));
 }
+
+#[test]
+fn a_registered_version_tells_what_discovery_does_not() {
+    let all = ["list", "patch"];
+    let mut hidden = widgets(&["v1", "v2"]);
+    hidden.versions = vec![("v1".to_owned(), true), ("v2".to_owned(), false)];
+    let documents = [
+        document("v1", false, vec![served("reviews", "Review", &all, None), served("secrets", "Secret", &all, Some("v1"))]),
+        document("example.com/v1", false, vec![served("widgets", "Widget", &all, None)]),
+    ];
+    let mut resources = inventory(&documents, &[hidden], false);
+    take_registered(&mut resources, |name| {
+        let of = |version: &str| Some(version.to_owned());
+        // What discovery shows stands.
+        if name.resource == "reviews" { None } else { of("example.com/v2") }
+    });
+    let shown: Vec<(String, Option<String>, bool)> = resources
+        .iter()
+        .map(|one| (one.name.to_string(), one.storage_version.as_ref().map(ToString::to_string), one.obstacle.is_none()))
+        .collect();
+    let expected = [
+        ("reviews", None, false),
+        ("secrets", Some("v1"), true),
+        ("widgets.example.com", Some("example.com/v2"), true),
+    ];
+    let expected = expected.map(|(name, version, can)| (name.to_owned(), version.map(str::to_owned), can));
+    assert_eq!(shown, expected);
+    let widgets = &resources[2];
+    assert_eq!(widgets.hash, Some(storage_version_hash(&GroupVersion::parse("example.com/v2"), "Widget")));
+    assert_eq!(widgets.endpoint(), Some(&GroupVersion::parse("example.com/v1")));
+}

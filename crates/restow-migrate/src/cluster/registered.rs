@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use restow_core::agreement::StorageVersion;
 use restow_core::inventory::Resource;
+use restow_core::resource::GroupVersion;
 use restow_core::storage_version;
 use serde::Deserialize;
 
@@ -12,6 +13,11 @@ use super::Cluster;
 use crate::server::RequestError;
 
 const STORAGE_VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
+
+/// Whether StorageVersion objects are served in this version of a group.
+pub(super) fn are_in(version: &GroupVersion) -> bool {
+    STORAGE_VERSIONS.starts_with(&version.path())
+}
 
 #[derive(Deserialize)]
 struct StorageVersionObject {

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use aggregated_apiserver::ship::{GROUP, Version};
 use restow_core::resource::storage_version_hash;
+use restow_lab::ClusterSpec;
 use serde_json::json;
 
 use crate::controller::{Controller, is, migrations, prepared, state};
 use crate::fleet::{BACK, FRONT, Fleet, SHIPS};
-use crate::support::{Restow, lab, try_send, wait};
+use crate::support::{Restow, Widgets, cluster, lab, patch, send, try_send, wait};
 
 fn counts(version: &str, port: &str, count: usize) -> BTreeMap<String, usize> {
     [(format!("{GROUP}/{version} {port}"), count)].into()
@@ -101,4 +102,44 @@ async fn the_controller_follows_an_upgrade_of_a_registering_server() {
     let progress = &done[0]["status"]["progress"];
     assert_eq!((&progress["rewritten"], &progress["verified"]), (&json!(MANY), &json!(true)), "{done:#?}");
     assert_eq!(progress["agreement"], "storageversion");
+}
+
+#[tokio::test]
+async fn a_resource_whose_discovery_tells_nothing_is_migrated_by_its_storage_version() {
+    const MANY: usize = 20;
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new().storage_version_api()).await;
+    let (client, restow) = (cluster.client(0).unwrap(), Restow::new(&cluster));
+    let widgets = Widgets { plural: "hidden" };
+    widgets.define(&client).await;
+    widgets.create(&client, MANY).await;
+    // It is stored in a version that is not served, so that no discovery document has a hash.
+    widgets.set_versions(&client, &[("v1", true, false), ("v2", false, true)]).await;
+    wait("discovery to hide the storage version", || async {
+        let found = send(&client, "GET", &format!("/apis/{}/v1", widgets.group()), None).await;
+        found["resources"][0]["storageVersionHash"].as_str().unwrap_or_default().is_empty()
+    })
+    .await;
+    let ran = restow.migrate(&widgets.name(), &[]).await;
+    assert_ne!(ran.code, 0, "{ran:#?}");
+
+    // Its API server registers what it stores.
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let leases = send(&client, "GET", leases, None).await["items"].as_array().cloned().unwrap();
+    let of_server = |lease: &&serde_json::Value| {
+        lease["metadata"]["labels"]["apiserver.kubernetes.io/identity"] == "kube-apiserver"
+    };
+    let server = leases.iter().find(of_server).unwrap()["metadata"]["name"].clone();
+    let all = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
+    let name = format!("{}.{}", widgets.group(), widgets.plural);
+    let object = json!({"apiVersion": "internal.apiserver.k8s.io/v1alpha1", "kind": "StorageVersion",
+        "metadata": {"name": name}, "spec": {}});
+    send(&client, "POST", all, Some(&object)).await;
+    let version = format!("{}/v2", widgets.group());
+    let status = json!({"status": {"commonEncodingVersion": version, "storageVersions": [
+        {"apiServerID": server, "encodingVersion": version, "decodableVersions": [version]}]}});
+    patch(&client, &format!("{all}/{name}/status"), &status).await;
+    let report = restow.migrate(&widgets.name(), &[]).await.expect(0).resource();
+    assert_eq!((&report["agreement"], &report["storageVersion"]), (&json!("storageversion"), &json!("v2")));
+    assert_eq!(widgets.stored_as(&cluster).await, BTreeMap::from([(version, MANY)]), "{report:#}");
 }
