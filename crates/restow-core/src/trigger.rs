@@ -228,13 +228,13 @@ pub fn decide(look: &Look<'_>) -> Decision {
 
 fn decide_by(look: &Look<'_>) -> Decision {
     let foreign = look.state.is_some_and(is_foreign);
-    let stale = look.state.is_some_and(|state| is_stale(look, state));
-    if !stale && !foreign && look.state.is_some_and(|state| is_borne(look, state)) {
+    let stale = foreign || look.state.is_some_and(|state| is_stale(look, state));
+    if !stale && look.state.is_some_and(|state| is_borne(look, state)) {
         return Decision::default();
     }
     // A stale state is forgotten: everything may have been stored meanwhile. That is written down even while servers
     // are silent, because the next look may be another controller's. So is one that rests on nobody's proof.
-    let known = look.state.filter(|_| !stale && !foreign);
+    let known = look.state.filter(|_| !stale);
     let mut state = known.cloned().unwrap_or_default();
     if state.persisted_storage_version_hashes.is_empty() {
         state.persisted_storage_version_hashes.push(UNKNOWN.to_owned());
@@ -264,8 +264,8 @@ fn decide_by(look: &Look<'_>) -> Decision {
     let retired = state.served_versions.iter().any(|version| !look.served.contains(version));
     describe(look, &mut state);
     let reason = match () {
-        () if stale => Some(Reason::StaleHeartbeat),
         () if foreign => Some(Reason::ForeignState),
+        () if stale => Some(Reason::StaleHeartbeat),
         () if known.is_none() => Some(Reason::NewResource),
         () if wanted.is_none() && (storage_changed || encryption_changed) => Some(Reason::Disagreement),
         () if storage_changed => Some(Reason::StorageVersionChanged),

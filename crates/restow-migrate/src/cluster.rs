@@ -141,7 +141,8 @@ impl Cluster {
         let documents = discovery::documents(&self.server).await?;
         let crds = discovery::crds(&self.server).await?;
         let mut resources = inventory(&documents, &crds, include_events);
-        if resources.iter().any(hides_storage) && documents.iter().any(|one| registered::are_in(&one.version)) {
+        if resources.iter().any(hides_storage) && documents.iter().any(|one| registered::are_in(&one.version))
+        {
             let registered = self.storage_versions().await?;
             take_registered(&mut resources, |name| {
                 let object = registered.get(&storage_version::name(name))?;

@@ -171,7 +171,11 @@ fn a_registered_version_tells_what_discovery_does_not() {
     let mut hidden = widgets(&["v1", "v2"]);
     hidden.versions = vec![("v1".to_owned(), true), ("v2".to_owned(), false)];
     let documents = [
-        document("v1", false, vec![served("reviews", "Review", &all, None), served("secrets", "Secret", &all, Some("v1"))]),
+        document(
+            "v1",
+            false,
+            vec![served("reviews", "Review", &all, None), served("secrets", "Secret", &all, Some("v1"))],
+        ),
         document("example.com/v1", false, vec![served("widgets", "Widget", &all, None)]),
     ];
     let mut resources = inventory(&documents, &[hidden], false);
@@ -182,7 +186,13 @@ fn a_registered_version_tells_what_discovery_does_not() {
     });
     let shown: Vec<(String, Option<String>, bool)> = resources
         .iter()
-        .map(|one| (one.name.to_string(), one.storage_version.as_ref().map(ToString::to_string), one.obstacle.is_none()))
+        .map(|one| {
+            (
+                one.name.to_string(),
+                one.storage_version.as_ref().map(ToString::to_string),
+                one.obstacle.is_none(),
+            )
+        })
         .collect();
     let expected = [
         ("reviews", None, false),

@@ -137,7 +137,8 @@ async fn usable(server: &Server) -> Result<Config, RequestError> {
     match server.lines("/readyz", |_| ()).await {
         Ok(()) => Ok(config),
         Err(RequestError::Refused { code: code @ 500.., .. }) => {
-            let message = "the API server is not ready: it may not use the keys yet that its KMS plugins name";
+            let message =
+                "the API server is not ready: it may not use the keys yet that its KMS plugins name";
             Err(RequestError::Refused { code, message: message.to_owned() })
         }
         Err(error) => Err(error),
