@@ -46,7 +46,7 @@ async fn secrets_follow_a_kms_key_when_the_api_server_uses_it() {
 
     // Now it uses it.
     plugin.rotate("key-two");
-    wait("the API server to use the key", || ready()).await;
+    wait("the API server to use the key", ready).await;
     wait("the second key to be settled", || settled("key-two")).await;
     assert_eq!(stored(&cluster).await, (0, MANY));
     let report = restow.migrate("secrets", &["--encrypted", "secrets"]).await.expect(0).resource();
