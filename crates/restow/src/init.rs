@@ -28,9 +28,9 @@ use crate::table::{Row, listing, width};
 resource gets a second migration while one of it is unfinished. Migrations are named <resource>.<group>- and five more \
 letters, as kube-storage-version-migrator names them.
 
-Migrations belong to an object that they are deleted with: the ClusterRole restow, where restow install has made it. \
-It is not the controller's Deployment, because that lives in a namespace and migrations do not: Kubernetes cannot \
-resolve such an owner, and would never delete them with it.
+Migrations belong to the ClusterRole restow, where restow install has made it: whoever deletes that role deletes them \
+too. restow uninstall keeps them, unless --crds is given. The owner is not the controller's Deployment, because that \
+lives in a namespace and migrations do not: Kubernetes cannot resolve such an owner, and would never delete them with it.
 
 Examples:
   restow init --dry-run                  what would be made, and what not, and why
@@ -49,7 +49,7 @@ pub(crate) struct Init {
     /// Make one for events too, whose rewriting resets how long they live
     #[arg(long)]
     include_events: bool,
-    /// What the migrations belong to, outside of namespaces, or none [default: clusterrole/restow if it exists]
+    /// The cluster-scoped object that the migrations belong to, or none [default: clusterrole/restow if it exists]
     #[arg(long, value_name = "KIND/NAME")]
     owner: Option<Owner>,
     /// Send every write as a server-side dry run: nothing is stored

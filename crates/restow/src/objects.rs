@@ -37,14 +37,24 @@ async fn patiently<T>(send: impl AsyncFn() -> Result<T, RequestError>) -> Result
 
 /// All objects of a kind.
 pub(crate) async fn list<K: Object>(server: &Server) -> Result<Vec<K>, Failure> {
+    read_list(server).await.map_err(|error| refused::<K>(server, "list", &error))
+}
+
+/// All objects of a kind; none where the kind is not defined.
+pub(crate) async fn list_if_defined<K: Object>(server: &Server) -> Result<Vec<K>, Failure> {
+    match read_list(server).await {
+        Err(RequestError::Refused { code: 404, .. }) => Ok(Vec::new()),
+        listed => listed.map_err(|error| refused::<K>(server, "list", &error)),
+    }
+}
+
+async fn read_list<K: Object>(server: &Server) -> Result<Vec<K>, RequestError> {
     #[derive(Deserialize)]
     struct List<K> {
         items: Vec<K>,
     }
-    match patiently(async || server.get::<List<K>>(&K::url_path(&(), None)).await).await {
-        Ok(list) => Ok(list.items),
-        Err(error) => Err(refused::<K>(server, "list", &error)),
-    }
+    let list = patiently(async || server.get::<List<K>>(&K::url_path(&(), None)).await).await?;
+    Ok(list.items)
 }
 
 /// The migrations of these names, each once, in the order they were named.

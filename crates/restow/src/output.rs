@@ -89,6 +89,12 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
+/// A count of things: "1 object", "2 objects".
+pub(crate) fn counted(number: u64, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{plural}", count(number))
+}
+
 /// A duration as a person says it.
 pub(crate) fn time(duration: std::time::Duration) -> String {
     let seconds = duration.as_secs();
@@ -110,6 +116,9 @@ mod tests {
     fn numbers_are_easy_to_read() {
         for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
             assert_eq!(count(number), text);
+        }
+        for (number, text) in [(0, "0 objects"), (1, "1 object"), (1000, "1,000 objects")] {
+            assert_eq!(counted(number, "object"), text);
         }
         for (seconds, text) in [(0.25, "0.2s"), (42.0, "42s"), (125.0, "2m05s"), (7260.0, "2h01m")] {
             assert_eq!(time(Duration::from_secs_f64(seconds)), text);

@@ -1,6 +1,7 @@
 //! `restow uninstall`: deletes what `restow install` made, and nothing else.
 
 mod contents;
+mod release;
 
 use std::time::Duration;
 
@@ -22,8 +23,8 @@ use crate::install::ready::Deleted;
 use crate::install::rules::{InTree, NAME};
 use crate::install::workload::Workload;
 use crate::install::{self, ready};
-use crate::output::count;
-use crate::output::say;
+use crate::objects::Keep;
+use crate::output::{counted, say};
 
 /// Delete what `restow install` made
 ///
@@ -155,11 +156,8 @@ async fn definition(
     found: &Value,
     flags: &Uninstall,
 ) -> Result<Fate, Failure> {
-    let objects = match objects(server, found, &GroupResource::parse(manifest.name())).await {
-        Some(1) => "1 object".to_owned(),
-        Some(number) => format!("{} objects", count(number)),
-        None => "objects".to_owned(),
-    };
+    let objects = objects(server, found, &GroupResource::parse(manifest.name())).await;
+    let objects = objects.map_or_else(|| "objects".to_owned(), |number| counted(number, "object"));
     if flags.crds {
         return delete(server, manifest, found, flags, &format!(" with its {objects}")).await;
     }
@@ -190,6 +188,13 @@ async fn delete(
     with: &str,
 ) -> Result<Fate, Failure> {
     let object = deleted(manifest, found);
+    if !flags.crds {
+        let released = release::release(server, &object.uid, Keep::unless(flags.dry_run)).await?;
+        if released > 0 {
+            let migrations = counted(released as u64, "migration");
+            say!("{migrations} of {} kept{}", object.title, note(flags.dry_run));
+        }
+    }
     // All of it in the body: beside one, a server does not read the query.
     let body = json!({
         "apiVersion": "v1", "kind": "DeleteOptions",

@@ -33,11 +33,16 @@ async fn uninstalled_it_leaves_what_users_made() {
     assert_same(&snapshot(&client).await, &with, "a dry run deletes nothing");
 
     send(&client, "POST", MIGRATIONS, Some(&migration("mine"))).await;
+    // It belongs to the ClusterRole that is deleted, and the garbage collector runs here.
+    let made = restow.run(&["init", "configmaps", "-o", "json"]).await.expect(0).report();
+    let owned = made["created"][0]["metadata"]["name"].as_str().unwrap().to_owned();
+    assert_eq!(made["created"][0]["metadata"]["ownerReferences"][0]["name"], "restow", "{made:#}");
     let mine = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}});
     send(&client, "POST", &format!("{NAMESPACE}/configmaps"), Some(&mine)).await;
     let ran = restow.run(&["uninstall"]).await.expect(1);
-    let kept = "storageversionmigrations.migration.k8s.io kept with its 1 object: --crds deletes them";
+    let kept = "storageversionmigrations.migration.k8s.io kept with its 2 objects: --crds deletes them";
     assert!(ran.stderr.contains(kept), "{ran:#?}");
+    assert!(ran.stderr.contains("1 migration of clusterrole/restow kept\n"), "{ran:#?}");
     assert!(ran.stderr.contains("restow-system was kept, because it holds configmaps/mine\n"), "{ran:#?}");
     let mut expected = before.clone();
     expected.extend(
@@ -52,13 +57,17 @@ async fn uninstalled_it_leaves_what_users_made() {
         ]
         .map(str::to_owned),
     );
+    expected.insert(format!("storageversionmigrations.migration.k8s.io - {owned}"));
+    // The pods are gone then, and the garbage collector deletes them after it has seen the roles go.
     settle(&client, &expected).await;
+    let kept = send(&client, "GET", &format!("{MIGRATIONS}/{owned}"), None).await;
+    assert_eq!(kept["metadata"].get("ownerReferences"), None, "{kept:#}");
 
     send(&client, "DELETE", &format!("{NAMESPACE}/configmaps/mine"), None).await;
     an_api_is_down(&client, &restow).await;
     let ran = restow.run(&["uninstall", "--crds", "--wait"]).await.expect(0);
     assert!(
-        ran.stderr.contains("storageversionmigrations.migration.k8s.io deleted with its 1 object\n"),
+        ran.stderr.contains("storageversionmigrations.migration.k8s.io deleted with its 2 objects\n"),
         "{ran:#?}"
     );
     assert!(try_send(&client, "GET", NAMESPACE, None).await.is_err(), "--wait is over when all is gone");
