@@ -1,6 +1,7 @@
 //! From connection flags to a cluster.
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use http::uri::{PathAndQuery, Scheme};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use restow_migrate::cluster::{Cluster, Trust};
 use restow_migrate::server::{RequestError, Server};
 
@@ -14,6 +15,8 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster, Failure> {
         config.cluster_url = server.clone();
     }
     config.accept_invalid_certs |= flags.insecure_skip_tls_verify;
+    let secured = config.root_cert.is_some() || config.accept_invalid_certs || has_certificate(&config.auth_info);
+    config.cluster_url = address(&config.cluster_url, secured)?;
     if let Some(user) = &flags.as_user {
         config.auth_info.impersonate = Some(user.clone());
         config.auth_info.impersonate_groups = (!flags.as_group.is_empty()).then(|| flags.as_group.clone());
@@ -29,6 +32,27 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster, Failure> {
     };
     Cluster::connect(config, trust)
         .map_err(|error| Failure::failed(format!("cannot set the connection up: {error}")))
+}
+
+/// Whether a user has a client certificate.
+fn has_certificate(user: &AuthInfo) -> bool {
+    user.client_certificate.is_some() || user.client_certificate_data.is_some()
+}
+
+/// The address of a server as kubectl reads it: without a scheme it is https where there is anything to do TLS with.
+fn address(url: &http::Uri, secured: bool) -> Result<http::Uri, Failure> {
+    let wrong = || {
+        Failure::usage(format!("{url} is not the address of an API server"))
+            .hint("give scheme, host and port, such as https://10.0.0.11:6443, with --server or in the kubeconfig")
+    };
+    let mut parts = url.clone().into_parts();
+    let scheme = parts.scheme.take().unwrap_or(if secured { Scheme::HTTPS } else { Scheme::HTTP });
+    if parts.authority.is_none() || ![Scheme::HTTP, Scheme::HTTPS].contains(&scheme) {
+        return Err(wrong());
+    }
+    parts.scheme = Some(scheme);
+    parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
+    http::Uri::from_parts(parts).map_err(|_| wrong())
 }
 
 /// Each server counts once, however often it is named.
@@ -64,11 +88,29 @@ async fn config(flags: &Connection) -> Result<kube::Config, Failure> {
         }
     };
     let kubeconfig = kubeconfig.map_err(|error| unreadable(&error, flags))?;
+    known_user(&kubeconfig, &options)?;
     let contexts: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
     kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| {
         Failure::usage(format!("the kubeconfig cannot be used: {error}"))
             .hint(format!("its contexts are: {}", contexts.join(", ")))
     })
+}
+
+/// Fails if the user of the context, or the one that was named, is not in the kubeconfig: the client would go on as
+/// nobody.
+fn known_user(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result<(), Failure> {
+    let context = options.context.as_ref().or(kubeconfig.current_context.as_ref());
+    let context = kubeconfig.contexts.iter().find(|named| Some(&named.name) == context);
+    let user = options.user.as_ref().or_else(|| context?.context.as_ref()?.user.as_ref());
+    let known = |user: &&String| kubeconfig.auth_infos.iter().any(|named| named.name == **user);
+    match user.filter(|user| !user.is_empty()) {
+        Some(user) if !known(&user) => {
+            let users: Vec<&str> = kubeconfig.auth_infos.iter().map(|named| named.name.as_str()).collect();
+            Err(Failure::usage(format!("the kubeconfig has no user {user:?}"))
+                .hint(format!("its users are: {}", users.join(", "))))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn unreadable(error: &kube::config::KubeconfigError, flags: &Connection) -> Failure {
@@ -110,6 +152,56 @@ pub(crate) fn unreached(server: &Server, error: &RequestError) -> Failure {
         _ => {
             let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
             Failure::failed(format!("{server}: {error}{}", cause.unwrap_or_default()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_gets_a_scheme_or_is_refused() {
+        for (given, secured, expected) in [
+            ("https://10.0.0.11:6443", false, Some("https://10.0.0.11:6443/")),
+            ("http://localhost:8001/prefix", true, Some("http://localhost:8001/prefix")),
+            ("127.0.0.1:1", true, Some("https://127.0.0.1:1/")),
+            ("127.0.0.1:1", false, Some("http://127.0.0.1:1/")),
+            ("localhost", true, Some("https://localhost/")),
+            ("ftp://localhost", true, None),
+            ("/prefix", true, None),
+        ] {
+            let url: http::Uri = given.parse().unwrap();
+            let address = address(&url, secured).ok().map(|url| url.to_string());
+            assert_eq!(address.as_deref(), expected, "{given}");
+        }
+    }
+
+    #[test]
+    fn a_user_that_is_not_there_is_refused() {
+        let kubeconfig: Kubeconfig = serde_json::from_value(serde_json::json!({
+            "current-context": "lab",
+            "contexts": [
+                {"name": "lab", "context": {"cluster": "lab", "user": "admin"}},
+                {"name": "lost", "context": {"cluster": "lab", "user": "gone"}},
+                {"name": "nobody", "context": {"cluster": "lab", "user": ""}},
+            ],
+            "users": [{"name": "admin", "user": {}}, {"name": "alice", "user": {}}],
+        }))
+        .unwrap();
+        for (context, user, expected) in [
+            (None, None, true),
+            (None, Some("alice"), true),
+            (None, Some("nope"), false),
+            (Some("lost"), None, false),
+            (Some("lost"), Some("alice"), true),
+            (Some("nobody"), None, true),
+            // That there is no such context is somebody else's to say.
+            (Some("nowhere"), None, true),
+        ] {
+            let own = |name: Option<&str>| name.map(str::to_owned);
+            let options = KubeConfigOptions { context: own(context), cluster: None, user: own(user) };
+            assert_eq!(known_user(&kubeconfig, &options).is_ok(), expected, "{context:?} {user:?}");
         }
     }
 }

@@ -40,6 +40,8 @@ async fn wrong_usage_is_explained() {
         (&["plan", "--kubeconfig", broken], &["cannot be read", "line 1"]),
         (&["plan", "--kubeconfig", "/no/such/file"], &["cannot be read", "No such file"]),
         (&["plan", "--context", "elsewhere"], &["elsewhere", "its contexts are: lab"]),
+        (&["plan", "--user", "nope"], &["the kubeconfig has no user \"nope\"", "its users are: "]),
+        (&["plan", "--server", "ftp://localhost"], &["ftp://localhost/ is not the address", "https://"]),
     ] {
         let ran = restow.run(args).await.expect(2);
         for word in words {
@@ -53,9 +55,15 @@ async fn wrong_usage_is_explained() {
 async fn a_server_that_is_not_there() {
     let Some(cluster) = shared() else { return };
     let restow = Restow::new(cluster);
-    for args in [&["plan"][..], &["migrate", "secrets"], &["migrate", "--all", "-o", "json"]] {
+    for (args, address) in [
+        (&["plan"][..], "https://127.0.0.1:1"),
+        (&["migrate", "secrets"], "https://127.0.0.1:1"),
+        (&["migrate", "--all", "-o", "json"], "https://127.0.0.1:1"),
+        // As kubectl reads it where the kubeconfig has a certificate.
+        (&["plan"], "127.0.0.1:1"),
+    ] {
         let mut args = args.to_vec();
-        args.extend(["--server", "https://127.0.0.1:1"]);
+        args.extend(["--server", address]);
         let ran = restow.run(&args).await.expect(1);
         assert!(ran.stderr.contains("cannot reach https://127.0.0.1:1"), "{ran:#?}");
         assert!(ran.stderr.contains("hint:"), "{ran:#?}");
