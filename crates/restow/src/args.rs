@@ -245,7 +245,7 @@ impl Pace {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PaceName {
     Gentle,
     Steady,

@@ -2,6 +2,8 @@
 
 pub(crate) mod apply;
 mod first;
+mod changes;
+mod choice;
 mod flow;
 pub(crate) mod manifest;
 pub(crate) mod manifests;
@@ -11,18 +13,19 @@ pub(crate) mod workload;
 
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, ValueEnum as _};
+use clap::Args as ClapArgs;
 use restow_core::inventory::Resource;
 use restow_core::resource::GroupResource;
 use restow_migrate::cluster::{Cluster, Inventory};
 
 use crate::args::{Connection, PaceName, duration};
 use crate::connect::{connect, unanswered};
-use crate::controller::{ALL, Adopted, BackendName, Name as Controller};
+use crate::controller::{Adopted, BackendName, Name as Controller};
 use crate::failure::Failure;
 use crate::output;
 use crate::predecessor;
 use crate::select;
+use choice::{Choice, Earlier};
 use manifests::Setup;
 use rules::InTree;
 use workload::Workload;
@@ -33,16 +36,18 @@ pub(crate) const NAMESPACE: &str = "restow-system";
 /// Print all that the controllers need in a cluster, or apply it
 ///
 /// Roles are made for the resources named, or for all that can be migrated now: list and patch on each, and nothing
-/// else.
+/// else. Where restow is installed already, resources, image and flags stay as they are unless others are given.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
+  restow install secrets widgets.example.com --image IMAGE --apply  permissions for just these
+  restow install --image IMAGE --apply --wait           permissions for all that can be migrated
+  restow install --image IMAGE --dry-run                would the API server accept it, and what would change?
   restow install --image IMAGE > restow.yaml            to be read, kept and applied by other means
-  restow install --image IMAGE --apply --wait           now; again after new CRDs, or to upgrade
-  restow install secrets widgets.example.com --image IMAGE  roles for just these
-  restow install --image IMAGE --dry-run                would the API server accept it?
+  restow install --image NEWER --apply --wait           upgrade; resources and flags stay as they were chosen
+  restow install --apply                                once more, after new CRDs were defined
   restow install --crds --apply                         just the definitions of the API")]
 pub(crate) struct Install {
-    /// Resources that may be rewritten, such as secrets or widgets.example.com [default: all that can be now]
+    /// Resources that may be rewritten, such as secrets or widgets.example.com [default: as installed, else all]
     #[arg(value_name = "RESOURCE")]
     resources: Vec<String>,
     /// Every resource that can be migrated now
@@ -51,7 +56,7 @@ pub(crate) struct Install {
     /// Events too
     #[arg(long)]
     include_events: bool,
-    /// The image to run, whose entrypoint is restow
+    /// The image to run, whose entrypoint is restow [default: as installed]
     #[arg(long, value_name = "IMAGE", value_parser = image)]
     image: Option<String>,
     /// The namespace to make and use
@@ -64,6 +69,9 @@ pub(crate) struct Install {
     /// Everything but what runs: the controllers are run by other means
     #[arg(long, conflicts_with = "image")]
     without_deployment: bool,
+    /// Forget what an earlier install was given, and start from the defaults
+    #[arg(long, conflicts_with = "crds")]
+    reset: bool,
     /// Apply it, instead of printing it
     #[arg(long)]
     apply: bool,
@@ -81,11 +89,11 @@ pub(crate) struct Install {
 }
 
 /// What the Deployment gives `restow controller`, beside the connection flags on how API servers are told apart.
-#[derive(ClapArgs)]
+#[derive(ClapArgs, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Controller")]
-struct ControllerFlags {
-    /// The controllers to run
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAMES", default_values_t = ALL)]
+pub(crate) struct ControllerFlags {
+    /// The controllers to run [default: all]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAMES")]
     controllers: Vec<Controller>,
     /// How fast migrations go
     #[arg(long, value_enum, value_name = "PACE")]
@@ -122,12 +130,6 @@ pub(crate) async fn run(connection: &Connection, flags: &Install) -> Result<u8, 
         output::print(&manifests::yaml(&manifests::crds()));
         return Ok(0);
     }
-    if flags.image.is_none() && !flags.without_deployment && !flags.crds {
-        return Err(Failure::usage("--image IMAGE is missing: what the Deployment runs").hint(
-            "give an image whose entrypoint is restow; --without-deployment leaves the Deployment out, --crds all \
-             but the definitions",
-        ));
-    }
     let cluster = connect(connection).await?;
     let all = if flags.crds {
         manifests::crds()
@@ -151,26 +153,42 @@ pub(crate) async fn run(connection: &Connection, flags: &Install) -> Result<u8, 
 }
 
 async fn setup(cluster: &Cluster, connection: &Connection, flags: &Install) -> Result<Setup, Failure> {
-    let inventory = match cluster.inventory(flags.include_events).await {
+    let earlier = Earlier::find(cluster.server(), flags).await?;
+    let (mut choice, image) = earlier.keep(Choice::given(connection, flags), flags.image.as_ref());
+    let image = image.filter(|_| !flags.without_deployment);
+    if image.is_none() && !flags.without_deployment {
+        return Err(no_image());
+    }
+    let inventory = match cluster.inventory(choice.include_events).await {
         Ok(inventory) => inventory,
         Err(error) => return Err(unanswered(cluster, error).await),
     };
-    let mut flag = controller_flags(connection, &flags.controller);
-    let image = flags.image.clone();
-    let resources = choose(&inventory, flags)?;
-    if !flags.resources.is_empty() {
+    let resources = choose(&inventory, &choice)?;
+    // Remembered by their full names, which stay clear when other resources are defined.
+    let named = select::named(&inventory, choice.named())?;
+    choice.resources = Some(named.into_iter().map(|resource| resource.name.to_string()).collect());
+    let mut arguments = choice.arguments();
+    if !choice.named().is_empty() {
         // What it has no rights on it need not watch.
         let names: Vec<String> = resources.iter().map(ToString::to_string).collect();
-        flag.push(format!("--resources={}", names.join(",")));
+        arguments.push(format!("--resources={}", names.join(",")));
     }
     Ok(Setup {
         namespace: flags.namespace.clone(),
         resources,
-        controllers: flags.controller.controllers.clone(),
-        in_tree: flags.controller.in_tree(),
-        define_in_tree: flags.controller.adopt.is_some() && !serves_in_tree(&inventory),
-        workload: image.map(|image| Workload { image, flags: flag }),
+        controllers: choice.controllers(),
+        in_tree: choice.controller.in_tree(),
+        define_in_tree: choice.controller.adopt.is_some() && !serves_in_tree(&inventory),
+        given: choice.words(),
+        workload: image.map(|image| Workload { image, flags: arguments }),
     })
+}
+
+fn no_image() -> Failure {
+    Failure::usage("--image IMAGE is missing: what the Deployment runs").hint(
+        "give an image whose entrypoint is restow; --without-deployment leaves the Deployment out, --crds all but the \
+         definitions",
+    )
 }
 
 /// Whether Kubernetes itself serves the API of the built-in migrator.
@@ -180,44 +198,17 @@ fn serves_in_tree(inventory: &Inventory) -> bool {
 }
 
 /// What may be rewritten; what the encryption controller is to rewrite is always part of it.
-fn choose(inventory: &Inventory, flags: &Install) -> Result<Vec<GroupResource>, Failure> {
-    let mut names = flags.resources.clone();
-    names.extend(flags.controller.encryption_resources.iter().cloned());
+fn choose(inventory: &Inventory, choice: &Choice) -> Result<Vec<GroupResource>, Failure> {
+    let mut names = choice.named().to_vec();
+    names.extend(choice.controller.encryption_resources.iter().cloned());
     let named = select::named(inventory, &names)?;
     select::migratable(&named)?;
-    if !flags.resources.is_empty() {
+    if !choice.named().is_empty() {
         return Ok(named.into_iter().map(|resource| resource.name.clone()).collect());
     }
     select::warn_left_out(inventory);
     let migratable = |resource: &&Resource| resource.obstacle.is_none();
     Ok(inventory.resources.iter().filter(migratable).map(|resource| resource.name.clone()).collect())
-}
-
-/// The flags of `restow controller` that were not left at their defaults, and always which controllers run.
-fn controller_flags(connection: &Connection, flags: &ControllerFlags) -> Vec<String> {
-    let name = |value: Option<clap::builder::PossibleValue>| value.map(|value| value.get_name().to_owned());
-    let controllers: Vec<String> =
-        flags.controllers.iter().filter_map(|controller| name(controller.to_possible_value())).collect();
-    let mut all = vec![format!("--controllers={}", controllers.join(","))];
-    all.extend(
-        flags.pace.and_then(|pace| name(pace.to_possible_value())).map(|pace| format!("--pace={pace}")),
-    );
-    all.extend(flags.concurrent_migrations.map(|count| format!("--concurrent-migrations={count}")));
-    all.extend(flags.poll_interval.map(|period| format!("--poll-interval={}s", period.as_secs())));
-    if !flags.encryption_resources.is_empty() {
-        all.push(format!("--encryption-resources={}", flags.encryption_resources.join(",")));
-    }
-    all.extend(
-        flags
-            .backend
-            .and_then(|backend| name(backend.to_possible_value()))
-            .map(|who| format!("--backend={who}")),
-    );
-    all.extend(flags.adopt.and_then(|api| name(api.to_possible_value())).map(|api| format!("--adopt={api}")));
-    all.extend(connection.api_server.iter().map(|url| format!("--api-server={url}")));
-    all.extend(connection.assume_single_server.then(|| "--assume-single-server".to_owned()));
-    all.extend(connection.sample_servers.map(|period| format!("--sample-servers={}s", period.as_secs())));
-    all
 }
 
 fn image(text: &str) -> Result<String, String> {

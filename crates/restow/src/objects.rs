@@ -187,7 +187,7 @@ pub(crate) fn refused<K: Object>(server: &Server, verb: &'static str, error: &Re
     match error {
         RequestError::Refused { code: 404, .. } => {
             Failure::failed(format!("{} has no {} of {}", server.name(), K::plural(&()), K::api_version(&())))
-                .hint(format!("{} install --apply installs what is missing", crate::program()))
+                .hint(missing_definitions(crate::program()))
         }
         RequestError::Refused { code: 403, .. } => {
             let (resource, group) = (K::plural(&()).into_owned(), K::group(&()).into_owned());
@@ -197,6 +197,14 @@ pub(crate) fn refused<K: Object>(server: &Server, verb: &'static str, error: &Re
         }
         _ => unreached(server, error),
     }
+}
+
+/// How to get the definitions of migrations and storage states.
+fn missing_definitions(program: &str) -> String {
+    format!(
+        "{program} install --image IMAGE --apply installs the controllers and the definitions; {program} install --crds \
+         --apply installs just the definitions"
+    )
 }
 
 #[cfg(test)]

@@ -133,6 +133,7 @@ fn everything(namespace: &str) -> Vec<Manifest> {
         controllers: ALL.to_vec(),
         in_tree: InTree::Adopted,
         define_in_tree: true,
+        given: Vec::new(),
         workload: Some(Workload { image: String::new(), flags: Vec::new() }),
     };
     let mut all = manifests(&setup);

@@ -272,7 +272,7 @@ fn lesson() {
     for (args, what) in [
         ("plan", "what is stored, and what needs to be rewritten"),
         ("migrate RESOURCE --prune-stored-versions", "the same as here"),
-        ("install --apply --wait", "have it done whenever it is needed"),
+        ("install --image IMAGE --apply --wait", "have it done whenever it is needed"),
     ] {
         show!("  \x1b[1m{program} {args}\x1b[0m\n      {what}");
     }

@@ -6,6 +6,7 @@ use http::Method;
 use restow_migrate::server::{RequestError, Server};
 use serde_json::Value;
 
+use super::changes::changes;
 use super::manifest::{Manifest, PART_OF, is_ours};
 use super::rules::NAME;
 use crate::failure::Failure;
@@ -73,6 +74,9 @@ pub(crate) async fn apply(server: &Server, manifests: Vec<Manifest>, dry_run: bo
         let after = send(server, tried(manifest, unmade.as_deref()), dry_run).await?;
         let taken = if stance == Stance::TakeOver { ", taken over from an earlier install" } else { "" };
         say!("{title} {}{taken}{}", change(before.as_ref(), &after), note(dry_run));
+        if let Some(before) = &before {
+            changes(before, &after).iter().for_each(|line| say!("  {line}"));
+        }
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use restow_core::resource::GroupResource;
 use serde_json::{Value, json};
 
+use super::choice::GIVEN;
 use super::flow;
 use super::manifest::{Manifest, comment};
 use super::rules::{self, InTree, NAME, Rule};
@@ -28,6 +29,8 @@ pub(crate) struct Setup {
     pub(crate) in_tree: InTree,
     /// Whether that API has to be defined.
     pub(crate) define_in_tree: bool,
+    /// The words of the command line that an upgrade keeps.
+    pub(crate) given: Vec<String>,
     /// The program, unless it runs elsewhere.
     pub(crate) workload: Option<Workload>,
 }
@@ -113,8 +116,10 @@ fn cluster_roles(setup: &Setup) -> Vec<Manifest> {
         "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": EXTRA},
         "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {AGGREGATE: "true"}}]},
     });
+    let mut chosen = role(generated, "ClusterRole", None, &rules);
+    chosen.object["metadata"]["annotations"] = json!({GIVEN: json!(setup.given).to_string()});
     vec![
-        role(generated, "ClusterRole", None, &rules),
+        chosen,
         Manifest::new(extra, aggregated),
         binding("ClusterRole", NAME, None, &setup.namespace),
         binding("ClusterRole", EXTRA, None, &setup.namespace),
@@ -175,6 +180,7 @@ mod tests {
             controllers: crate::controller::ALL.to_vec(),
             in_tree: InTree::Unused,
             define_in_tree: false,
+            given: Vec::new(),
             workload: deployed.then_some(workload),
         }
     }

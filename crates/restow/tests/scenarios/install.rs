@@ -252,6 +252,41 @@ async fn applied_it_grants_what_is_needed_and_no_more() {
     assert!(ran.stderr.contains("waited 2.0s for deployment/restow in restow-system: 0 of 2"), "{ran:#?}");
     let ran = restow.run(&["install", "--image", IMAGE, "--apply", "-n", "elsewhere"]).await.expect(1);
     assert!(ran.stderr.contains("installed in the namespace restow-system already"), "{ran:#?}");
+    upgrade(&client, &restow).await;
+}
+
+/// An upgrade keeps what was chosen unless told otherwise, and shows what changes.
+async fn upgrade(client: &kube::Client, restow: &Restow) {
+    const NEWER: &str = "registry.example/restow:newer";
+    let now = async || {
+        let role = send(client, "GET", &format!("{RBAC}/clusterroles/restow"), None).await;
+        let path = "/apis/apps/v1/namespaces/restow-system/deployments/restow";
+        let deployment = send(client, "GET", path, None).await;
+        let container = deployment["spec"]["template"]["spec"]["containers"][0].clone();
+        (role["rules"].clone(), container["args"].clone(), container["image"].clone())
+    };
+    let ran = restow.run(&["install", "secret", "--controllers", "migrator", "--apply"]).await.expect(0);
+    assert!(ran.stderr.contains("  - list, patch: apiservices.apiregistration.k8s.io, "), "{ran:#?}");
+    assert!(ran.stderr.contains("  + --resources=secrets\n"), "{ran:#?}");
+    let (rules, arguments, image) = now().await;
+    assert!(!rules.to_string().contains("deployments") && image == IMAGE, "{rules:#}");
+
+    let dry = restow.run(&["install", "--image", NEWER, "--dry-run"]).await.expect(0);
+    let ran = restow.run(&["install", "--image", NEWER, "--apply"]).await.expect(0);
+    for ran in [dry, ran] {
+        let kept = "kept from the earlier install: secrets --controllers=migrator (--reset forgets it)\n";
+        assert!(ran.stderr.contains(kept), "{ran:#?}");
+        assert!(ran.stderr.contains(&format!("  image {IMAGE} -> {NEWER}\n")), "{ran:#?}");
+        assert!(!ran.stderr.contains("  + ") && !ran.stderr.contains("  - "), "{ran:#?}");
+    }
+    assert_eq!(now().await, (rules.clone(), arguments.clone(), json!(NEWER)));
+    let printed = documents(&restow.run(&["install", "--image", NEWER]).await.expect(0).stdout);
+    assert_eq!(find(&printed, "ClusterRole", "restow")["rules"], rules);
+
+    let ran = restow.run(&["install", "--apply", "--reset", "--image", NEWER]).await.expect(0);
+    assert!(ran.stderr.contains("  + list, patch: "), "{ran:#?}");
+    assert!(ran.stderr.contains("  - --resources=secrets\n"), "{ran:#?}");
+    assert!(now().await.0.to_string().contains("deployments"));
 }
 
 async fn permissions(client: &kube::Client) {

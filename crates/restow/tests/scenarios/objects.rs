@@ -89,11 +89,14 @@ async fn definitions_hold_what_they_promise() {
             ran.stderr.contains("has no storageversionmigrations of migration.k8s.io/v1alpha1"),
             "{ran:#?}"
         );
-        assert!(ran.stderr.contains("restow install --apply"), "{ran:#?}");
+        assert!(ran.stderr.contains("restow install --image IMAGE --apply installs"), "{ran:#?}");
+        assert!(ran.stderr.contains("restow install --crds --apply installs"), "{ran:#?}");
         assert_eq!(ran.stdout, "");
     }
-
-    define(&client).await;
+    // What is advised works.
+    restow.run(&["install", "--image", "IMAGE", "--dry-run"]).await.expect(0);
+    restow.run(&["install", "--crds", "--apply", "--wait"]).await.expect(0);
+    restow.run(&["status"]).await.expect(0);
     for crd in restow_api::crds() {
         let crd = send(&client, "GET", &format!("{CRDS}/{}", crd.name_any()), None).await;
         assert_eq!(condition(&crd, "NonStructuralSchema"), None, "{crd:#}");
