@@ -7,6 +7,7 @@ use crate::agreement::{Agreement, Basis};
 use crate::encryption::Check;
 use crate::outcome::Outcome;
 use crate::resource::GroupResource;
+use crate::token::{NEWEST, Token};
 
 /// Counts of what became of objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -214,6 +215,16 @@ impl Progress {
         self.continue_token = next;
         // A page of objects that cannot be read ends no earlier than the one before.
         self.last_key = last_key.or(self.last_key.take());
+    }
+
+    /// Goes on with the objects as they are now, and not as they were when the list began: those that were written and
+    /// not counted before a crash would look as if others had written them.
+    pub fn list_anew(&mut self) {
+        let token = self.continue_token.as_deref().and_then(Token::decode);
+        if let Some(token) = token {
+            self.continue_token = Some(Token { resource_version: NEWEST, ..token }.encode());
+            self.announced = None;
+        }
     }
 
     /// Counts an object of the pass otherwise than before.
@@ -539,6 +550,27 @@ mod tests {
                 progress.watch_keys(&look.seal, look.check());
             }
             assert_eq!((progress.shifted, progress.keys.checked), (shifted, checked), "{looks:?}");
+        }
+    }
+
+    #[test]
+    fn a_resumed_list_shows_what_was_written_before_the_crash() {
+        let began = Token::behind("default/w-00099", 238).encode();
+        let newest = Token::behind("default/w-00099", NEWEST).encode();
+        for (kept, expected, announced) in [
+            (None, None, Some(7)),
+            (Some(began.as_str()), Some(newest.as_str()), None),
+            (Some(newest.as_str()), Some(newest.as_str()), None),
+            // Another server's token cannot be changed.
+            (Some("opaque"), Some("opaque"), Some(7)),
+        ] {
+            let name = GroupResource::parse("widgets.example.com");
+            let mut progress = Progress::new(name, "v2", "x", Timestamp::default());
+            progress.continue_token = kept.map(str::to_owned);
+            progress.announced = Some(7);
+            progress.list_anew();
+            assert_eq!(progress.continue_token.as_deref(), expected);
+            assert_eq!(progress.announced, announced, "{kept:?}");
         }
     }
 

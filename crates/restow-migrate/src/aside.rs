@@ -57,6 +57,11 @@ impl Aside {
         self.pages.push_back(Pending { items: refused, at, progress, left });
     }
 
+    /// Whether every page is kept.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
     fn is_full(&self) -> bool {
         let items = || self.pages.iter().flat_map(|page| &page.items);
         let bytes = |item: &Item| item.stale_fields.as_ref().map_or(0, |fields| fields.get().len());

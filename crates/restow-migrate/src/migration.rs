@@ -21,7 +21,7 @@ use crate::confirm::Elsewhere;
 use crate::health::Health;
 use crate::lookup::{self, Found};
 use crate::pages::{self, Listing, Page, PageError, Target, Waiting};
-use crate::rewrite::{Attempt, Manner, Rewriter, Unfinished};
+use crate::rewrite::{Attempt, CutShort, Manner, Rewriter, Unfinished};
 use crate::server::RequestError;
 use crate::stop::Stop;
 use crate::stream::Stream;
@@ -64,6 +64,11 @@ pub trait Journal {
         progress: &Progress,
         left: &[Quarantined],
     ) -> impl Future<Output = std::io::Result<()>> + Send;
+
+    /// Whether something may be kept after the run was told to stop: a leader that has lost its Lease writes nothing.
+    fn outlasts_a_stop(&self) -> bool {
+        false
+    }
 }
 
 /// Somebody who watches a migration.
@@ -110,6 +115,12 @@ impl From<Unfinished> for Failure {
             Unfinished::Vanished(resource) => PageError::Vanished(resource).into(),
             other => Self::Unfinished(other),
         }
+    }
+}
+
+impl From<CutShort> for Failure {
+    fn from(cut: CutShort) -> Self {
+        cut.why.into()
     }
 }
 
@@ -194,6 +205,7 @@ impl<O: Observer> Migration<'_, O> {
     async fn doubt_what_was_kept(&self, progress: &mut Progress) -> Result<(), Failure> {
         // Until it is looked at again, nothing is proven.
         let was_verified = std::mem::take(&mut progress.verified);
+        progress.list_anew();
         let lasts = progress.outlasts_a_stop(self.demand());
         match progress.phase {
             Phase::Rewriting if progress.counts.listed == 0 => return Ok(()),
@@ -267,7 +279,13 @@ impl<O: Observer> Migration<'_, O> {
             };
             let decided = |outcome: &Outcome| self.observer.decided(outcome);
             let write = rewriter.page(&page.items, Attempt::First, self.stop, decided);
-            let (next, mut tally) = futures::try_join!(fetch, write)?;
+            let (next, mut tally) = match futures::try_join!(fetch, write) {
+                Ok(both) => both,
+                Err(cut) => {
+                    self.keep_part(&page, &cut, began, progress, aside, journal).await?;
+                    return Err(cut.into());
+                }
+            };
             elsewhere.add(tally.elsewhere);
             tally.counts.quarantined += page.unreadable.len() as u64;
             tally.quarantined.append(&mut page.unreadable);
@@ -296,6 +314,29 @@ impl<O: Observer> Migration<'_, O> {
             }
             page = next??;
         }
+    }
+
+    /// Keeps what was done of a page before a stop, so that it is reported, and not done again.
+    async fn keep_part(
+        &self,
+        page: &Page,
+        cut: &CutShort,
+        began: Instant,
+        progress: &mut Progress,
+        aside: &mut Aside,
+        journal: &mut impl Journal,
+    ) -> Result<(), Failure> {
+        let last = usize::try_from(cut.done.listed).ok().and_then(|count| page.items.get(count.checked_sub(1)?));
+        // Objects that cannot be read, or were set aside, would be passed over.
+        let whole = page.unreadable.is_empty() && aside.is_empty();
+        let Some(last) = last.filter(|_| whole && journal.outlasts_a_stop()) else { return Ok(()) };
+        progress.page_done(&cut.done, None, Some(last.key()));
+        progress.announced = None;
+        progress.seconds += began.elapsed().as_secs_f64();
+        progress.updated = restow_clock::now();
+        journal.save(progress, &[]).await?;
+        aside.kept = progress.clone();
+        Ok(())
     }
 
     pub(crate) async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, Unfinished> {

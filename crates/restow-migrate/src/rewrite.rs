@@ -83,6 +83,27 @@ pub enum Unfinished {
     Vanished(GroupResource),
 }
 
+/// A page that was not finished.
+#[derive(Debug)]
+pub struct CutShort {
+    /// Why.
+    pub why: Unfinished,
+    /// What became of its first objects, up to the first one that was not written.
+    pub done: Counts,
+}
+
+impl CutShort {
+    /// Given which objects of a page were written, in order.
+    fn new(why: Unfinished, written: &[Option<Outcome>]) -> Self {
+        let mut done = Counts::default();
+        for outcome in written.iter().map_while(Option::as_ref) {
+            done.listed += 1;
+            done.count(outcome);
+        }
+        Self { why, done }
+    }
+}
+
 /// How the writing of one object ended.
 enum End {
     Decided(Outcome),
@@ -100,11 +121,12 @@ impl Rewriter<'_> {
         attempt: Attempt,
         stop: &Stop,
         mut decided: impl FnMut(&Outcome),
-    ) -> Result<Tally, Unfinished> {
+    ) -> Result<Tally, CutShort> {
+        let mut written = vec![None; items.len()];
         let mut tally =
             Tally { counts: Counts { listed: items.len() as u64, ..Counts::default() }, ..Tally::default() };
         let mut unfinished = None;
-        let mut items = items.iter();
+        let mut items = items.iter().enumerate();
         let mut next = items.next();
         let (halt, stop) = stop.child();
         let mut under_way = FuturesUnordered::new();
@@ -119,16 +141,19 @@ impl Rewriter<'_> {
                     if stop.is_stopped() || (!under_way.is_empty() && self.health.is_locked_out()) {
                         continue;
                     }
-                    if let Some(item) = next {
+                    if let Some((place, item)) = next {
                         let stop = &stop;
-                        under_way.push(async move { (item, self.one(item, attempt, slot, stop).await) });
+                        under_way.push(async move { (place, item, self.one(item, attempt, slot, stop).await) });
                     }
                     next = items.next();
                 }
-                Some((item, end)) = under_way.next(), if !under_way.is_empty() => match end {
+                Some((place, item, end)) = under_way.next(), if !under_way.is_empty() => match end {
                     End::Decided(Outcome::Refused { .. }) => tally.refused.push(item.clone()),
                     End::Decided(outcome) => {
                         decided(&outcome);
+                        if matches!(outcome, Outcome::Rewritten | Outcome::Current | Outcome::Accepted) {
+                            written[place] = Some(outcome.clone());
+                        }
                         tally.take(item, outcome);
                     }
                     End::Stopped => {}
@@ -142,9 +167,9 @@ impl Rewriter<'_> {
             }
         }
         match unfinished {
-            Some(unfinished) => Err(unfinished),
+            Some(unfinished) => Err(CutShort::new(unfinished, &written)),
             None if tally.counts.done() + (tally.refused.len() as u64) < tally.counts.listed => {
-                Err(Unfinished::Stopped)
+                Err(CutShort::new(Unfinished::Stopped, &written))
             }
             None => Ok(tally),
         }
@@ -325,4 +350,23 @@ pub(crate) fn quarantined(item: &Item, outcome: Outcome) -> Option<Quarantined> 
         reason,
         message,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_is_cut_short_counts_up_to_the_first_object_that_was_not_written() {
+        let (rewritten, current) = (Some(Outcome::Rewritten), Some(Outcome::Current));
+        for (written, listed, counts) in [
+            (vec![], 0, (0, 0)),
+            (vec![None, rewritten.clone()], 0, (0, 0)),
+            (vec![rewritten.clone(), current.clone(), rewritten.clone(), None], 3, (2, 1)),
+            (vec![rewritten.clone(), None, rewritten.clone()], 1, (1, 0)),
+        ] {
+            let done = CutShort::new(Unfinished::Stopped, &written).done;
+            assert_eq!((done.listed, (done.rewritten, done.current)), (listed, counts), "{written:?}");
+        }
+    }
 }

@@ -211,6 +211,10 @@ impl Journal for ResourceState {
     async fn save(&mut self, progress: &Progress, left: &[Quarantined]) -> io::Result<()> {
         self.write(progress, left)
     }
+
+    fn outlasts_a_stop(&self) -> bool {
+        true
+    }
 }
 
 /// Keeps nothing: for dry runs.

@@ -228,10 +228,7 @@ async fn out_of_time_is_resumed() {
     assert_eq!(report["resources"].as_array().unwrap().len(), 2, "{report:#}");
     for (widgets, report) in all.iter().zip(report["resources"].as_array().unwrap()) {
         assert_eq!((&report["listed"], &report["verified"]), (&json!(100), &json!(true)), "{report:#}");
-        // Those of the page that was cut short were written before they were counted.
-        let counted =
-            ["rewritten", "current", "conflicted"].iter().map(|count| report[count].as_u64().unwrap());
-        assert_eq!(counted.sum::<u64>(), 100, "{report:#}");
+        assert_eq!(report["rewritten"], 100, "{report:#}");
         assert_eq!(widgets.stored_as(cluster).await[&format!("{}/v2", widgets.group())], 100);
     }
     restow.run(&["migrate", "--resume"]).await.expect(2);

@@ -75,6 +75,46 @@ async fn a_stop_during_the_last_write_of_a_resource_reports_the_others_as_stoppe
     assert_eq!(of_first, 0, "a finished resource was written again: {ran:#?}");
 }
 
+/// Counts of a report: rewritten, current, written by others.
+fn counts(report: &Value) -> [u64; 3] {
+    ["rewritten", "current", "conflicted"].map(|count| report[count].as_u64().unwrap())
+}
+
+#[tokio::test]
+async fn what_was_written_of_a_page_before_a_stop_is_reported_and_never_taken_for_others_writes() {
+    let Some(cluster) = shared() else { return };
+    for (plural, killed) in [("halved", false), ("halvedkilled", true)] {
+        let widgets = outdated(cluster, plural, OBJECTS).await;
+        let write = Held::default();
+        let (recorder, _) = Traffic::record(cluster, first_write(&write, "/w-00020".to_owned())).await;
+        let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+        let name = widgets.name();
+        // In two pages, so that the second one continues a list that was begun before.
+        let args = ["migrate", &name, "--max-in-flight", "1", "--page-size", "15", "-o", "json"];
+        let mut child = restow.command(&args).spawn().unwrap();
+        write.come().await;
+        let done = if killed {
+            signal(&child, Signal::KILL);
+            write.let_go();
+            ended(child).await;
+            15
+        } else {
+            signal(&child, Signal::INT);
+            let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+            while !said.next_line().await.unwrap().expect("it says that it stops").starts_with("stopping") {}
+            write.let_go();
+            let report = ended(child).await.expect(130).resource();
+            assert_eq!((stored_as_v2(cluster, &widgets).await, counts(&report)), (21, [21, 0, 0]), "{report}");
+            21
+        };
+        let stored = stored_as_v2(cluster, &widgets).await as u64;
+        let report = restow.run(&[&args[..], &["--resume"]].concat()).await.expect(0).resource();
+        let expected = [OBJECTS as u64 - (stored - done), stored - done, 0];
+        assert_eq!((counts(&report), &report["verified"]), (expected, &json!(true)), "{report}");
+        assert_eq!(stored_as_v2(cluster, &widgets).await, OBJECTS);
+    }
+}
+
 #[tokio::test]
 async fn a_proof_that_was_kept_is_doubted_when_the_definition_has_moved_since() {
     let Some(cluster) = shared() else { return };
