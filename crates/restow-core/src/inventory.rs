@@ -182,6 +182,38 @@ impl Resource {
             None => Need::Unknown,
         }
     }
+
+    /// Whether it is to be migrated, given how many objects it has and what has proven that they are stored as they
+    /// should be, as far as that is known.
+    pub fn needed(&self, objects: Option<u64>, proof: Option<&str>) -> Needed {
+        match (&self.obstacle, self.need()) {
+            // It would be, if it could.
+            (None | Some(Obstacle::Unserved(_)), Need::Yes(_)) => {
+                let stored = self.crd.as_ref().map(|crd| crd.stored_versions.join(", "));
+                Needed::Yes(format!("storedVersions {}", stored.unwrap_or_default()))
+            }
+            (Some(obstacle), _) => Needed::No(obstacle.explain()),
+            (None, _) if objects == Some(0) => Needed::No("it has no objects".to_owned()),
+            (None, Need::Unlikely) => {
+                Needed::No(format!("its CRD says that all is stored in {}", self.storage_version_name()))
+            }
+            (None, Need::Unknown) => match proof {
+                Some(proof) => Needed::No(proof.to_owned()),
+                None => Needed::Maybe("nothing tells in which version its objects are stored".to_owned()),
+            },
+        }
+    }
+}
+
+/// Whether a resource is to be migrated, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Needed {
+    /// It is.
+    Yes(String),
+    /// Nothing tells.
+    Maybe(String),
+    /// It is not.
+    No(String),
 }
 
 /// Whether a resource needs migrating.

@@ -22,7 +22,7 @@ const EXIT_CODES: &str = "Exit codes:
   0  done and verified
   1  failed
   2  wrong usage
-  3  some objects were left (quarantined)
+  3  some objects were left (quarantined), or plan --needed found something
   4  unsafe: the API servers disagree, the version changed under the run, or the encryption key is not proven
   130  stopped by ctrl-C; --resume goes on";
 
@@ -103,9 +103,14 @@ pub(crate) struct Connection {
 /// Show what is stored, whether it can and needs to be migrated, and what that would cost
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
-  restow plan                          every resource
-  restow plan widgets.example.com      one
-  restow plan secrets --dry-run-objects  send every write as a server-side dry run")]
+  restow plan                            every resource
+  restow plan --needed                   just what is to be migrated; for CI, exit code 3 if there is any
+  restow plan widgets.example.com        one
+  restow plan secrets --dry-run-objects  send every write as a server-side dry run
+  restow plan --needed -o name | xargs restow migrate
+
+NEEDED is yes where a CRD's storedVersions name other versions than its storage version. It is maybe where nothing tells, \
+as for built-in resources: a verified restow migrate, or a settled StorageState of the controllers, turns it into no.")]
 pub(crate) struct Plan {
     /// Resources, such as secrets or widgets.example.com; all when none is named
     #[arg(value_name = "RESOURCE")]
@@ -116,12 +121,18 @@ pub(crate) struct Plan {
     /// Leave out what cannot be migrated
     #[arg(long)]
     pub(crate) migratable: bool,
+    /// Show just what needs to be migrated, or may; ends with exit code 3 if something does
+    #[arg(long)]
+    pub(crate) needed: bool,
     #[command(flatten)]
     pub(crate) pace: Pace,
+    /// Where restow migrate keeps its progress, and what it has verified [default: $XDG_STATE_HOME/restow]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
     /// Count events among what can be migrated
     #[arg(long)]
     pub(crate) include_events: bool,
-    /// The form of the output
+    /// The form of the output; name lists just what can be migrated
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
 }

@@ -4,8 +4,8 @@ use clap::{Args as ClapArgs, ValueEnum};
 use kube::ResourceExt as _;
 use restow_api::{MANAGED_BY, MANAGER, StorageVersionMigration};
 use restow_core::condition::Stage;
-use restow_core::inventory::{Need, Obstacle, Origin, Resource};
-use restow_migrate::cluster::Inventory;
+use restow_core::inventory::{Needed, Obstacle, Origin, Resource};
+use restow_migrate::cluster::{Cluster, Inventory};
 use restow_migrate::server::Server;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::args::Connection;
 use crate::connect::{connect, unanswered};
 use crate::failure::Failure;
+use crate::needs::{Assessed, assess};
 use crate::objects::{self, Keep, create, typed_name};
 use crate::output;
 use crate::output::say;
@@ -99,7 +100,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Init) -> Result<u8, Fai
         Err(error) => return Err(unanswered(&cluster, error).await),
     };
     let owner = owner::reference(&cluster, &inventory, flags.owner.as_ref()).await?;
-    let (wanted, mut skipped) = choose(&inventory, flags)?;
+    let (wanted, mut skipped) = choose(&cluster, &inventory, flags).await?;
     let (busy, free): (Vec<_>, Vec<_>) =
         wanted.into_iter().partition(|resource| unfinished(resource, &existing).is_some());
     skipped.extend(busy.into_iter().filter_map(|resource| {
@@ -116,7 +117,11 @@ pub(crate) async fn run(connection: &Connection, flags: &Init) -> Result<u8, Fai
 }
 
 /// The resources to migrate, and those that are stored but not chosen.
-fn choose<'a>(inventory: &'a Inventory, flags: &Init) -> Result<(Vec<&'a Resource>, Vec<Skipped>), Failure> {
+async fn choose<'a>(
+    cluster: &Cluster,
+    inventory: &'a Inventory,
+    flags: &Init,
+) -> Result<(Vec<&'a Resource>, Vec<Skipped>), Failure> {
     if !flags.resources.is_empty() {
         let chosen = select::named(inventory, &flags.resources)?;
         select::migratable(&chosen)?;
@@ -124,8 +129,8 @@ fn choose<'a>(inventory: &'a Inventory, flags: &Init) -> Result<(Vec<&'a Resourc
     }
     let mut skipped = Vec::new();
     let mut chosen = Vec::new();
-    for resource in &inventory.resources {
-        match why_not(resource, flags.all) {
+    for Assessed { resource, needed, .. } in assess(cluster, &inventory.resources, None).await {
+        match why_not(resource, needed, flags.all) {
             None => chosen.push(resource),
             Some(reason) if is_stored(resource) => {
                 skipped.push(Skipped { resource: resource.name.to_string(), reason });
@@ -137,13 +142,10 @@ fn choose<'a>(inventory: &'a Inventory, flags: &Init) -> Result<(Vec<&'a Resourc
 }
 
 /// Why a resource that nobody named gets no migration.
-fn why_not(resource: &Resource, all: bool) -> Option<String> {
-    match (&resource.obstacle, resource.need()) {
+fn why_not(resource: &Resource, needed: Needed, all: bool) -> Option<String> {
+    match (&resource.obstacle, needed) {
         (Some(obstacle), _) => Some(obstacle.explain()),
-        (None, Need::Unlikely) if !all => {
-            let version = resource.storage_version_name();
-            Some(format!("its CRD says that all is stored in {version}; --all makes one"))
-        }
+        (None, Needed::No(reason)) if !all => Some(format!("{reason}; --all makes one")),
         (None, _) => None,
     }
 }
@@ -332,7 +334,8 @@ mod tests {
             ("scales", true, Some("not stored"), false),
         ] {
             let resource = one(&resources, name);
-            assert_eq!(why_not(&resource, all).as_deref(), why, "{name}");
+            let needed = resource.needed(None, None);
+            assert_eq!(why_not(&resource, needed, all).as_deref(), why, "{name}");
             assert_eq!(is_stored(&resource), stored, "{name}");
         }
     }

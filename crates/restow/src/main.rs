@@ -13,6 +13,7 @@ mod follow;
 mod init;
 mod install;
 mod migrate;
+mod needs;
 mod objects;
 mod output;
 mod owner;

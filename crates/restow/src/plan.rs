@@ -1,13 +1,10 @@
 //! `restow plan`: what is stored, and what a migration of it would be.
 
-use futures::{StreamExt as _, stream};
 use restow_core::estimate::{estimate, usual_rate};
-use restow_core::inventory::{Need, Obstacle, Origin, Resource};
+use restow_core::inventory::{Needed, Obstacle, Origin, Resource};
 use restow_core::progress::{End, Quarantined, exit_code};
 use restow_migrate::cluster::Cluster;
-use restow_migrate::lookup;
 use restow_migrate::migration::{Migration, Settings};
-use restow_migrate::pages::Target;
 use restow_migrate::rewrite::Manner;
 use restow_migrate::stop::Stop;
 use restow_migrate::throttle::Throttle;
@@ -17,16 +14,16 @@ use crate::args::{Connection, Output, Plan};
 use crate::connect::{connect, unanswered};
 use crate::failure::Failure;
 use crate::migrate::rehearse;
-use crate::output::say;
-use crate::output::{self, count, time};
+use crate::needs::{Assessed, assess};
+use crate::output::{self, count, counted, say, time};
 use crate::report::{ResourceReport, summary};
 use crate::select;
 use crate::signals::stop_on_signals;
-use crate::table::table;
+use crate::table::{Row, listing, right, width};
 use crate::view::View;
 
-/// How many resources are counted at once.
-const AT_ONCE: usize = 8;
+/// The exit code of `--needed` when something is to be migrated.
+const NEEDED: u8 = 3;
 
 /// One line of the plan.
 #[derive(Serialize)]
@@ -45,6 +42,8 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     why_not: Option<String>,
     needed: &'static str,
+    /// Why it is needed, or not.
+    reason: String,
     requests: Option<u64>,
     seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,8 +62,10 @@ pub(crate) async fn run(connection: &Connection, flags: &Plan) -> Result<u8, Fai
         select::named(&inventory, &flags.resources)?
     };
     chosen.retain(|resource| !flags.migratable || resource.obstacle.is_none());
-    let counted = stream::iter(chosen).map(|resource| line(&cluster, resource, flags));
-    let mut lines: Vec<(&Resource, Line)> = counted.buffered(AT_ONCE).collect().await;
+    let assessed = assess(&cluster, chosen, flags.state_dir.as_deref()).await;
+    let mut lines: Vec<(&Resource, Line)> =
+        assessed.into_iter().map(|one| (one.resource, line(one, flags))).collect();
+    lines.retain(|(_, line)| !flags.needed || line.needed != "no");
     let mut rehearsed = Vec::new();
     if flags.dry_run_objects {
         let stop = Stop::from(stop_on_signals(None).map_err(Failure::failed)?);
@@ -85,25 +86,48 @@ pub(crate) async fn run(connection: &Connection, flags: &Plan) -> Result<u8, Fai
     }
     if matches!(flags.output, Output::Table | Output::Wide) {
         rehearsed.iter().for_each(|report| output::print(&summary(report, "")));
+        say!("{}", total(&lines));
     }
-    Ok(exit_code(rehearsed.iter().map(|report| report.end)))
+    let needed = flags.needed && lines.iter().any(|line| line.needed == "yes");
+    Ok(match exit_code(rehearsed.iter().map(|report| report.end)) {
+        0 if needed => NEEDED,
+        code => code,
+    })
 }
 
-async fn line<'r>(cluster: &Cluster, resource: &'r Resource, flags: &Plan) -> (&'r Resource, Line) {
-    let (objects, unlisted) = match Target::of(resource) {
-        Some(target) if resource.obstacle.is_none() => match lookup::count(cluster.server(), &target).await {
-            Ok(objects) => (objects, None),
-            Err(refusal) => (None, Some(format!("cannot be listed: {} ({})", refusal.message, refusal.code))),
-        },
-        _ => (None, None),
-    };
+/// What the lines come to, in one line.
+fn total(lines: &[Line]) -> String {
+    let of = |needed: &str| lines.iter().filter(|line| line.needed == needed).count() as u64;
+    let needed = || lines.iter().filter(|line| line.needed == "yes");
+    let mut text = format!("{}: {} to be migrated", counted(lines.len() as u64, "resource"), of("yes"));
+    let seconds: f64 = needed().filter_map(|line| line.seconds).sum();
+    if seconds > 0.0 {
+        let objects = counted(needed().filter_map(|line| line.objects).sum(), "object");
+        text.push_str(&format!(" ({objects}, about {})", time(std::time::Duration::from_secs_f64(seconds))));
+    }
+    match of("maybe") {
+        0 => text,
+        maybe => format!(
+            "{text}, {} perhaps: nothing tells how their objects are stored until a migration is verified",
+            count(maybe)
+        ),
+    }
+}
+
+fn line(assessed: Assessed<'_>, flags: &Plan) -> Line {
+    let Assessed { resource, objects, unlisted, needed } = assessed;
     let rate = flags.pace.qps.unwrap_or(f64::INFINITY).min(usual_rate(flags.pace.preset()));
     let work = objects.map(|objects| estimate(objects, u64::from(flags.pace.page_size()), true, rate));
     let shares = match &resource.obstacle {
         Some(Obstacle::SharedWith(owner)) => vec![owner.to_string()],
         _ => resource.shared_by.iter().map(ToString::to_string).collect(),
     };
-    let line = Line {
+    let (needed, reason) = match needed {
+        Needed::Yes(why) => ("yes", why),
+        Needed::Maybe(why) => ("maybe", why),
+        Needed::No(why) => ("no", why),
+    };
+    Line {
         resource: resource.name.to_string(),
         storage_version: resource.storage_version_name().to_owned(),
         storage_version_hash: resource.hash.clone().unwrap_or_default(),
@@ -111,21 +135,14 @@ async fn line<'r>(cluster: &Cluster, resource: &'r Resource, flags: &Plan) -> (&
         objects,
         stored_versions: resource.crd.as_ref().map(|crd| crd.stored_versions.clone()).unwrap_or_default(),
         shares_storage_with: shares,
-        migratable: resource.obstacle.is_none(),
+        migratable: resource.obstacle.is_none() && unlisted.is_none(),
         why_not: resource.obstacle.as_ref().map(Obstacle::explain).or(unlisted),
-        needed: match (objects, resource.need()) {
-            (Some(0), _) => "no",
-            (_, Need::Yes(_)) if matches!(resource.obstacle, Some(Obstacle::Unserved(_))) => "yes",
-            _ if resource.obstacle.is_some() => "no",
-            (_, Need::Yes(_)) => "yes",
-            (_, Need::Unlikely) => "no",
-            (_, Need::Unknown) => "maybe",
-        },
+        needed,
+        reason,
         requests: work.map(|work| work.requests),
         seconds: work.map(|work| work.time.as_secs_f64()),
         rejected: None,
-    };
-    (resource, line)
+    }
 }
 
 async fn try_objects(
@@ -168,27 +185,47 @@ fn show(lines: &[Line], form: Output) {
     let text = match form {
         Output::Json => output::json(&lines),
         Output::Yaml => output::yaml(&lines),
-        Output::Name => lines.iter().map(|line| format!("{}\n", line.resource)).collect(),
-        Output::Table => table(
-            &["RESOURCE", "STORED AS", "OBJECTS", "NEEDED", "TIME", "NOTE"],
-            lines.iter().map(|line| row(line, false)).collect(),
-            &["OBJECTS", "TIME"],
-        ),
-        Output::Wide => table(
-            &["RESOURCE", "STORED AS", "HASH", "SERVED BY", "OBJECTS", "NEEDED", "REQUESTS", "TIME", "NOTE"],
-            lines.iter().map(|line| row(line, true)).collect(),
-            &["OBJECTS", "REQUESTS", "TIME"],
-        ),
+        // So that each can be given to `restow migrate`.
+        Output::Name => {
+            let names = lines.iter().filter(|line| line.migratable).map(|line| format!("{}\n", line.resource));
+            names.collect()
+        }
+        Output::Table | Output::Wide => table(lines, form == Output::Wide, width()),
     };
     output::print(&text);
+}
+
+/// The lines as a table. Where its notes do not fit beside the rest, they stand beneath.
+fn table(lines: &[Line], wide: bool, width: Option<usize>) -> String {
+    let mut header = vec!["RESOURCE", "STORED AS", "OBJECTS", "NEEDED", "TIME", "NOTE"];
+    if wide {
+        header =
+            vec!["RESOURCE", "STORED AS", "HASH", "SERVED BY", "OBJECTS", "NEEDED", "REQUESTS", "TIME", "NOTE"];
+    }
+    let mut cells: Vec<Vec<String>> = lines.iter().map(|line| row(line, wide)).collect();
+    right(&header, &mut cells, &["OBJECTS", "REQUESTS", "TIME"]);
+    let rows: Vec<Row> = cells.into_iter().map(|cells| Row { cells, beneath: Vec::new() }).collect();
+    let text = listing(&header, &rows, None);
+    match width {
+        Some(width) if text.lines().any(|line| console::measure_text_width(line) > width) => {
+            header.pop();
+            let apart = |mut row: Row| {
+                let note = row.cells.pop().filter(|note| !note.is_empty());
+                Row { beneath: note.into_iter().collect(), ..row }
+            };
+            let rows: Vec<Row> = rows.into_iter().map(apart).collect();
+            listing(&header, &rows, Some(width))
+        }
+        _ => text,
+    }
 }
 
 fn row(line: &Line, wide: bool) -> Vec<String> {
     let number = |number: Option<u64>| number.map(count).unwrap_or_default();
     let mut notes = Vec::new();
-    if line.stored_versions.iter().any(|version| *version != line.storage_version) {
-        notes.push(format!("storedVersions {}", line.stored_versions.join(", ")));
-    }
+    // What cannot be migrated says so below.
+    let explained = line.needed == "yes" || wide && line.why_not.is_none();
+    notes.extend(explained.then(|| line.reason.clone()));
     if line.migratable && !line.shares_storage_with.is_empty() {
         notes.push(format!("also {}", line.shares_storage_with.join(", ")));
     }
@@ -216,4 +253,67 @@ fn row(line: &Line, wide: bool) -> Vec<String> {
     row.push(seconds.map(|seconds| time(std::time::Duration::from_secs_f64(seconds))).unwrap_or_default());
     row.push(notes.join("; "));
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(resource: &str, objects: u64, needed: &'static str, reason: &str) -> Line {
+        Line {
+            resource: resource.to_owned(),
+            storage_version: "v1".to_owned(),
+            storage_version_hash: "x".to_owned(),
+            served_by: Origin::BuiltIn,
+            objects: Some(objects),
+            stored_versions: Vec::new(),
+            shares_storage_with: Vec::new(),
+            migratable: true,
+            why_not: None,
+            needed,
+            reason: reason.to_owned(),
+            requests: Some(objects),
+            seconds: Some(objects as f64 / 10.0),
+            rejected: None,
+        }
+    }
+
+    fn lines() -> Vec<Line> {
+        vec![
+            line("widgets.example.com", 3000, "yes", "storedVersions v1beta1, v1"),
+            line("secrets", 12, "maybe", "nothing tells"),
+            line("validatingadmissionpolicybindings.admissionregistration.k8s.io", 0, "no", "it has no objects"),
+        ]
+    }
+
+    #[test]
+    fn one_line_tells_what_the_plan_comes_to() {
+        let all = lines();
+        let perhaps = "perhaps: nothing tells how their objects are stored until a migration is verified";
+        for (lines, expected) in [
+            (&all[..], format!("3 resources: 1 to be migrated (3,000 objects, about 5m00s), 1 {perhaps}")),
+            (&all[..1], "1 resource: 1 to be migrated (3,000 objects, about 5m00s)".to_owned()),
+            (&all[1..2], format!("1 resource: 0 to be migrated, 1 {perhaps}")),
+            (&all[2..], "1 resource: 0 to be migrated".to_owned()),
+            (&[], "0 resources: 0 to be migrated".to_owned()),
+        ] {
+            assert_eq!(total(lines), expected);
+        }
+    }
+
+    #[test]
+    fn a_name_is_never_broken() {
+        let lines = lines();
+        let wide = table(&lines, false, None);
+        assert!(wide.contains("3,000  yes     5m00s  storedVersions v1beta1, v1\n"), "{wide}");
+        for width in [40, 60, 80, 120, 200] {
+            let text = table(&lines, false, Some(width));
+            for line in &lines {
+                assert!(text.lines().any(|shown| shown.split(' ').next() == Some(&line.resource)), "{width}:\n{text}");
+            }
+            // The one name that is longer than a terminal is the only line that may be.
+            let long = text.lines().filter(|line| console::measure_text_width(line) > width);
+            assert!(long.count() <= usize::from(width < 64), "{width}:\n{text}");
+        }
+    }
 }

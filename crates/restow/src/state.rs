@@ -122,6 +122,16 @@ impl StateDir {
     }
 }
 
+/// The progress of runs that came to their end on a cluster, where it can be read.
+pub(crate) fn finished(given: Option<&Path>, cluster: &str) -> Vec<Progress> {
+    let dir = given.map(Path::to_owned).unwrap_or_else(default_dir).join(cluster);
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+    let states = paths.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+    let saved = states.filter_map(|path| read(&path).ok());
+    saved.filter(|saved| !saved.is_unfinished()).map(|saved| saved.progress).collect()
+}
+
 /// The user's own directory for restow's state.
 pub(crate) fn default_dir() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/".into()));

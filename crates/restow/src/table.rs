@@ -1,26 +1,14 @@
 //! Tables without lines, as kubectl draws them.
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
-
-/// A table whose columns named in `right` are set to the right. On a terminal long cells wrap to its width.
-pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>, right: &[&str]) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    if let Some(width) = terminal_width() {
-        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-    }
-    table.set_header(header.to_vec());
-    table.add_rows(rows);
-    for (index, name) in header.iter().enumerate() {
-        if let Some(column) = table.column_mut(index) {
-            column.set_padding((0, 2));
-            if right.contains(name) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
+/// Sets the columns of these names to the right.
+pub(crate) fn right(header: &[&str], rows: &mut [Vec<String>], columns: &[&str]) {
+    for (index, name) in header.iter().enumerate().filter(|(_, name)| columns.contains(name)) {
+        let cells = rows.iter().filter_map(|row| row.get(index)).map(|cell| wide(cell));
+        let widest = cells.max().unwrap_or_default().max(wide(name));
+        for cell in rows.iter_mut().filter_map(|row| row.get_mut(index)) {
+            *cell = format!("{}{cell}", " ".repeat(widest - wide(cell)));
         }
     }
-    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
 fn terminal_width() -> Option<u16> {
@@ -141,6 +129,14 @@ mod tests {
             let text = listing(&header, &rows, Some(width));
             assert!(text.lines().all(|line| wide(line) <= width), "{width}:\n{text}");
         }
+    }
+
+    #[test]
+    fn numbers_stand_to_the_right() {
+        let mut rows = vec![vec!["a".to_owned(), "1,000".to_owned()], vec!["b".to_owned(), "7".to_owned()]];
+        right(&["NAME", "COUNT"], &mut rows, &["COUNT"]);
+        assert_eq!(rows, [["a", "1,000"], ["b", "    7"]]);
+        right(&["NAME", "COUNT"], &mut [], &["COUNT"]);
     }
 
     #[test]

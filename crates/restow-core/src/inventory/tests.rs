@@ -150,6 +150,33 @@ fn need_is_told_from_stored_versions() {
 }
 
 #[test]
+fn what_is_to_be_migrated_and_why() {
+    let yes = |why: &str| Needed::Yes(why.to_owned());
+    let no = |why: &str| Needed::No(why.to_owned());
+    let maybe = Needed::Maybe("nothing tells in which version its objects are stored".to_owned());
+    let proof = Some("verified on 2026-11-16");
+    for (name, stored, objects, proof, expected) in [
+        ("widgets.example.com", vec!["v1", "v2"], Some(3), None, yes("storedVersions v1, v2")),
+        // storedVersions are pruned only after a migration, be it of nothing.
+        ("widgets.example.com", vec!["v1", "v2"], Some(0), None, yes("storedVersions v1, v2")),
+        ("widgets.example.com", vec!["v1", "v2"], Some(3), proof, yes("storedVersions v1, v2")),
+        ("widgets.example.com", vec!["v2"], Some(3), None, no("its CRD says that all is stored in v2")),
+        ("secrets", vec![], Some(3), None, maybe.clone()),
+        ("secrets", vec![], None, None, maybe),
+        ("secrets", vec![], Some(3), proof, no("verified on 2026-11-16")),
+        ("secrets", vec![], Some(0), None, no("it has no objects")),
+        ("bindings", vec![], None, None, no("does not answer list and patch")),
+    ] {
+        let mut resource =
+            cluster(false).into_iter().find(|r| r.name.to_string() == name).unwrap_or_else(|| unreachable!());
+        if resource.crd.is_some() {
+            resource.crd = Some(widgets(&stored));
+        }
+        assert_eq!(resource.needed(objects, proof), expected, "{name} {stored:?} {objects:?}");
+    }
+}
+
+#[test]
 fn names_are_found_as_kubectl_finds_them() {
     let cluster = cluster(false);
     for name in ["widgets", "widget", "Widget", "widgets.example.com", "widget.example.com"] {

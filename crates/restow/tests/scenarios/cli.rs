@@ -176,20 +176,57 @@ async fn plan_shows_what_there_is_in_every_form() {
     // Stored in a version that is not served.
     assert_eq!(line("customresourcedefinitions.apiextensions.k8s.io")["storageVersion"], "v1beta1");
 
-    let names = restow.run(&["plan", "--migratable", "-o", "name"]).await.expect(0).stdout;
+    assert_eq!(planned["reason"], "storedVersions v1, v2");
+    for line in lines.as_array().unwrap() {
+        assert_eq!(line["migratable"] == true, line["whyNot"].is_null(), "{line:#}");
+    }
+
+    let names = restow.run(&["plan", "-o", "name"]).await.expect(0).stdout;
     assert!(
         names.lines().any(|line| line == name) && names.lines().all(|line| line != "bindings"),
         "{names}"
     );
     let yaml = restow.run(&["plan", &name, "-o", "yaml"]).await.expect(0).stdout;
     assert!(yaml.contains(&format!("resource: {name}")), "{yaml}");
-    let table = restow.run(&["plan", &name]).await.expect(0).stdout;
-    assert!(table.starts_with("RESOURCE") && table.contains("storedVersions v1, v2"), "{table}");
+    let table = restow.run(&["plan", &name]).await.expect(0);
+    assert!(table.stdout.starts_with("RESOURCE"), "{table:#?}");
+    assert!(table.stdout.contains("storedVersions v1, v2"), "{table:#?}");
+    assert!(table.stderr.starts_with("1 resource: 1 to be migrated (30 objects, about "), "{table:#?}");
     let wide = restow.run(&["plan", &name, "-o", "wide"]).await.expect(0).stdout;
     assert!(
         wide.contains("HASH") && wide.contains(planned["storageVersionHash"].as_str().unwrap()),
         "{wide}"
     );
+}
+
+/// What is needed, for people and for CI: until a migration is verified, and as `init` sees it.
+#[tokio::test]
+async fn plan_tells_what_is_needed_until_it_is_done() {
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    let widgets = Widgets { plural: "needs" };
+    widgets.define(&client).await;
+    widgets.create(&client, 3).await;
+    let restow = Restow::new(cluster);
+    let (name, built_in) = (widgets.name(), "priorityclasses.scheduling.k8s.io");
+    let plan = ["plan", &name, built_in, "--needed"];
+    let shown = |stdout: &str| stdout.lines().skip(1).map(|line| line.split("  ").next().unwrap().to_owned());
+
+    let ran = restow.run(&plan).await.expect(0);
+    assert_eq!(shown(&ran.stdout).collect::<Vec<_>>(), [built_in], "{ran:#?}");
+    assert!(ran.stderr.starts_with("1 resource: 0 to be migrated, 1 perhaps: "), "{ran:#?}");
+    widgets.store_as(&client, "v2").await;
+    let ran = restow.run(&plan).await.expect(3);
+    assert_eq!(shown(&ran.stdout).collect::<Vec<_>>(), [name.as_str(), built_in], "{ran:#?}");
+    let names = restow.run(&[&plan[..], &["-o", "name"]].concat()).await.expect(3).stdout;
+    assert_eq!(names, format!("{name}\n{built_in}\n"));
+
+    let names: Vec<&str> = names.lines().collect();
+    restow.run(&[&["migrate", "--prune-stored-versions"], &names[..]].concat()).await.expect(0);
+    let ran = restow.run(&plan).await.expect(0);
+    assert_eq!(shown(&ran.stdout).count(), 0, "{ran:#?}");
+    let lines = restow.run(&["plan", built_in, "-o", "json"]).await.expect(0).report();
+    assert!(lines[0]["reason"].as_str().unwrap().starts_with("verified on 20"), "{lines:#}");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! `restow init`: one migration for each resource, once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use restow_lab::ClusterSpec;
 use serde_json::{Value, json};
@@ -70,6 +70,10 @@ async fn each_resource_gets_one_migration() {
     // Stored in a version that is not served: the preferred one stands for it.
     let crds = &all["customresourcedefinitions.apiextensions.k8s.io"][0];
     assert_eq!(crds["spec"]["resource"]["version"], "v1");
+
+    // What `plan` shows as needed, or perhaps, is what `init` makes.
+    let plan = restow.run(&["plan", "--needed", "-o", "name"]).await.expect(3).stdout;
+    assert_eq!(plan.lines().collect::<BTreeSet<_>>(), all.keys().map(String::as_str).collect());
 
     once_more(&client, &restow, &moved).await;
     owners(&client, &restow, &still).await;
