@@ -117,11 +117,30 @@ async fn defined(shared: &Shared, client: &Client) {
                 return shared.health.ready();
             }
             Err(error) => {
-                tracing::warn!(%error, "waiting for migration.k8s.io; `restow install --crds` prints its definitions");
-                shared.health.waits_for(format!("migration.k8s.io, which cannot be listed: {error}"));
+                let why = unlisted(&error);
+                tracing::warn!("waiting: {why}");
+                shared.health.waits_for(format!("migrations that can be listed: {why}"));
             }
         }
         tokio::time::sleep(LOOK_FOR_DEFINITIONS).await;
+    }
+}
+
+/// Why migrations cannot be listed, and what to do about it.
+fn unlisted(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if status.code == 403 => format!(
+            "no permission to list storageversionmigrations.migration.k8s.io: {}; `restow install` makes the roles that the \
+             controllers need",
+            status.message
+        ),
+        kube::Error::Api(status) if status.code == 404 => {
+            "migration.k8s.io is not defined; `restow install --crds --apply` installs its definitions".to_owned()
+        }
+        kube::Error::Api(status) => {
+            format!("migration.k8s.io cannot be listed: {} ({})", status.message, status.code)
+        }
+        error => format!("migration.k8s.io cannot be listed: {error}"),
     }
 }
 
@@ -268,4 +287,23 @@ async fn members(shared: &Shared) {
             std::future::ready(())
         })
         .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_missing_permission_is_not_a_missing_definition() {
+        for (code, message, expected) in [
+            (403, "user \"x\" cannot list", "no permission to list storageversionmigrations.migration.k8s.io: user \"x\""),
+            (404, "the server could not find the requested resource", "migration.k8s.io is not defined"),
+            (503, "starting", "migration.k8s.io cannot be listed: starting (503)"),
+        ] {
+            let error = kube::Error::Api(Box::new(Status { code, message: message.to_owned(), ..Status::default() }));
+            assert!(unlisted(&error).starts_with(expected), "{}", unlisted(&error));
+        }
+    }
 }

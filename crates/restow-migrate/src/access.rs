@@ -16,9 +16,27 @@ pub struct Missing {
     pub resource: String,
     /// The API group.
     pub group: String,
+    /// The namespace it is needed in; none for all.
+    pub namespace: Option<&'static str>,
 }
 
 impl Missing {
+    /// A verb on a resource in all namespaces.
+    pub fn new(verb: &'static str, name: &GroupResource) -> Self {
+        let (resource, group) = (name.resource.clone(), name.group.clone());
+        Self { verb, resource, group, namespace: None }
+    }
+
+    /// What would grant all of these.
+    pub fn grant(missing: &[Self]) -> String {
+        let rules: Vec<String> = missing.iter().map(Self::rule).collect();
+        let role = match missing.first().and_then(|one| one.namespace) {
+            Some(namespace) => format!("a Role in {namespace}"),
+            None => "a ClusterRole".to_owned(),
+        };
+        format!("{role} with this would grant it: rules: [{}]", rules.join(", "))
+    }
+
     /// The RBAC rule that would grant it.
     pub fn rule(&self) -> String {
         format!(
@@ -31,7 +49,8 @@ impl Missing {
 impl std::fmt::Display for Missing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = GroupResource::new(&self.group, &self.resource);
-        write!(f, "you may not {} {name}", self.verb)
+        write!(f, "you may not {} {name}", self.verb)?;
+        self.namespace.map_or(Ok(()), |namespace| write!(f, " in {namespace}"))
     }
 }
 
@@ -53,6 +72,16 @@ pub async fn missing(
     resource: &GroupResource,
     verbs: &[&'static str],
 ) -> Result<Vec<Missing>, RequestError> {
+    missing_in(server, None, resource, verbs).await
+}
+
+/// The same in one namespace.
+pub async fn missing_in(
+    server: &Server,
+    namespace: Option<&'static str>,
+    resource: &GroupResource,
+    verbs: &[&'static str],
+) -> Result<Vec<Missing>, RequestError> {
     let mut missing = Vec::new();
     for verb in verbs {
         let (name, subresource) = resource.resource.split_once('/').unwrap_or((&resource.resource, ""));
@@ -61,17 +90,14 @@ pub async fn missing(
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {
                 "verb": verb, "group": resource.group, "resource": name, "subresource": subresource,
+                "namespace": namespace.unwrap_or_default(),
             }},
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
         let answer: Review =
             server.write(Method::POST, path, "application/json", review.to_string().into_bytes()).await?;
         if !answer.status.allowed {
-            missing.push(Missing {
-                verb,
-                resource: resource.resource.clone(),
-                group: resource.group.clone(),
-            });
+            missing.push(Missing { namespace, ..Missing::new(verb, resource) });
         }
     }
     Ok(missing)

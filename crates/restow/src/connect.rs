@@ -2,6 +2,8 @@
 
 use http::uri::{PathAndQuery, Scheme};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use restow_core::resource::GroupResource;
+use restow_migrate::access::{self, Missing};
 use restow_migrate::cluster::{Cluster, Trust};
 use restow_migrate::server::{RequestError, Server};
 
@@ -129,14 +131,12 @@ pub(crate) async fn unanswered(cluster: &Cluster, error: RequestError) -> Failur
     };
     let needed =
         [("apiextensions.k8s.io", "customresourcedefinitions"), ("apiregistration.k8s.io", "apiservices")];
-    let mut rules = Vec::new();
+    let mut missing = Vec::new();
     for (group, resource) in needed {
-        let name = restow_core::resource::GroupResource::new(group, resource);
-        let missing = restow_migrate::access::missing(cluster.server(), &name, &["list"]).await;
-        rules.extend(missing.unwrap_or_default().iter().map(restow_migrate::access::Missing::rule));
+        let name = GroupResource::new(group, resource);
+        missing.extend(access::missing(cluster.server(), &name, &["list"]).await.unwrap_or_default());
     }
-    Failure::failed(format!("no permission: {message}"))
-        .hint(format!("a ClusterRole with this would grant it: rules: [{}]", rules.join(", ")))
+    Failure::failed(format!("no permission: {message}")).hint(Missing::grant(&missing))
 }
 
 /// Says what it means that a server gave no answer, or an error that has nothing to do with what was asked for.

@@ -8,6 +8,7 @@ mod cancel;
 mod connect;
 mod controller;
 mod demo;
+mod explain;
 mod failure;
 mod follow;
 mod init;

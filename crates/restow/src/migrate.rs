@@ -14,6 +14,7 @@ use restow_migrate::throttle::Throttle;
 use crate::again;
 use crate::args::{Connection, Migrate, ReportOutput, Verify};
 use crate::connect::{connect, unanswered};
+use crate::explain::explain;
 use crate::failure::Failure;
 use crate::output;
 use crate::output::say;
@@ -322,9 +323,14 @@ impl Run<'_> {
         };
         let result = result.await;
         view.end();
+        let ended = end(&result, &progress);
+        let error = match &result {
+            Ok(()) => unproven(&progress),
+            Err(failure) => Some(explain(self.cluster, resource, failure).await),
+        };
         let mut report = ResourceReport {
-            end: end(&result, &progress),
-            error: result.err().map(|failure| explain(&failure)).or_else(|| unproven(&progress)),
+            end: ended,
+            error,
             retried: self.flags.retry_quarantined,
             ..ResourceReport::finished(&state, progress)
         };
@@ -389,9 +395,14 @@ pub(crate) async fn rehearse(migration: &Migration<'_, View<'_>>) -> ResourceRep
         migration.run(&mut progress, &mut left).await
     };
     let result = result.await;
+    let ended = end(&result, &progress);
+    let error = match &result {
+        Ok(()) => None,
+        Err(failure) => Some(explain(migration.cluster, resource, failure).await),
+    };
     ResourceReport {
-        end: end(&result, &progress),
-        error: result.err().map(|failure| explain(&failure)),
+        end: ended,
+        error,
         left: Left::Here(left.0),
         pruned: None,
         dry_run: true,
@@ -427,13 +438,4 @@ pub(crate) fn unproven(progress: &Progress) -> Option<String> {
          every API server (name them with --api-server), or say what is encrypted with --encrypted",
         progress.storage_version
     ))
-}
-
-fn explain(failure: &migration::Failure) -> String {
-    let cause = std::error::Error::source(failure).map(|cause| format!(": {cause}")).unwrap_or_default();
-    let advice = match failure {
-        migration::Failure::Disagreement(why) => format!("; {}", why.advice()),
-        _ => String::new(),
-    };
-    format!("{failure}{cause}{advice}")
 }

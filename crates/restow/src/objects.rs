@@ -6,6 +6,7 @@ use http::Method;
 use kube::{Resource, ResourceExt as _};
 use restow_api::StorageVersionMigration;
 use restow_core::near::nearest;
+use restow_core::resource::GroupResource;
 use restow_migrate::access::Missing;
 use restow_migrate::server::{RequestError, Server};
 use serde::Deserialize;
@@ -190,10 +191,8 @@ pub(crate) fn refused<K: Object>(server: &Server, verb: &'static str, error: &Re
                 .hint(missing_definitions(crate::program()))
         }
         RequestError::Refused { code: 403, .. } => {
-            let (resource, group) = (K::plural(&()).into_owned(), K::group(&()).into_owned());
-            let missing = Missing { verb, resource, group };
-            Failure::failed(format!("no permission: {missing}"))
-                .hint(format!("a ClusterRole with this would grant it: rules: [{}]", missing.rule()))
+            let missing = Missing::new(verb, &GroupResource::new(K::group(&()), K::plural(&())));
+            Failure::failed(format!("no permission: {missing}")).hint(Missing::grant(&[missing]))
         }
         _ => unreached(server, error),
     }

@@ -110,13 +110,11 @@ async fn look_up(
 }
 
 fn not_found(cluster: &Cluster, resource: &Resource, name: &str, error: &RequestError) -> Failure {
-    let (group, plural) = (resource.name.group.clone(), resource.name.resource.clone());
     match error.code() {
         Some(404) => Failure::usage(format!("there is no {} {name:?} to own the migrations", resource.kind)),
         Some(403) => {
-            let missing = Missing { verb: "get", resource: plural, group };
-            Failure::failed(format!("no permission: {missing}"))
-                .hint(format!("a ClusterRole with this would grant it: rules: [{}]", missing.rule()))
+            let missing = Missing::new("get", &resource.name);
+            Failure::failed(format!("no permission: {missing}")).hint(Missing::grant(&[missing]))
         }
         _ => unreached(cluster.server(), error),
     }

@@ -105,9 +105,7 @@ pub(crate) async fn permitted(
         return Ok(());
     }
     let what: Vec<String> = missing.iter().map(ToString::to_string).collect();
-    let rules: Vec<String> = missing.iter().map(access::Missing::rule).collect();
-    Err(Failure::failed(format!("no permission: {}", what.join("; ")))
-        .hint(format!("a ClusterRole with this would grant it: rules: [{}]", rules.join(", "))))
+    Err(Failure::failed(format!("no permission: {}", what.join("; "))).hint(access::Missing::grant(&missing)))
 }
 
 /// How often permissions are asked for before a server that does not answer ends the run: one answer that is lost

@@ -90,9 +90,8 @@ async fn permissions_are_asked_for_by_name() {
         &client,
         "look",
         &[
-            rule("apiextensions.k8s.io", "customresourcedefinitions", &["get", "list"]),
+            rule("apiextensions.k8s.io", "customresourcedefinitions", &["list"]),
             rule("apiregistration.k8s.io", "apiservices", &["list"]),
-            rule("coordination.k8s.io", "leases", &["list"]),
         ],
     )
     .await;
@@ -112,6 +111,21 @@ async fn permissions_are_asked_for_by_name() {
         ],
     )
     .await;
+    let error = |ran: &crate::support::Ran| ran.resource()["error"].as_str().unwrap().to_owned();
+    let ran = restow.migrate(&widgets.name(), &[]).await.expect(1);
+    let wanted = "a ClusterRole with this would grant it: rules: [{apiGroups: [\"apiextensions.k8s.io\"], \
+                  resources: [\"customresourcedefinitions\"], verbs: [\"get\"]}]";
+    assert!(error(&ran).contains(wanted), "{ran:#?}");
+    let read = rule("apiextensions.k8s.io", "customresourcedefinitions", &["get"]);
+    grant(&client, "read", &[read]).await;
+    let wanted = "a Role in kube-system with this would grant it: rules: [{apiGroups: [\"coordination.k8s.io\"], \
+                  resources: [\"leases\"], verbs: [\"list\"]}]";
+    for more in [&[][..], &["--sample-servers", "1s"]] {
+        let ran = restow.migrate(&widgets.name(), more).await.expect(4);
+        assert!(error(&ran).starts_with("which API servers there are cannot be told: "), "{ran:#?}");
+        assert!(error(&ran).contains(wanted), "{ran:#?}");
+    }
+    grant(&client, "members", &[rule("coordination.k8s.io", "leases", &["list"])]).await;
     let report = restow.migrate(&widgets.name(), &["--prune-stored-versions"]).await.expect(0).resource();
     assert_eq!((&report["rewritten"], &report["verified"]), (&json!(10), &json!(true)));
 
