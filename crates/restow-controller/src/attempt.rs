@@ -8,7 +8,7 @@ use restow_api::{ConditionType, StorageVersionMigration, StorageVersionMigration
 use restow_core::condition::{self, Stage};
 use restow_core::encryption::Demand;
 use restow_core::inventory::{Obstacle, Resource};
-use restow_core::progress::{Phase, Progress};
+use restow_core::progress::{Phase, Progress, objects};
 use restow_core::resource::GroupResource;
 use restow_core::retry;
 use restow_core::troubleshooting::explained;
@@ -349,7 +349,7 @@ impl Attempt<'_> {
         left: Vec<restow_core::progress::Quarantined>,
     ) -> Result<Result<Progress, Failure>, Lost> {
         let now = restow_clock::now();
-        let message = format!("{} objects are tried once more", left.len());
+        let message = format!("trying {} once more", objects(left.len() as u64));
         record.update(|status| condition::set(status, Stage::Running, "Retrying", &message, now)).await?;
         record.retry_begun().await?;
         let still = match migration.retry(&mut progress, left).await {

@@ -10,7 +10,7 @@ use restow_api::{
 };
 
 use crate::estimate::time_left;
-use crate::progress::{Phase, Progress, Quarantined};
+use crate::progress::{Phase, Progress, Quarantined, objects};
 
 /// How many of the objects that were left a status names.
 pub const NAMED: usize = 100;
@@ -198,7 +198,7 @@ pub fn summary(progress: &Progress) -> String {
         }
     }
     let basis = progress.basis.map(|basis| format!(", agreement {basis}")).unwrap_or_default();
-    let mut summary = format!("{} objects: {}{basis}", counts.listed, parts.join(", "));
+    let mut summary = format!("{}: {}{basis}", objects(counts.listed), parts.join(", "));
     if progress.verified || progress.unproven.is_some() {
         summary.push_str(&format!("; {}", progress.proof()));
         for what in progress.unchecked() {

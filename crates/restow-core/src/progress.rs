@@ -30,6 +30,11 @@ pub struct Counts {
     pub accepted: u64,
 }
 
+/// A number of objects in words: "1 object", "2 objects".
+pub fn objects(count: u64) -> String {
+    format!("{count} object{}", if count == 1 { "" } else { "s" })
+}
+
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
@@ -504,6 +509,11 @@ mod tests {
             progress.begin_verifying();
             assert_eq!((progress.told().rewritten, progress.told().current), (4, 1));
         }
+    }
+
+    #[test]
+    fn one_object_is_not_several() {
+        assert_eq!([0, 1, 2].map(objects), ["0 objects", "1 object", "2 objects"]);
     }
 
     #[test]

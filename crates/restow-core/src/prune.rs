@@ -10,7 +10,7 @@ pub enum Refusal {
     #[error("the migration was not verified")]
     Unverified,
     /// Some objects were left as they were.
-    #[error("{0} objects are quarantined")]
+    #[error("quarantined: {}", crate::progress::objects(*.0))]
     Quarantined(u64),
     /// The run did not watch a definition.
     #[error("the migration was not of a custom resource")]

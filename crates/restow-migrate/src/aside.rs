@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use restow_clock::Instant;
 use restow_core::outcome::{LASTING, Outcome};
-use restow_core::progress::{Progress, Quarantined};
+use restow_core::progress::{Progress, Quarantined, objects};
 
 use crate::migration::{Failure, Journal, Migration, Observer};
 use crate::pages::Item;
@@ -95,7 +95,7 @@ impl<O: Observer> Migration<'_, O> {
                 }
                 let refused: usize = aside.pages.iter().map(|page| page.items.len()).sum();
                 self.observer
-                    .waiting(&format!("{refused} objects were refused and are tried once more"), wait);
+                    .waiting(&format!("{} refused, to be tried once more", objects(refused as u64)), wait);
                 self.unless_stopped(tokio::time::sleep(wait)).await?;
             }
             let mut pages = aside.due(Instant::now());

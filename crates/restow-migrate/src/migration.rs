@@ -11,7 +11,7 @@ use restow_core::encryption::Demand;
 use restow_core::inventory::Resource;
 use restow_core::outcome::Outcome;
 use restow_core::page::is_worth_streaming;
-use restow_core::progress::{Counts, Phase, Progress, Proof, Quarantined, judge};
+use restow_core::progress::{Counts, Phase, Progress, Proof, Quarantined, judge, objects};
 
 use self::looks::Patience;
 use crate::aside::Aside;
@@ -434,9 +434,9 @@ impl<O: Observer> Migration<'_, O> {
 fn restless(progress: &Progress) -> String {
     if progress.verify.rewritten > 0 {
         format!(
-            "{} objects were rewritten again in pass {}: something changes them with every write, such as a \
-             mutating webhook, so that no pass can prove them stored",
-            progress.verify.rewritten,
+            "{} rewritten again in pass {}: something changes them with every write, such as a mutating webhook, so that \
+             no pass can prove them stored",
+            objects(progress.verify.rewritten),
             progress.passes + 1
         )
     } else {

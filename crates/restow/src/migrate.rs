@@ -236,7 +236,7 @@ impl Run<'_> {
     }
 
     fn view(&self, resource: &Resource) -> View<'_> {
-        View::new(resource.name.to_string(), &self.throttle, false)
+        View::new(resource.name.to_string(), &self.throttle, self.flags.dry_run)
     }
 
     /// What earlier runs have left of each resource.
@@ -263,7 +263,11 @@ impl Run<'_> {
                 Failure::usage(format!("no earlier run left objects of {name}"))
                     .hint(format!("{} migrate {name} migrates all of them", crate::program()))
             };
-            let earlier = earlier.filter(|saved| saved.progress.phase == Phase::Done).ok_or_else(none)?;
+            let has_left = |saved: &Saved| {
+                let progress = &saved.progress;
+                progress.phase == Phase::Done && progress.counts.quarantined + progress.verify.quarantined > 0
+            };
+            let earlier = earlier.filter(has_left).ok_or_else(none)?;
             return Ok((state, earlier.progress));
         }
         let hash = resource.hash.clone().unwrap_or_default();
@@ -314,10 +318,9 @@ impl Run<'_> {
                     "already finished in the run that is resumed; checking that nothing has moved since",
                 );
             } else {
-                view.say(&format!(
-                    "going on; {} objects were done before",
-                    output::count(progress.pass().done())
-                ));
+                let done = progress.pass().done();
+                let were = if done == 1 { "was" } else { "were" };
+                view.say(&format!("going on; {} {were} done before", output::counted(done, "object")));
             }
             migration.run(&mut progress, &mut state).await
         };

@@ -152,7 +152,7 @@ async fn try_objects(
     throttle: &Throttle,
     stop: &Stop,
 ) -> ResourceReport {
-    let view = View::new(resource.name.to_string(), throttle, false);
+    let view = View::new(resource.name.to_string(), throttle, true);
     let migration = Migration {
         cluster,
         resource,

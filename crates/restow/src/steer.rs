@@ -16,7 +16,7 @@ use crate::connect::connect;
 use crate::failure::Failure;
 use crate::objects::{Keep, find, patch, typed_name};
 use crate::output::say;
-use crate::output::{count, print};
+use crate::output::{count, counted, print};
 use crate::signals::{STOPPED, in_time};
 use crate::standing::Standing;
 use crate::watch;
@@ -151,7 +151,7 @@ fn retried(migration: &StorageVersionMigration, left: u64) -> String {
     let mut text = match named.map(|named| named.len()) {
         _ if left == 0 => "is tried again".to_owned(),
         Some(1) => "its 1 quarantined object is tried again".to_owned(),
-        Some(_) => format!("its {} quarantined objects are tried again", count(left)),
+        Some(_) => format!("trying {} again", counted(left, "quarantined object")),
         None => {
             format!("all objects are gone through again: not all {} quarantined ones are named", count(left))
         }
@@ -336,7 +336,7 @@ mod tests {
             (Act::Resume, Suspended, true, false, 0, "resumed at 50%, 10/20"),
             (Act::Resume, Running, false, false, 0, "-is not suspended"),
             (Act::Retry, Failed, false, false, 1, "its 1 quarantined object is tried again"),
-            (Act::Retry, Failed, false, false, 2, "its 2 quarantined objects are tried again"),
+            (Act::Retry, Failed, false, false, 2, "trying 2 quarantined objects again"),
             (
                 Act::Retry,
                 Failed,

@@ -13,8 +13,7 @@ use restow_migrate::migration::Observer;
 use restow_migrate::pages::Waiting;
 use restow_migrate::throttle::Throttle;
 
-use crate::output::say;
-use crate::output::{count, time};
+use crate::output::{count, counted, say, time};
 
 /// How often a line is written where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -26,7 +25,7 @@ pub(crate) struct View<'a> {
     name: String,
     throttle: &'a Throttle,
     bar: Option<ProgressBar>,
-    quiet: bool,
+    dry_run: bool,
     state: Mutex<State>,
 }
 
@@ -41,8 +40,8 @@ struct State {
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn new(name: String, throttle: &'a Throttle, quiet: bool) -> Self {
-        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
+    pub(crate) fn new(name: String, throttle: &'a Throttle, dry_run: bool) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
             // Nothing is drawn before the first pass begins.
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
             bar.set_style(style());
@@ -59,7 +58,7 @@ impl<'a> View<'a> {
             last_line: now,
             last_wait: None,
         };
-        Self { name, throttle, bar, quiet, state: Mutex::new(state) }
+        Self { name, throttle, bar, dry_run, state: Mutex::new(state) }
     }
 
     /// Takes the bar away, for the summary to follow.
@@ -72,7 +71,6 @@ impl<'a> View<'a> {
     /// Says something beside the bar.
     pub(crate) fn say(&self, text: &str) {
         match &self.bar {
-            _ if self.quiet => {}
             Some(bar) => bar.suspend(|| say!("{}: {text}", self.name)),
             None => say!("{}: {text}", self.name),
         }
@@ -90,12 +88,12 @@ impl<'a> View<'a> {
         let left = left.map(|left| format!(", {} left", time(left))).unwrap_or_default();
         if let Some(bar) = &self.bar {
             bar.set_position(state.decided);
-            bar.set_message(format!(
-                "{} {rate:.0}/s{left}, {:.0} at once",
-                state.doing,
-                self.throttle.limit()
-            ));
-        } else if !self.quiet && state.last_line.elapsed() >= LINE_EVERY {
+            bar.set_message(if state.expected.is_some_and(|all| state.decided >= all) {
+                format!("{}: looking for what is left, and at the API servers", state.doing)
+            } else {
+                format!("{} {rate:.0}/s{left}, {:.0} at once", state.doing, self.throttle.limit())
+            });
+        } else if state.last_line.elapsed() >= LINE_EVERY {
             state.last_line = Instant::now();
             let of = state.expected.map(|all| format!(" of {}", count(all))).unwrap_or_default();
             say!("{}: {} {}{of}, {rate:.0}/s{left}", self.name, state.doing, count(state.decided));
@@ -103,8 +101,17 @@ impl<'a> View<'a> {
     }
 }
 
+/// What is done to the objects of a pass.
+fn doing(phase: Phase, dry_run: bool) -> &'static str {
+    match phase {
+        _ if dry_run => "dry run of",
+        Phase::Rewriting => "rewriting",
+        Phase::Verifying | Phase::Done => "verifying",
+    }
+}
+
 fn style() -> ProgressStyle {
-    let template = "{prefix:.bold} {wide_bar:.cyan/dim} {human_pos}/{human_len} {msg}";
+    let template = "{spinner} {prefix:.bold} {wide_bar:.cyan/dim} {human_pos}/{human_len} {msg}";
     ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("━╸─")
@@ -138,12 +145,15 @@ impl Observer for View<'_> {
         state.at_start = done;
         state.decided = done;
         state.expected = progress.expected;
-        state.doing = if progress.phase == Phase::Rewriting { "rewriting" } else { "verifying" };
+        state.doing = doing(progress.phase, self.dry_run);
         if let Some(bar) = &self.bar {
             bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
+            // It moves while nothing is decided, too.
+            bar.enable_steady_tick(Duration::from_millis(125));
             bar.set_length(progress.expected.unwrap_or(done));
-        } else if !self.quiet {
-            let of = progress.expected.map(|all| format!(" {} objects", count(all))).unwrap_or_default();
+        } else {
+            let of =
+                progress.expected.map(|all| format!(" {}", counted(all, "object"))).unwrap_or_default();
             let basis = progress.basis.map(|basis| format!(", agreement {basis}")).unwrap_or_default();
             say!("{}: {}{of}{basis}", self.name, state.doing);
         }
@@ -163,5 +173,22 @@ impl Observer for View<'_> {
             bar.set_length(expected.max(state.decided));
         }
         self.show(&mut state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dry_run_rewrites_nothing() {
+        for (phase, dry_run, expected) in [
+            (Phase::Rewriting, false, "rewriting"),
+            (Phase::Verifying, false, "verifying"),
+            (Phase::Rewriting, true, "dry run of"),
+            (Phase::Done, true, "dry run of"),
+        ] {
+            assert_eq!(doing(phase, dry_run), expected);
+        }
     }
 }

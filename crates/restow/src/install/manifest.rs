@@ -80,7 +80,11 @@ impl Manifest {
     pub(crate) fn path(&self) -> String {
         let version = GroupVersion::parse(self.object["apiVersion"].as_str().unwrap_or_default());
         let kind = self.kind().to_lowercase();
-        let plural = if kind.ends_with('s') { format!("{kind}es") } else { format!("{kind}s") };
+        let plural = match kind.strip_suffix('y') {
+            Some(stem) => format!("{stem}ies"),
+            None if kind.ends_with('s') => format!("{kind}es"),
+            None => format!("{kind}s"),
+        };
         let place = self.namespace().map(|namespace| format!("namespaces/{namespace}/")).unwrap_or_default();
         format!("{}/{place}{plural}/{}", version.path(), self.name())
     }
@@ -149,6 +153,11 @@ mod tests {
                 of("scheduling.k8s.io/v1", "PriorityClass", None),
                 "/apis/scheduling.k8s.io/v1/priorityclasses/x",
                 "priorityclass/x",
+            ),
+            (
+                of("networking.k8s.io/v1", "NetworkPolicy", Some("n")),
+                "/apis/networking.k8s.io/v1/namespaces/n/networkpolicies/x",
+                "networkpolicy/x in n",
             ),
         ] {
             assert_eq!((manifest.path().as_str(), manifest.title().as_str()), (path, title));

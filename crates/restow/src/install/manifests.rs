@@ -201,7 +201,7 @@ mod tests {
     fn without_a_deployment_nothing_of_pods_is_there() {
         let kinds: BTreeSet<String> =
             manifests(&setup(false)).iter().map(|manifest| manifest.kind().to_owned()).collect();
-        for kind in ["Deployment", "PodDisruptionBudget", "PriorityClass", "Service"] {
+        for kind in ["Deployment", "NetworkPolicy", "PodDisruptionBudget", "PriorityClass", "Service"] {
             assert!(!kinds.contains(kind), "{kind}");
         }
         assert!(kinds.contains("FlowSchema") && kinds.contains("ClusterRole"));

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::manifest::{Manifest, labels};
 use super::rules::NAME;
 
+/// The label of namespaces whose pods may read the metrics.
+const METRICS: &str = "restow.dev/metrics";
 /// The port of probes and metrics.
 const PORT: u16 = 8080;
 /// A user that no node has.
@@ -30,15 +32,38 @@ pub(crate) fn priority_class() -> Manifest {
         "Gives way to ordinary pods and displaces none. (Below -10, cluster autoscalers would make no room.)";
     let object = json!({
         "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": NAME},
-        "value": -5, "globalDefault": false, "preemptionPolicy": "Never",
+        "value": -5, "preemptionPolicy": "Never",
         "description": "restow, which has time",
     });
     Manifest::new(why, object)
 }
 
-/// What is in the namespace: Service, PodDisruptionBudget and Deployment.
+/// What is in the namespace: Service, NetworkPolicy, PodDisruptionBudget and Deployment.
 pub(crate) fn manifests(namespace: &str, workload: &Workload) -> Vec<Manifest> {
-    vec![service(namespace), disruption_budget(namespace), deployment(namespace, workload)]
+    vec![
+        service(namespace),
+        network_policy(namespace),
+        disruption_budget(namespace),
+        deployment(namespace, workload),
+    ]
+}
+
+fn network_policy(namespace: &str) -> Manifest {
+    let why = "Metrics name resources and migrations. Only pods of namespaces with the label restow.dev/metrics: \"true\" may\n\
+        read them: kubectl label namespace monitoring restow.dev/metrics=true. (Probes of a node come through anyway.)";
+    let object = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": NAME, "namespace": namespace},
+        "spec": {
+            "podSelector": {"matchLabels": selector()},
+            "policyTypes": ["Ingress"],
+            "ingress": [{
+                "from": [{"namespaceSelector": {"matchLabels": {METRICS: "true"}}}],
+                "ports": [{"port": "metrics", "protocol": "TCP"}],
+            }],
+        },
+    });
+    Manifest::new(why, object)
 }
 
 fn service(namespace: &str) -> Manifest {

@@ -18,6 +18,8 @@ async fn wrong_usage_is_explained() {
     std::fs::write(&broken, "clusters: [").unwrap();
     let broken = broken.to_str().unwrap();
     let restow = Restow::new(cluster);
+    // Whose last run left nothing.
+    restow.run(&["migrate", "leases"]).await.expect(0);
     for (args, words) in [
         (&["migrate"][..], &["<RESOURCE>", "--help"][..]),
         (&["migrate", "gadgts"], &["no resource \"gadgts\"", "did you mean gadgets.gadgets.example.com?"]),
@@ -35,6 +37,7 @@ async fn wrong_usage_is_explained() {
         (&["migrate", "secrets", "--encrypted", "*"], &["--encrypted", "no resource \"*\""]),
         (&["migrate", "--resume"], &["no unfinished run"]),
         (&["migrate", "secrets", "--retry-quarantined"], &["no earlier run left objects of secrets"]),
+        (&["migrate", "leases", "--retry-quarantined"], &["no earlier run left objects of leases"]),
         (&["migrate", "secrets", "--dry-run", "--prune-stored-versions"], &["cannot be used with"]),
         (&["migrate", "secrets", "--api-server", "here"], &["--api-server here is no URL", "https://"]),
         (&["plan", "--kubeconfig", broken], &["cannot be read", "line 1"]),
@@ -254,6 +257,7 @@ async fn all_means_each_stored_resource_once() {
         report["resources"].as_array().unwrap().iter().map(|r| r["resource"].as_str().unwrap()).collect();
     assert!(names.contains(&"secrets") && names.contains(&"deployments.apps"), "{names:?}");
     assert!(!names.contains(&"events") && !names.contains(&"events.events.k8s.io"), "{names:?}");
+    assert!(ran.stderr.contains(": dry run of ") && !ran.stderr.contains("rewriting"), "{}", ran.stderr);
     let events =
         restow.run(&["migrate", "events.events.k8s.io", "--include-events", "-o", "json"]).await.expect(0);
     assert_eq!(events.resource()["resource"], "events", "shared storage is migrated where it is stored");

@@ -79,7 +79,11 @@ async fn try_apply(client: &kube::Client, object: &Value) -> Result<Value, kube:
     let version = object["apiVersion"].as_str().unwrap();
     let base = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
     let kind = object["kind"].as_str().unwrap().to_lowercase();
-    let plural = if kind.ends_with("ss") { format!("{kind}es") } else { format!("{kind}s") };
+    let plural = match kind.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None if kind.ends_with("ss") => format!("{kind}es"),
+        None => format!("{kind}s"),
+    };
     let meta = &object["metadata"];
     let place = meta["namespace"].as_str().map(|name| format!("/namespaces/{name}")).unwrap_or_default();
     let name = meta["name"].as_str().unwrap();
@@ -102,7 +106,7 @@ async fn what_is_printed_is_accepted() {
     let before = first_snapshot(&client, &[]).await;
     let ran = restow.run(&["install", "--image", IMAGE]).await.expect(0);
     let objects = documents(&ran.stdout);
-    assert_eq!(objects.len(), 21, "{:?}", kinds(&objects));
+    assert_eq!(objects.len(), 22, "{:?}", kinds(&objects));
     restow.run(&["install", "--image", IMAGE, "--dry-run"]).await.expect(0);
     assert_same(&snapshot(&client).await, &before, "printing and dry runs leave nothing");
 
