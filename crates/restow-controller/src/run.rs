@@ -135,7 +135,8 @@ fn unlisted(error: &kube::Error) -> String {
             status.message
         ),
         kube::Error::Api(status) if status.code == 404 => {
-            "migration.k8s.io is not defined; `restow install --crds --apply` installs its definitions".to_owned()
+            "migration.k8s.io is not defined; `restow install --crds --apply` installs its definitions"
+                .to_owned()
         }
         kube::Error::Api(status) => {
             format!("migration.k8s.io cannot be listed: {} ({})", status.message, status.code)
@@ -298,11 +299,16 @@ mod tests {
     #[test]
     fn a_missing_permission_is_not_a_missing_definition() {
         for (code, message, expected) in [
-            (403, "user \"x\" cannot list", "no permission to list storageversionmigrations.migration.k8s.io: user \"x\""),
+            (
+                403,
+                "user \"x\" cannot list",
+                "no permission to list storageversionmigrations.migration.k8s.io: user \"x\"",
+            ),
             (404, "the server could not find the requested resource", "migration.k8s.io is not defined"),
             (503, "starting", "migration.k8s.io cannot be listed: starting (503)"),
         ] {
-            let error = kube::Error::Api(Box::new(Status { code, message: message.to_owned(), ..Status::default() }));
+            let error =
+                kube::Error::Api(Box::new(Status { code, message: message.to_owned(), ..Status::default() }));
             assert!(unlisted(&error).starts_with(expected), "{}", unlisted(&error));
         }
     }

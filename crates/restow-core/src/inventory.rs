@@ -193,10 +193,10 @@ impl Resource {
                 Needed::Yes(format!("storedVersions {}", stored.unwrap_or_default()))
             }
             (Some(obstacle), _) => Needed::No(obstacle.explain()),
-            (None, _) if objects == Some(0) => Needed::No("it has no objects".to_owned()),
             (None, Need::Unlikely) => {
                 Needed::No(format!("its CRD says that all is stored in {}", self.storage_version_name()))
             }
+            (None, Need::Unknown) if objects == Some(0) => Needed::No("it has no objects".to_owned()),
             (None, Need::Unknown) => match proof {
                 Some(proof) => Needed::No(proof.to_owned()),
                 None => Needed::Maybe("nothing tells in which version its objects are stored".to_owned()),

@@ -326,7 +326,8 @@ impl<O: Observer> Migration<'_, O> {
         aside: &mut Aside,
         journal: &mut impl Journal,
     ) -> Result<(), Failure> {
-        let last = usize::try_from(cut.done.listed).ok().and_then(|count| page.items.get(count.checked_sub(1)?));
+        let last =
+            usize::try_from(cut.done.listed).ok().and_then(|count| page.items.get(count.checked_sub(1)?));
         // Objects that cannot be read, or were set aside, would be passed over.
         let whole = page.unreadable.is_empty() && aside.is_empty();
         let Some(last) = last.filter(|_| whole && journal.outlasts_a_stop()) else { return Ok(()) };

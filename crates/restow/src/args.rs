@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use restow_core::encryption::Demand;
 use restow_core::pace::{Bounds, Preset};
 use restow_migrate::migration::{ListMode, Settings};
@@ -53,11 +53,33 @@ pub(crate) enum Command {
     Uninstall(crate::uninstall::Uninstall),
     Controller(Controller),
     Apiserver(crate::apiserver::Apiserver),
+    /// Print the version
+    Version,
     /// Print a completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
+}
+
+/// Commands that reach no cluster, so that flags on how to do nothing there.
+const LOCAL: [&str; 4] = ["demo", "apiserver", "version", "completions"];
+
+/// The command line, with flags listed just where they do something.
+pub(crate) fn command() -> clap::Command {
+    let mut command = Args::command();
+    // Global flags are those of each command only then.
+    command.build();
+    let hide = |arg: clap::Arg| {
+        let connects = arg.is_global_set() && arg.get_id() != "verbose";
+        if connects { arg.hide(true) } else { arg }
+    };
+    LOCAL.into_iter().fold(command, |command, name| command.mut_subcommand(name, |one| one.mut_args(hide)))
+}
+
+/// The name and version of this program.
+pub(crate) fn version() -> String {
+    format!("restow {}", env!("CARGO_PKG_VERSION"))
 }
 
 /// How to reach the cluster, as in kubectl.
@@ -333,13 +355,49 @@ fn bytes(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_sound() {
-        Args::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn connection_flags_are_listed_only_where_they_do_something() {
+        for one in command().get_subcommands_mut().filter(|one| one.get_name() != "help") {
+            let name = one.get_name().to_owned();
+            let help = one.render_long_help().to_string();
+            assert_eq!(help.contains("--kubeconfig"), !LOCAL.contains(&name.as_str()), "{name}: {help}");
+        }
+    }
+
+    /// Every command of the examples in the help.
+    fn examples(command: &clap::Command) -> Vec<String> {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let typed = help.lines().filter_map(|line| line.trim().strip_prefix("restow "));
+        // Behind two spaces or a sign of the shell, it is no longer the command.
+        let bare = |line: &str| {
+            line.split("  ").next().and_then(|line| line.split(['>', '|']).next()).map(str::to_owned)
+        };
+        typed.filter_map(bare).collect()
+    }
+
+    #[test]
+    fn examples_in_the_help_are_right() {
+        let mut found = 0;
+        for one in command().get_subcommands() {
+            for example in examples(one) {
+                let words = std::iter::once("restow").chain(example.split_whitespace());
+                let parsed = Args::try_parse_from(words);
+                assert!(
+                    parsed.is_ok(),
+                    "{example}: {}",
+                    parsed.err().map(|error| error.to_string()).unwrap_or_default()
+                );
+                found += 1;
+            }
+        }
+        assert!(found > 20, "{found}");
     }
 
     #[test]

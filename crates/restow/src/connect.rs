@@ -17,12 +17,14 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster, Failure> {
         config.cluster_url = server.clone();
     }
     config.accept_invalid_certs |= flags.insecure_skip_tls_verify;
-    let secured = config.root_cert.is_some() || config.accept_invalid_certs || has_certificate(&config.auth_info);
+    let secured =
+        config.root_cert.is_some() || config.accept_invalid_certs || has_certificate(&config.auth_info);
     config.cluster_url = address(&config.cluster_url, secured)?;
     if let Some(user) = &flags.as_user {
         config.auth_info.impersonate = Some(user.clone());
         config.auth_info.impersonate_groups = (!flags.as_group.is_empty()).then(|| flags.as_group.clone());
     }
+    tracing::info!(server = %config.cluster_url, as_user = flags.as_user, "connecting");
     let trust = if flags.assume_single_server {
         Trust::Single
     } else if let Some(period) = flags.sample_servers {
@@ -44,8 +46,9 @@ fn has_certificate(user: &AuthInfo) -> bool {
 /// The address of a server as kubectl reads it: without a scheme it is https where there is anything to do TLS with.
 fn address(url: &http::Uri, secured: bool) -> Result<http::Uri, Failure> {
     let wrong = || {
-        Failure::usage(format!("{url} is not the address of an API server"))
-            .hint("give scheme, host and port, such as https://10.0.0.11:6443, with --server or in the kubeconfig")
+        Failure::usage(format!("{url} is not the address of an API server")).hint(
+            "give scheme, host and port, such as https://10.0.0.11:6443, with --server or in the kubeconfig",
+        )
     };
     let mut parts = url.clone().into_parts();
     let scheme = parts.scheme.take().unwrap_or(if secured { Scheme::HTTPS } else { Scheme::HTTP });

@@ -36,7 +36,7 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::FromArgMatches as _;
 
 use crate::args::{Args, Command};
 use crate::failure::Failure;
@@ -53,8 +53,11 @@ pub(crate) fn program() -> &'static str {
 }
 
 fn main() -> ExitCode {
-    let command = Args::command().bin_name(program());
-    let args = match command.try_get_matches().and_then(|matches| Args::from_arg_matches(&matches)) {
+    let args = match args::command()
+        .bin_name(program())
+        .try_get_matches()
+        .and_then(|matches| Args::from_arg_matches(&matches))
+    {
         Ok(args) => args,
         Err(error) => error.exit(),
     };
@@ -93,9 +96,13 @@ async fn run(args: Args) -> Result<u8, Failure> {
         Command::Retry(flags) => stoppable(steer::run(&args.connection, Act::Retry, &flags.steer)).await,
         Command::Cancel(cancel) => stoppable(cancel::run(&args.connection, &cancel)).await,
         Command::Demo(demo) => stoppable(demo::run(&demo)).await,
+        Command::Version => {
+            output::print(&format!("{}\n", args::version()));
+            Ok(0)
+        }
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Args::command(), "restow", &mut script);
+            clap_complete::generate(shell, &mut args::command(), "restow", &mut script);
             output::print(&String::from_utf8_lossy(&script));
             Ok(0)
         }

@@ -22,6 +22,7 @@ use crate::report::{Left, Report, ResourceReport, Unavailable, summary};
 use crate::select;
 use crate::signals::stop_on_signals;
 use crate::state::{Nowhere, ResourceState, Saved, StateDir, StateError, newest_unfinished};
+use crate::table::width;
 use crate::view::View;
 
 /// What all resources of a run share.
@@ -127,7 +128,7 @@ fn write(report: &Report, connection: &Connection, flags: &Migrate) {
     match flags.output {
         ReportOutput::Table => {
             let again = again::flags(connection, flags);
-            report.resources.iter().for_each(|resource| output::print(&summary(resource, &again)));
+            report.resources.iter().for_each(|resource| output::print(&summary(resource, &again, width())));
         }
         ReportOutput::Json => output::print(&output::json(report)),
         ReportOutput::Yaml => output::print(&output::yaml(report)),

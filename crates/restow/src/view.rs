@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use restow_clock::Instant;
 use restow_core::estimate::time_left;
 use restow_core::outcome::Outcome;
-use restow_core::progress::{Phase, Progress};
+use restow_core::progress::{Counts, Phase, Progress};
 use restow_migrate::migration::Observer;
 use restow_migrate::pages::Waiting;
 use restow_migrate::throttle::Throttle;
@@ -41,7 +41,8 @@ struct State {
 
 impl<'a> View<'a> {
     pub(crate) fn new(name: String, throttle: &'a Throttle, dry_run: bool) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
+        // Beside log lines, a bar would be torn.
+        let bar = (std::io::stderr().is_terminal() && !tracing::enabled!(tracing::Level::INFO)).then(|| {
             // Nothing is drawn before the first pass begins.
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
             bar.set_style(style());
@@ -119,6 +120,7 @@ fn style() -> ProgressStyle {
 
 impl Waiting for View<'_> {
     fn waiting(&self, why: &str, wait: Duration) {
+        tracing::info!(resource = self.name, ?wait, "waiting: {why}");
         let mut state = self.state();
         let often = state.last_wait.is_some_and(|last| last.elapsed() < LINE_EVERY);
         if wait >= WORTH_TELLING && !often {
@@ -138,6 +140,8 @@ impl Observer for View<'_> {
     }
 
     fn pass(&self, progress: &Progress) {
+        let (hash, mark) = (&progress.storage_version_hash, progress.mark.as_deref().unwrap_or_default());
+        tracing::info!(resource = self.name, hash, mark, pass = progress.passes + 1, "a pass begins");
         let mut state = self.state();
         let done = progress.pass().done();
         state.began = Instant::now();
@@ -152,21 +156,34 @@ impl Observer for View<'_> {
             bar.enable_steady_tick(Duration::from_millis(125));
             bar.set_length(progress.expected.unwrap_or(done));
         } else {
-            let of =
-                progress.expected.map(|all| format!(" {}", counted(all, "object"))).unwrap_or_default();
+            let of = progress.expected.map(|all| format!(" {}", counted(all, "object"))).unwrap_or_default();
             let basis = progress.basis.map(|basis| format!(", agreement {basis}")).unwrap_or_default();
             say!("{}: {}{of}{basis}", self.name, state.doing);
         }
         self.show(&mut state);
     }
 
-    fn decided(&self, _: &Outcome) {
+    fn decided(&self, outcome: &Outcome) {
+        if let Outcome::Quarantined { reason, message } = outcome {
+            tracing::info!(resource = self.name, reason, "an object is quarantined: {message}");
+        }
         let mut state = self.state();
         state.decided += 1;
         self.show(&mut state);
     }
 
     fn page(&self, progress: &Progress) {
+        let Counts { listed, rewritten, current, conflicted, gone, quarantined, .. } = *progress.pass();
+        tracing::info!(
+            resource = self.name,
+            listed,
+            rewritten,
+            current,
+            conflicted,
+            gone,
+            quarantined,
+            "a page is done"
+        );
         let mut state = self.state();
         state.decided = progress.pass().done();
         if let (Some(bar), Some(expected)) = (&self.bar, progress.expected) {

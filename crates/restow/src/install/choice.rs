@@ -77,7 +77,11 @@ impl Choice {
             resources: self.resources.or(earlier.resources),
             include_events: self.include_events || (kept && earlier.include_events),
             controller: ControllerFlags {
-                controllers: if given.controllers.is_empty() { before.controllers } else { given.controllers },
+                controllers: if given.controllers.is_empty() {
+                    before.controllers
+                } else {
+                    given.controllers
+                },
                 pace: given.pace.or(before.pace),
                 concurrent_migrations: given.concurrent_migrations.or(before.concurrent_migrations),
                 poll_interval: given.poll_interval.or(before.poll_interval),
@@ -176,12 +180,17 @@ impl Earlier {
             return Ok(Self::default());
         }
         let Some(words) = words(&role) else {
-            say!("warning: clusterrole/{NAME} does not tell what the earlier install was given: nothing is kept of it");
+            say!(
+                "warning: clusterrole/{NAME} does not tell what the earlier install was given: nothing is kept of it"
+            );
             return Ok(Self { image: image(server).await?, ..Self::default() });
         };
         let choice = Choice::read(&words).ok_or_else(|| {
-            Failure::failed(format!("the earlier install was given {}, which this restow cannot read", words.join(" ")))
-                .hint("--reset forgets that; say then what is to be installed")
+            Failure::failed(format!(
+                "the earlier install was given {}, which this restow cannot read",
+                words.join(" ")
+            ))
+            .hint("--reset forgets that; say then what is to be installed")
         })?;
         Ok(Self { choice, image: image(server).await? })
     }
@@ -233,14 +242,22 @@ mod tests {
             ("secrets", "configmaps", "configmaps"),
             ("secrets", "--all", ""),
             ("secrets", "--pace=gentle", "secrets --pace=gentle"),
-            ("secrets --pace=fast --poll-interval=60s", "--pace=gentle", "secrets --pace=gentle --poll-interval=60s"),
+            (
+                "secrets --pace=fast --poll-interval=60s",
+                "--pace=gentle",
+                "secrets --pace=gentle --poll-interval=60s",
+            ),
             ("--include-events", "", "--include-events"),
             ("--include-events", "--all", ""),
             ("--controllers=migrator", "--controllers=migrator,pruner", "--controllers=migrator,pruner"),
             ("--adopt=in-tree", "", "--adopt=in-tree"),
             ("--adopt=in-tree", "--backend=restow", "--backend=restow"),
             ("--assume-single-server", "--sample-servers=60s", "--sample-servers=60s"),
-            ("--api-server=https://a/ --api-server=https://b/", "secrets", "secrets --api-server=https://a/ --api-server=https://b/"),
+            (
+                "--api-server=https://a/ --api-server=https://b/",
+                "secrets",
+                "secrets --api-server=https://a/ --api-server=https://b/",
+            ),
             ("--encryption-resources=secrets,configmaps", "", "--encryption-resources=secrets,configmaps"),
             ("", "", ""),
         ] {
@@ -256,7 +273,10 @@ mod tests {
         for (words, expected) in [
             ("", all.to_owned()),
             ("secrets --pace=fast", format!("{all} --pace=fast")),
-            ("--controllers=pruner --assume-single-server", "--controllers=pruner --assume-single-server".to_owned()),
+            (
+                "--controllers=pruner --assume-single-server",
+                "--controllers=pruner --assume-single-server".to_owned(),
+            ),
         ] {
             assert_eq!(choice(words).arguments().join(" "), expected);
         }

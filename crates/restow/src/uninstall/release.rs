@@ -29,8 +29,10 @@ pub(crate) async fn release(server: &Server, owner: &str, keep: Keep) -> Result<
             return Ok(released);
         }
     }
-    Err(Failure::failed("migrations are being changed by others: they could not be released from their owner")
-        .hint("run this again; without it they would be deleted together with their owner"))
+    Err(Failure::failed(
+        "migrations are being changed by others: they could not be released from their owner",
+    )
+    .hint("run this again; without it they would be deleted together with their owner"))
 }
 
 /// The owners of a migration without one; none if it does not belong to that one.
@@ -47,9 +49,7 @@ mod tests {
 
     #[test]
     fn only_the_named_owner_is_removed() {
-        let reference = |uid: &str| {
-            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": uid, "uid": uid})
-        };
+        let reference = |uid: &str| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": uid, "uid": uid});
         for (owners, expected) in [
             (vec![], None),
             (vec!["b"], None),

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::support::{Restow, Widgets, send, shared};
+use crate::support::{Ran, Restow, Widgets, send, shared};
 
 /// Wrong words on the command line: exit code 2, and an answer that helps.
 #[tokio::test]
@@ -19,7 +19,7 @@ async fn wrong_usage_is_explained() {
     let broken = broken.to_str().unwrap();
     let restow = Restow::new(cluster);
     // Whose last run left nothing.
-    restow.run(&["migrate", "leases"]).await.expect(0);
+    restow.run(&["migrate", "priorityclasses"]).await.expect(0);
     for (args, words) in [
         (&["migrate"][..], &["<RESOURCE>", "--help"][..]),
         (&["migrate", "gadgts"], &["no resource \"gadgts\"", "did you mean gadgets.gadgets.example.com?"]),
@@ -37,7 +37,10 @@ async fn wrong_usage_is_explained() {
         (&["migrate", "secrets", "--encrypted", "*"], &["--encrypted", "no resource \"*\""]),
         (&["migrate", "--resume"], &["no unfinished run"]),
         (&["migrate", "secrets", "--retry-quarantined"], &["no earlier run left objects of secrets"]),
-        (&["migrate", "leases", "--retry-quarantined"], &["no earlier run left objects of leases"]),
+        (
+            &["migrate", "priorityclasses", "--retry-quarantined"],
+            &["no earlier run left objects of priorityclasses"],
+        ),
         (&["migrate", "secrets", "--dry-run", "--prune-stored-versions"], &["cannot be used with"]),
         (&["migrate", "secrets", "--api-server", "here"], &["--api-server here is no URL", "https://"]),
         (&["plan", "--kubeconfig", broken], &["cannot be read", "line 1"]),
@@ -114,7 +117,7 @@ async fn permissions_are_asked_for_by_name() {
         ],
     )
     .await;
-    let error = |ran: &crate::support::Ran| ran.resource()["error"].as_str().unwrap().to_owned();
+    let error = |ran: &Ran| ran.resource()["error"].as_str().unwrap().to_owned();
     let ran = restow.migrate(&widgets.name(), &[]).await.expect(1);
     let wanted = "a ClusterRole with this would grant it: rules: [{apiGroups: [\"apiextensions.k8s.io\"], \
                   resources: [\"customresourcedefinitions\"], verbs: [\"get\"]}]";
@@ -227,23 +230,30 @@ async fn plan_tells_what_is_needed_until_it_is_done() {
     let restow = Restow::new(cluster);
     let (name, built_in) = (widgets.name(), "priorityclasses.scheduling.k8s.io");
     let plan = ["plan", &name, built_in, "--needed"];
-    let shown = |stdout: &str| stdout.lines().skip(1).map(|line| line.split("  ").next().unwrap().to_owned());
+    let shown = |ran: &Ran| -> Vec<String> {
+        ran.stdout.lines().skip(1).map(|line| line.split("  ").next().unwrap().to_owned()).collect()
+    };
 
     let ran = restow.run(&plan).await.expect(0);
-    assert_eq!(shown(&ran.stdout).collect::<Vec<_>>(), [built_in], "{ran:#?}");
+    assert_eq!(shown(&ran), [built_in], "{ran:#?}");
     assert!(ran.stderr.starts_with("1 resource: 0 to be migrated, 1 perhaps: "), "{ran:#?}");
     widgets.store_as(&client, "v2").await;
     let ran = restow.run(&plan).await.expect(3);
-    assert_eq!(shown(&ran.stdout).collect::<Vec<_>>(), [name.as_str(), built_in], "{ran:#?}");
+    assert_eq!(shown(&ran), [name.as_str(), built_in], "{ran:#?}");
     let names = restow.run(&[&plan[..], &["-o", "name"]].concat()).await.expect(3).stdout;
     assert_eq!(names, format!("{name}\n{built_in}\n"));
 
     let names: Vec<&str> = names.lines().collect();
     restow.run(&[&["migrate", "--prune-stored-versions"], &names[..]].concat()).await.expect(0);
     let ran = restow.run(&plan).await.expect(0);
-    assert_eq!(shown(&ran.stdout).count(), 0, "{ran:#?}");
+    assert!(shown(&ran).is_empty(), "{ran:#?}");
     let lines = restow.run(&["plan", built_in, "-o", "json"]).await.expect(0).report();
     assert!(lines[0]["reason"].as_str().unwrap().starts_with("verified on 20"), "{lines:#}");
+
+    let quiet = restow.run(&["migrate", &name]).await.expect(0);
+    let verbose = restow.run(&["migrate", &name, "-v"]).await.expect(0);
+    assert!(!quiet.stderr.contains("a page is done"), "{quiet:#?}");
+    assert!(verbose.stderr.contains("a page is done") && verbose.stderr.contains("listed=3"), "{verbose:#?}");
 }
 
 #[tokio::test]

@@ -104,7 +104,11 @@ async fn what_was_written_of_a_page_before_a_stop_is_reported_and_never_taken_fo
             while !said.next_line().await.unwrap().expect("it says that it stops").starts_with("stopping") {}
             write.let_go();
             let report = ended(child).await.expect(130).resource();
-            assert_eq!((stored_as_v2(cluster, &widgets).await, counts(&report)), (21, [21, 0, 0]), "{report}");
+            assert_eq!(
+                (stored_as_v2(cluster, &widgets).await, counts(&report)),
+                (21, [21, 0, 0]),
+                "{report}"
+            );
             21
         };
         let stored = stored_as_v2(cluster, &widgets).await as u64;

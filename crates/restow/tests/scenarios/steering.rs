@@ -84,10 +84,7 @@ async fn retry(client: &kube::Client, restow: &Restow) {
         set(client, name, &standing("Running", "Retrying", "", 998, 2)).await;
         set(client, name, &standing(then, "Ended", "", 1000 - left, left)).await;
         let ran = end(waiting).await.expect(code);
-        assert!(
-            ran.stdout.starts_with(&format!("{name}: trying 2 quarantined objects again\n")),
-            "{ran:#?}"
-        );
+        assert!(ran.stdout.starts_with(&format!("{name}: trying 2 quarantined objects again\n")), "{ran:#?}");
         assert!(ran.stdout.contains(&format!("{name}: {then}, 100%")), "{ran:#?}");
     }
     // More than are named, and one that cannot be retried: then nothing is written.
