@@ -16,6 +16,7 @@ use restow_api::{
 };
 use restow_core::adoption::{Asked, Step, is_orphan, name_for, step};
 use restow_core::delegation::is_delegate;
+use restow_migrate::server::plain;
 use restow_migrate::stop::Stop;
 use tokio::sync::watch;
 
@@ -50,7 +51,7 @@ pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigrat
                 );
                 told = true;
             }
-            Some(Err(error)) => tracing::warn!(%error, "{GROUP} could not be looked for"),
+            Some(Err(error)) => tracing::warn!(error = %plain(&error), "{GROUP} could not be looked for"),
             _ => {}
         }
         stop.unless(tokio::time::sleep(LOOK_FOR_API)).await;
@@ -68,7 +69,7 @@ async fn serve(shared: &Shared, in_tree: &InTree, migrations: &Store<StorageVers
         .for_each(|event| {
             match event {
                 Ok(_) => changed(&heard),
-                Err(error) => tracing::info!(%error, "watching {GROUP}"),
+                Err(error) => tracing::info!(error = %plain(&error), "watching {GROUP}"),
             }
             std::future::ready(())
         });
@@ -132,7 +133,7 @@ impl Adopter<'_> {
         let mut well = true;
         let mut take_in = |name: &str, done: Result<(), kube::Error>| {
             if let Err(error) = done {
-                tracing::info!(adopted = name, %error, "to be looked at again");
+                tracing::info!(adopted = name, error = %plain(&error), "to be looked at again");
                 well = false;
             }
         };

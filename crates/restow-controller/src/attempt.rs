@@ -15,6 +15,7 @@ use restow_core::troubleshooting::explained;
 use restow_migrate::migration::{Failure, Migration, Settings};
 use restow_migrate::pages::PageError;
 use restow_migrate::rewrite::Unfinished;
+use restow_migrate::server::plain;
 use restow_migrate::stop::Stop;
 
 use crate::delegate::Undelegated;
@@ -92,7 +93,7 @@ impl Attempt<'_> {
             Ok(Some(record)) => record,
             Ok(None) => return After::Ended,
             Err(error) => {
-                tracing::warn!(migration = self.name, %error, "it cannot be read");
+                tracing::warn!(migration = self.name, error = %plain(&error), "it cannot be read");
                 return After::Again(ASK_AGAIN);
             }
         };

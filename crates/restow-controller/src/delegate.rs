@@ -13,6 +13,7 @@ use restow_core::progress::Progress;
 use restow_core::resource::GroupResource;
 use restow_migrate::migration::{Failure, Migration, Observer};
 use restow_migrate::rewrite::Unfinished;
+use restow_migrate::server::plain;
 use restow_migrate::stop::Stop;
 
 use crate::attempt::{Attempt, TRY_AGAIN, Verdict};
@@ -252,7 +253,7 @@ impl Delegate<'_> {
         };
         match done {
             Ok(()) => tracing::info!(migration = name, "taken back from the built-in controller"),
-            Err(error) => tracing::info!(migration = name, %error, "not taken back yet"),
+            Err(error) => tracing::info!(migration = name, error = %plain(&error), "not taken back yet"),
         }
     }
 }

@@ -10,6 +10,7 @@ use kube::{Resource as _, ResourceExt as _};
 use restow_api::{ConditionType, StorageVersionMigration};
 use restow_core::troubleshooting::explained;
 use restow_migrate::prune::{PruneError, prune_stored_versions};
+use restow_migrate::server::plain;
 use restow_migrate::stop::Stop;
 
 use crate::events::EventType;
@@ -90,7 +91,7 @@ async fn prune(shared: &Shared, object: &StorageVersionMigration) -> bool {
         // Its definition is gone, and storedVersions with it.
         Err(PruneError::Request(error)) if error.code() == Some(404) => true,
         Err(PruneError::Request(error)) => {
-            tracing::info!(resource = %progress.resource, %error, "storedVersions could not be pruned yet");
+            tracing::info!(resource = %progress.resource, error = %plain(&error), "storedVersions could not be pruned yet");
             false
         }
     }

@@ -11,6 +11,7 @@ use restow_core::condition::{self, Stage};
 use restow_core::outcome::backoff;
 use restow_core::progress::{Phase, Progress, Quarantined};
 use restow_migrate::migration::Journal;
+use restow_migrate::server::plain;
 use restow_migrate::stop::Stop;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -133,7 +134,7 @@ impl Record {
 
     async fn wait(&self, tries: &mut u32, error: &kube::Error) -> Result<(), Lost> {
         *tries += 1;
-        tracing::debug!(migration = self.name, %error, "its status could not be written yet");
+        tracing::debug!(migration = self.name, error = %plain(error), "its status could not be written yet");
         let wait = backoff(*tries, None).min(Duration::from_secs(10));
         self.stop.unless(tokio::time::sleep(wait)).await.ok_or(Lost::Stopped)
     }

@@ -16,6 +16,7 @@ use restow_api::{StorageState, StorageVersionMigration};
 use restow_core::pace::Bounds;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::election::Election;
+use restow_migrate::server::plain;
 use restow_migrate::stop::Stop;
 use restow_migrate::throttle::Throttle;
 use serde::de::DeserializeOwned;
@@ -141,7 +142,7 @@ fn unlisted(error: &kube::Error) -> String {
         kube::Error::Api(status) => {
             format!("migration.k8s.io cannot be listed: {} ({})", status.message, status.code)
         }
-        error => format!("migration.k8s.io cannot be listed: {error}"),
+        error => format!("migration.k8s.io cannot be listed: {}", plain(error)),
     }
 }
 
@@ -174,7 +175,7 @@ async fn work(shared: &Shared, controllers: Controllers, stop: &Stop) {
                     }
                     finished = ended;
                 }
-                Err(error) => tracing::info!(%error, "watching migrations"),
+                Err(error) => tracing::info!(error = %plain(&error), "watching migrations"),
             }
             std::future::ready(())
         });
@@ -267,8 +268,9 @@ async fn members(shared: &Shared) {
     let config =
         watcher::Config::default().labels("apiserver.kubernetes.io/identity=kube-apiserver").timeout(WATCH);
     let mut holders: HashMap<String, Option<String>> = HashMap::new();
-    let stream =
-        watcher(api, config).default_backoff().map_err(|error| tracing::debug!(%error, "watching Leases"));
+    let stream = watcher(api, config)
+        .default_backoff()
+        .map_err(|error| tracing::debug!(error = %plain(&error), "watching Leases"));
     stream
         .for_each(|event| {
             let moved = match event {

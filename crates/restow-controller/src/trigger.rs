@@ -20,7 +20,7 @@ use restow_core::trigger::{
     stale_after,
 };
 use restow_migrate::cluster::{Trust, is_refused};
-use restow_migrate::server::RequestError;
+use restow_migrate::server::{RequestError, plain};
 use restow_migrate::stop::Stop;
 use restow_migrate::survey::Survey;
 
@@ -73,7 +73,7 @@ pub(crate) async fn run(shared: &Shared, controllers: Controllers, stop: &Stop) 
             None => break,
             Some(Ok(wait)) => wait.min(every),
             Some(Err(error)) => {
-                tracing::warn!(%error, "the storage versions could not be looked at");
+                tracing::warn!(error = %plain(&error), "the storage versions could not be looked at");
                 SOON * 5
             }
         };
@@ -268,7 +268,7 @@ impl Trigger<'_> {
             match self.forget(state, migrations).await {
                 Ok(()) => drop(self.missing.remove(&name)),
                 Err(error) => {
-                    tracing::info!(resource = %name, %error, "its state or its migrations could not be deleted");
+                    tracing::info!(resource = %name, error = %plain(&error), "its state or its migrations could not be deleted");
                 }
             }
         }

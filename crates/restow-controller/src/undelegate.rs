@@ -9,6 +9,7 @@ use kube::runtime::reflector::Store;
 use kube::{Api, ResourceExt as _};
 use restow_api::{MANAGED_BY, MANAGER, StorageVersionMigration};
 use restow_core::delegation::{is_wanted, owner};
+use restow_migrate::server::plain;
 use restow_migrate::stop::Stop;
 
 use crate::in_tree::{InTree, Object};
@@ -38,7 +39,7 @@ pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigrat
         let wanted = wanted(migrations);
         match stop.unless(tokio::time::timeout(PATIENCE, look(shared, &wanted, stop))).await {
             Some(Ok(Err(error))) => {
-                tracing::info!(%error, "what was handed to the built-in controller could not be looked at");
+                tracing::info!(error = %plain(&error), "what was handed to the built-in controller could not be looked at");
             }
             Some(Err(_)) => tracing::info!(
                 "what was handed to the built-in controller could not be looked at in {PATIENCE:?}"

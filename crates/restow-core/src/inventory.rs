@@ -386,24 +386,36 @@ pub fn find<'a>(inventory: &'a [Resource], name: &str) -> Result<&'a Resource, N
     if let Some(exact) = inventory.iter().find(|resource| resource.name.to_string() == wanted) {
         return Ok(exact);
     }
-    let (short, group) = match wanted.split_once('.') {
-        Some((short, group)) => (short, Some(group)),
+    let (short, rest) = match wanted.split_once('.') {
+        Some((short, rest)) => (short, Some(rest)),
         None => (wanted.as_str(), None),
     };
-    let matches: Vec<&Resource> = inventory
-        .iter()
-        .filter(|resource| group.is_none_or(|group| resource.name.group == group))
-        .filter(|resource| {
-            resource.name.resource == short
-                || resource.singular == short
-                || resource.kind.to_lowercase() == short
-                || resource.short_names.iter().any(|name| name == short)
-        })
-        .collect();
-    match matches.as_slice() {
-        [one] => Ok(one),
-        [] => Err(NameError::Unknown { name: name.to_owned(), near: near_names(inventory, &wanted) }),
-        several => Err(NameError::Ambiguous {
+    let is_called = |resource: &&Resource| {
+        resource.name.resource == short
+            || resource.singular == short
+            || resource.kind.to_lowercase() == short
+            || resource.short_names.iter().any(|name| name == short)
+    };
+    // Behind the name is a group, or a version and its group, as kubectl takes them.
+    let is_of = |resource: &&Resource| {
+        let versioned = |version: &GroupVersion| {
+            let full = format!("{}.{}", version.version, version.group);
+            rest == Some(full.trim_end_matches('.'))
+        };
+        rest.is_none_or(|rest| resource.name.group == rest) || resource.served.iter().any(versioned)
+    };
+    let matches: Vec<&Resource> = inventory.iter().filter(is_called).filter(is_of).collect();
+    // What several of them share is stored by one.
+    let owns = |resource: &&&Resource| {
+        let shared = |other: &&Resource| {
+            other.name == resource.name || other.obstacle == Some(Obstacle::SharedWith(resource.name.clone()))
+        };
+        matches.iter().all(shared)
+    };
+    match (matches.as_slice(), matches.iter().find(owns)) {
+        (_, Some(one)) => Ok(one),
+        ([], None) => Err(NameError::Unknown { name: name.to_owned(), near: near_names(inventory, &wanted) }),
+        (several, None) => Err(NameError::Ambiguous {
             name: name.to_owned(),
             choices: several.iter().map(|resource| resource.name.to_string()).collect(),
         }),

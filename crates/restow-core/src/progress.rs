@@ -224,9 +224,11 @@ impl Progress {
 
     /// Goes on with the objects as they are now, and not as they were when the list began: those that were written and
     /// not counted before a crash would look as if others had written them.
+    ///
+    /// A pass that verifies writes nothing, and goes on with its list: a page can follow it only with all it announced.
     pub fn list_anew(&mut self) {
         let token = self.continue_token.as_deref().and_then(Token::decode);
-        if let Some(token) = token {
+        if let Some(token) = token.filter(|_| self.phase == Phase::Rewriting) {
             self.continue_token = Some(Token { resource_version: NEWEST, ..token }.encode());
             self.announced = None;
         }
@@ -578,9 +580,12 @@ mod tests {
             let mut progress = Progress::new(name, "v2", "x", Timestamp::default());
             progress.continue_token = kept.map(str::to_owned);
             progress.announced = Some(7);
+            let mut verifying = Progress { phase: Phase::Verifying, ..progress.clone() };
             progress.list_anew();
             assert_eq!(progress.continue_token.as_deref(), expected);
             assert_eq!(progress.announced, announced, "{kept:?}");
+            verifying.list_anew();
+            assert_eq!((verifying.continue_token.as_deref(), verifying.announced), (kept, Some(7)));
         }
     }
 

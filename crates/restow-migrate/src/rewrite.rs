@@ -4,7 +4,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use restow_clock::Instant;
 use restow_core::outcome::{
-    Blame, Doubt, Helper, LASTING, Outcome, Patience, Sighting, backoff, give_up, lasting, resolve,
+    Blame, Helper, LASTING, Outcome, Patience, Sighting, backoff, give_up, lasting, resolve,
     unsendable,
 };
 use restow_core::pace::Signal;
@@ -152,7 +152,7 @@ impl Rewriter<'_> {
                     End::Decided(Outcome::Refused { .. }) => tally.refused.push(item.clone()),
                     End::Decided(outcome) => {
                         decided(&outcome);
-                        if matches!(outcome, Outcome::Rewritten | Outcome::Current | Outcome::Accepted) {
+                        if is_written(&outcome) {
                             written[place] = Some(outcome.clone());
                         }
                         tally.take(item, outcome);
@@ -195,16 +195,13 @@ impl Rewriter<'_> {
             }
             let overloaded = matches!(sent.outcome, Outcome::Again { overloaded: true, .. });
             slot.ended(if overloaded { Signal::Overloaded } else { Signal::Fine }, sent.bytes);
-            let (outcome, served) = match sent.outcome {
-                Outcome::Doubtful(doubt) => {
-                    // Boxed, because it is rarely needed and every write under way would hold its space.
-                    let found_out = Box::pin(self.found_out(item, doubt));
-                    let Some(found) = stop.unless(found_out).await else { return End::Stopped };
-                    found
-                }
-                // What was written counts, although the run is to stop.
-                decided => (decided, true),
-            };
+            if stop.is_stopped() && is_written(&sent.outcome) {
+                // It counts, although the run is to stop.
+                return End::Decided(sent.outcome);
+            }
+            // Boxed, because it is rarely needed and every write under way would hold its space.
+            let settled = Box::pin(self.found_out(item, sent.outcome));
+            let Some((outcome, served)) = stop.unless(settled).await else { return End::Stopped };
             unserved = if served { None } else { unserved.or(Some(began)) };
             if unserved.is_some_and(|since| since.elapsed() >= passing::PATIENCE) {
                 return End::Unfinished(Unfinished::Vanished(self.target.name.clone()));
@@ -242,9 +239,10 @@ impl Rewriter<'_> {
         }
     }
 
-    /// What a doubtful outcome comes to once the object itself was looked up, and whether its resource is served. A
-    /// look-up that fails is repeated: lists that fail for a while are not the object's fault.
-    async fn found_out(&self, item: &Item, doubt: Doubt) -> (Outcome, bool) {
+    /// What an outcome comes to once the object itself was looked up, where that is needed, and whether its resource
+    /// is served. A look-up that fails is repeated: lists that fail for a while are not the object's fault.
+    async fn found_out(&self, item: &Item, outcome: Outcome) -> (Outcome, bool) {
+        let Outcome::Doubtful(doubt) = outcome else { return (outcome, true) };
         let (since, mut tries) = (Instant::now(), 0);
         loop {
             let (sighting, served) = self.sight(item).await;
@@ -345,6 +343,11 @@ impl Tally {
             outcome => self.quarantined.extend(quarantined(item, outcome)),
         }
     }
+}
+
+/// Whether the server took the write.
+fn is_written(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Rewritten | Outcome::Current | Outcome::Accepted)
 }
 
 /// An object that is left, if that is its outcome.

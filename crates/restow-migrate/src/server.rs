@@ -52,8 +52,41 @@ pub struct Server {
 
 /// A request that got no answer.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Broken(String);
+#[error("{message}")]
+pub struct Broken {
+    message: String,
+    /// Whether nobody that is trusted has signed the server's certificate.
+    pub untrusted: bool,
+}
+
+impl Broken {
+    fn new(message: String) -> Self {
+        Self { message, untrusted: false }
+    }
+
+    /// What an error of the client means.
+    fn of(error: &(dyn std::error::Error + 'static)) -> Self {
+        if is_untrusted(error) {
+            let message = "its certificate is signed by an unknown authority".to_owned();
+            return Self { message, untrusted: true };
+        }
+        Self::new(chain(error))
+    }
+}
+
+/// Whether an error is about a certificate of an unknown authority, however deep inside.
+fn is_untrusted(error: &(dyn std::error::Error + 'static)) -> bool {
+    use tokio_rustls::rustls::{CertificateError, Error};
+    if let Some(error) = error.downcast_ref::<Error>() {
+        return matches!(error, Error::InvalidCertificate(CertificateError::UnknownIssuer));
+    }
+    // An I/O error hides what it holds from those who ask for its cause.
+    let held = error.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
+    match held {
+        Some(held) => is_untrusted(held),
+        None => error.source().is_some_and(is_untrusted),
+    }
+}
 
 /// A request that was answered with an error, or not at all.
 #[derive(Debug, thiserror::Error)]
@@ -138,7 +171,7 @@ impl Server {
         let name = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(10));
-        config.read_timeout = Some(PATIENCE);
+        config.read_timeout = config.read_timeout.or(Some(PATIENCE));
         config.headers.push((
             http::header::USER_AGENT,
             http::HeaderValue::from_static(concat!("restow/", env!("CARGO_PKG_VERSION"))),
@@ -176,7 +209,7 @@ impl Server {
             let mut body = response.into_body();
             let mut rest: Vec<u8> = Vec::new();
             while let Some(frame) = body.frame().await {
-                let frame = frame.map_err(|error| Broken(chain(&error)))?;
+                let frame = frame.map_err(|error| Broken::of(&error))?;
                 rest.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref()));
                 if code < 300 {
                     let end = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
@@ -281,7 +314,7 @@ impl Server {
     ) -> Result<Reply, Broken> {
         let reply = self.send_within(method, path, accept, body, LONGEST).await?;
         if reply.too_long {
-            return Err(Broken(format!("the answer is longer than {} MiB", LONGEST >> 20)));
+            return Err(Broken::new(format!("the answer is longer than {} MiB", LONGEST >> 20)));
         }
         Ok(reply)
     }
@@ -321,7 +354,7 @@ impl Server {
                     *self.trusted() = Some(Instant::now() + READY_FOR);
                     return Ok(());
                 }
-                500.. => return Err(Broken("the API server is not ready".to_owned())),
+                500.. => return Err(Broken::new("the API server is not ready".to_owned())),
                 // Even this is forbidden at first; some clusters never allow it.
                 _ => tokio::time::sleep(READY_EVERY).await,
             }
@@ -348,7 +381,7 @@ impl Server {
             let (code, headers) = (parts.status.as_u16(), parts.headers);
             let mut body = BytesMut::new();
             while let Some(frame) = rest.frame().await {
-                let frame = frame.map_err(|error| Broken(chain(&error)))?;
+                let frame = frame.map_err(|error| Broken::of(&error))?;
                 body.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref()));
                 if body.len() > longest {
                     return Ok(Reply { code, headers, body: body.freeze(), too_long: true });
@@ -375,9 +408,9 @@ impl Server {
             }
             None => Body::empty(),
         };
-        let request = request.body(body).map_err(|error| Broken(error.to_string()))?;
+        let request = request.body(body).map_err(|error| Broken::new(error.to_string()))?;
         let answer = within(self.client.send(request)).await?;
-        answer.map_err(|error| Broken(chain(&error)))
+        answer.map_err(|error| Broken::of(&error))
     }
 }
 
@@ -391,8 +424,23 @@ fn read<T: DeserializeOwned>(path: &str, reply: &Reply) -> Result<T, RequestErro
 
 /// Waits no longer than a request may take.
 pub(crate) async fn within<T>(work: impl Future<Output = T>) -> Result<T, Broken> {
-    let timeout = |_| Broken(format!("no answer within {} s", PATIENCE.as_secs()));
+    let timeout = |_| Broken::new(format!("no answer within {} s", PATIENCE.as_secs()));
     tokio::time::timeout(PATIENCE, work).await.map_err(timeout)
+}
+
+/// An error for a log: an API server's own words where it has answered, and else the error with its causes.
+///
+/// The client's errors print the whole Status as Rust has it.
+pub fn plain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = Some(error);
+    while let Some(one) = cause {
+        let boxed = || one.downcast_ref::<Box<kube::core::Status>>().map(AsRef::as_ref);
+        if let Some(status) = one.downcast_ref::<kube::core::Status>().or_else(boxed) {
+            return format!("{} ({})", status.message, status.code);
+        }
+        cause = one.source();
+    }
+    chain(error)
 }
 
 /// An error and its causes in one line, each said once.
@@ -407,4 +455,27 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_have_the_servers_words() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("the list failed: {0}")]
+        struct Outer(#[source] kube::Error);
+        let status = kube::core::Status {
+            code: 403,
+            message: "you may not".to_owned(),
+            reason: "Forbidden".to_owned(),
+            ..kube::core::Status::default()
+        };
+        let refused = || kube::Error::Api(Box::new(status.clone()));
+        assert_eq!(plain(&refused()), "you may not (403)");
+        assert_eq!(plain(&Outer(refused())), "you may not (403)");
+        let other = Outer(kube::Error::Service("connection refused".into()));
+        assert!(plain(&other).starts_with("the list failed: "), "{}", plain(&other));
+    }
 }

@@ -15,6 +15,14 @@ pub(crate) fn flags(connection: &Connection, migrate: &Migrate) -> String {
     flags.value("--server", connection.server.as_ref());
     flags.value("--as", connection.as_user.as_ref());
     flags.values("--as-group", &connection.as_group);
+    flags.value(
+        "--certificate-authority",
+        connection.certificate_authority.as_ref().map(|path| path.display()),
+    );
+    flags.value(
+        "--request-timeout",
+        connection.request_timeout.map(|limit| format!("{}s", limit.as_secs_f64())),
+    );
     flags.switch("--insecure-skip-tls-verify", connection.insecure_skip_tls_verify);
     flags.values("--api-server", &connection.api_server);
     flags.switch("--assume-single-server", connection.assume_single_server);

@@ -55,7 +55,16 @@ pub(crate) enum Command {
     Apiserver(crate::apiserver::Apiserver),
     /// Print the version
     Version,
+    /// Print what may stand in the last place of a command line
+    #[command(name = "__complete", hide = true)]
+    Complete {
+        /// What was typed behind the program's name
+        #[arg(last = true)]
+        words: Vec<String>,
+    },
     /// Print a completion script for a shell
+    ///
+    /// For kubectl restow, link or copy restow as kubectl_complete-restow on the PATH.
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -63,7 +72,7 @@ pub(crate) enum Command {
 }
 
 /// Commands that reach no cluster, so that flags on how to do nothing there.
-const LOCAL: [&str; 4] = ["demo", "apiserver", "version", "completions"];
+const LOCAL: [&str; 5] = ["demo", "apiserver", "version", "__complete", "completions"];
 
 /// The command line, with flags listed just where they do something.
 pub(crate) fn command() -> clap::Command {
@@ -107,6 +116,15 @@ pub(crate) struct Connection {
     /// Act as a member of this group (may be repeated)
     #[arg(long, global = true, value_name = "GROUP", requires = "as_user")]
     pub(crate) as_group: Vec<String>,
+    /// A bearer token, instead of the kubeconfig's credentials
+    #[arg(long, global = true, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+    /// The certificates that sign the server's, instead of the kubeconfig's
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "insecure_skip_tls_verify")]
+    pub(crate) certificate_authority: Option<PathBuf>,
+    /// Wait for an answer to one request no longer than this, up to 70s [default: 70s]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = request_timeout)]
+    pub(crate) request_timeout: Option<Duration>,
     /// Do not verify the server's certificate
     #[arg(long, global = true)]
     pub(crate) insecure_skip_tls_verify: bool,
@@ -135,8 +153,10 @@ NEEDED is yes where a CRD's storedVersions name other versions than its storage 
 as for built-in resources: a verified restow migrate, or a settled StorageState of the controllers, turns it into no.")]
 pub(crate) struct Plan {
     /// Resources, such as secrets or widgets.example.com; all when none is named
-    #[arg(value_name = "RESOURCE")]
+    #[arg(value_name = "RESOURCE", value_delimiter = ',')]
     pub(crate) resources: Vec<String>,
+    #[command(flatten)]
+    pub(crate) scope: Scope,
     /// Send every write as a server-side dry run, and show what would be rejected
     #[arg(long)]
     pub(crate) dry_run_objects: bool,
@@ -170,8 +190,10 @@ pub(crate) struct Plan {
   restow migrate --all --resume                         go on after ctrl-C or a crash")]
 pub(crate) struct Migrate {
     /// Resources, such as secrets or widgets.example.com
-    #[arg(value_name = "RESOURCE", required_unless_present_any = ["all", "resume"])]
+    #[arg(value_name = "RESOURCE", value_delimiter = ',', required_unless_present_any = ["all", "resume"])]
     pub(crate) resources: Vec<String>,
+    #[command(flatten)]
+    pub(crate) scope: Scope,
     /// Every resource that can be migrated
     #[arg(long, conflicts_with = "resources")]
     pub(crate) all: bool,
@@ -211,6 +233,22 @@ pub(crate) struct Migrate {
     /// The form of the report
     #[arg(short, long, value_enum, default_value_t = ReportOutput::Table)]
     pub(crate) output: ReportOutput,
+}
+
+/// What kubectl's users try, and what does not apply: a migration is of all namespaces.
+#[derive(ClapArgs)]
+pub(crate) struct Scope {
+    #[arg(short, long, hide = true, value_name = "NAME", value_parser = cluster_wide)]
+    namespace: Option<String>,
+    #[arg(short = 'A', long, hide = true, num_args = 0, default_missing_value = "all", value_parser = cluster_wide)]
+    all_namespaces: Option<String>,
+}
+
+/// Refuses a namespace.
+fn cluster_wide(_: &str) -> Result<String, String> {
+    Err("migration is cluster-wide: an API server stores a resource in one version for all namespaces, so leave this \
+         out"
+        .to_owned())
 }
 
 /// How fast, and what is never exceeded.
@@ -321,6 +359,17 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())
 }
 
+/// Reads how long a request may take; a bare number is of seconds, as kubectl has it.
+fn request_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = text.parse().map(Duration::from_secs).or_else(|_| duration(text))?;
+    let bounds = Duration::from_millis(1)..=Duration::from_secs(70);
+    if bounds.contains(&timeout) {
+        Ok(timeout)
+    } else {
+        Err("give a time above zero, and 70s at most".to_owned())
+    }
+}
+
 /// Reads how long an address is sampled: long enough to meet a server, and no longer than a look may take.
 fn sampling(text: &str) -> Result<Duration, String> {
     match duration(text)? {
@@ -401,6 +450,17 @@ mod tests {
     }
 
     #[test]
+    fn namespaces_do_not_apply() {
+        for words in
+            ["plan -n default", "plan -A", "migrate secrets -n default", "migrate --all --all-namespaces"]
+        {
+            let words = std::iter::once("restow").chain(words.split(' '));
+            let error = Args::try_parse_from(words).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains("migration is cluster-wide"), "{error}");
+        }
+    }
+
+    #[test]
     fn sizes_and_durations_are_read_or_refused() {
         for (text, expected) in [
             ("500K", Some(5e5)),
@@ -422,6 +482,11 @@ mod tests {
             [("60s", Some(60)), ("1h", Some(3600)), ("61m", None), ("0s", None), ("x", None)]
         {
             assert_eq!(sampling(text).ok(), expected.map(Duration::from_secs), "{text}");
+        }
+        for (text, expected) in
+            [("30", Some(30)), ("1m", Some(60)), ("2m", None), ("0", None), ("0s", None), ("soon", None)]
+        {
+            assert_eq!(request_timeout(text).ok(), expected.map(Duration::from_secs), "{text}");
         }
         assert!(positive("0").is_err() && positive("nan").is_err() && positive("2.5").is_ok());
     }

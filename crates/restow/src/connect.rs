@@ -1,11 +1,16 @@
 //! From connection flags to a cluster.
 
+use std::path::{Path, PathBuf};
+
 use http::uri::{PathAndQuery, Scheme};
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::client::AuthError;
+use kube::config::{AuthInfo, ExecConfig, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use restow_core::resource::GroupResource;
 use restow_migrate::access::{self, Missing};
 use restow_migrate::cluster::{Cluster, Trust};
 use restow_migrate::server::{RequestError, Server};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
 use crate::args::Connection;
 use crate::failure::Failure;
@@ -17,6 +22,14 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster, Failure> {
         config.cluster_url = server.clone();
     }
     config.accept_invalid_certs |= flags.insecure_skip_tls_verify;
+    if let Some(path) = &flags.certificate_authority {
+        config.root_cert = Some(certificates(path)?);
+    }
+    if let Some(token) = &flags.token {
+        config.auth_info = AuthInfo { token: Some(token.clone().into()), ..AuthInfo::default() };
+    }
+    config.read_timeout = flags.request_timeout.or(config.read_timeout);
+    let plugin = config.auth_info.exec.clone();
     let secured =
         config.root_cert.is_some() || config.accept_invalid_certs || has_certificate(&config.auth_info);
     config.cluster_url = address(&config.cluster_url, secured)?;
@@ -34,8 +47,33 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster, Failure> {
     } else {
         Trust::Members
     };
-    Cluster::connect(config, trust)
-        .map_err(|error| Failure::failed(format!("cannot set the connection up: {error}")))
+    Cluster::connect(config, trust).map_err(|error| match (&error, plugin) {
+        (kube::Error::Auth(AuthError::AuthExecStart(cause)), Some(plugin)) => unrunnable(&plugin, cause),
+        _ => Failure::failed(format!("cannot set the connection up: {error}")),
+    })
+}
+
+/// The credential plugin of a kubeconfig cannot be run, most often because it is not installed.
+fn unrunnable(plugin: &ExecConfig, cause: &std::io::Error) -> Failure {
+    let command = plugin.command.as_deref().unwrap_or_default();
+    let failure =
+        Failure::failed(format!("the kubeconfig's credential plugin {command:?} cannot be run: {cause}"));
+    match plugin.install_hint.as_deref().map(str::trim).filter(|hint| !hint.is_empty()) {
+        Some(hint) => failure.hint(hint),
+        None => failure.hint("install it, or put it on the PATH"),
+    }
+}
+
+/// The certificates of a file, each as it is encoded.
+fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, Failure> {
+    let wrong = |why: &str| Failure::usage(format!("--certificate-authority {}: {why}", path.display()));
+    let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error.to_string()))?;
+    let found: Result<Vec<_>, _> = found.map(|one| one.map(|one| one.to_vec())).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err(wrong("it holds no certificate")),
+        Ok(found) => Ok(found),
+        Err(error) => Err(wrong(&error.to_string())),
+    }
 }
 
 /// Whether a user has a client certificate.
@@ -84,7 +122,8 @@ async fn config(flags: &Connection) -> Result<kube::Config, Failure> {
     let chosen = options.context.is_some() || options.cluster.is_some() || options.user.is_some();
     let kubeconfig = match &flags.kubeconfig {
         Some(path) => Kubeconfig::read_from(path),
-        None if chosen || std::env::var_os("KUBECONFIG").is_some() => Kubeconfig::read(),
+        None if std::env::var_os("KUBECONFIG").is_some_and(|paths| !paths.is_empty()) => merged(),
+        None if chosen => Kubeconfig::read(),
         None => {
             return kube::Config::infer().await.map_err(|error| {
                 Failure::failed(format!("no cluster to connect to: {error}"))
@@ -99,6 +138,19 @@ async fn config(flags: &Connection) -> Result<kube::Config, Failure> {
         Failure::usage(format!("the kubeconfig cannot be used: {error}"))
             .hint(format!("its contexts are: {}", contexts.join(", ")))
     })
+}
+
+/// The files of KUBECONFIG as one; those that do not exist are left out, unless none does.
+fn merged() -> Result<Kubeconfig, KubeconfigError> {
+    let paths = std::env::var_os("KUBECONFIG").unwrap_or_default();
+    let paths: Vec<PathBuf> =
+        std::env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()).collect();
+    let mut merged = Kubeconfig::default();
+    let some = paths.iter().any(|path| path.exists());
+    for path in paths.iter().filter(|path| !some || path.exists()) {
+        merged = merged.merge(Kubeconfig::read_from(path)?)?;
+    }
+    Ok(merged)
 }
 
 /// Fails if the user of the context, or the one that was named, is not in the kubeconfig: the client would go on as
@@ -118,7 +170,7 @@ fn known_user(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result<()
     }
 }
 
-fn unreadable(error: &kube::config::KubeconfigError, flags: &Connection) -> Failure {
+fn unreadable(error: &KubeconfigError, flags: &Connection) -> Failure {
     let path = match &flags.kubeconfig {
         Some(path) => path.display().to_string(),
         None => std::env::var("KUBECONFIG").unwrap_or_else(|_| "~/.kube/config".to_owned()),
@@ -146,6 +198,11 @@ pub(crate) async fn unanswered(cluster: &Cluster, error: RequestError) -> Failur
 pub(crate) fn unreached(server: &Server, error: &RequestError) -> Failure {
     let server = server.name();
     match error {
+        RequestError::Broken(broken) if broken.untrusted => {
+            Failure::failed(format!("cannot reach {server}: {broken}")).hint(
+                "give the certificates of its authority with --certificate-authority FILE, or put them into the kubeconfig",
+            )
+        }
         RequestError::Broken(broken) => Failure::failed(format!("cannot reach {server}: {broken}"))
             .hint("is the address right and the server up? kubectl cluster-info asks the same server"),
         RequestError::Refused { code: 401, .. } => {

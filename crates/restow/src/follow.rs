@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use restow_api::{StorageState, StorageVersionMigration};
 use restow_clock::Instant;
-use restow_migrate::server::Server;
+use restow_migrate::server::{Server, plain};
 use serde_json::json;
 
 use crate::args::Output;
@@ -86,9 +86,9 @@ impl Follower<'_> {
             Err(error) => {
                 check::<K>(self.server, &error).await?;
                 if self.trouble().is_none() && self.screen.is_none() {
-                    say!("the watch broke; trying again: {error}");
+                    say!("the watch broke; trying again: {}", plain(&error));
                 }
-                self.broke = Some((Instant::now(), error.to_string()));
+                self.broke = Some((Instant::now(), plain(&error)));
                 Ok(None)
             }
         }

@@ -42,7 +42,7 @@ Examples:
 pub(crate) struct Init {
     /// Resources, such as secrets or widgets.example.com; when none is named, all whose objects are, or may be,
     /// stored in another version
-    #[arg(value_name = "RESOURCE")]
+    #[arg(value_name = "RESOURCE", value_delimiter = ',')]
     resources: Vec<String>,
     /// Every resource that can be migrated, needed or not
     #[arg(long, conflicts_with = "resources")]

@@ -48,7 +48,7 @@ pub(crate) const NAMESPACE: &str = "restow-system";
   restow install --crds --apply                         just the definitions of the API")]
 pub(crate) struct Install {
     /// Resources that may be rewritten, such as secrets or widgets.example.com [default: as installed, else all]
-    #[arg(value_name = "RESOURCE")]
+    #[arg(value_name = "RESOURCE", value_delimiter = ',')]
     resources: Vec<String>,
     /// Every resource that can be migrated now
     #[arg(long, conflicts_with = "resources")]

@@ -5,6 +5,7 @@ mod again;
 mod apiserver;
 mod args;
 mod cancel;
+mod complete;
 mod connect;
 mod controller;
 mod demo;
@@ -52,7 +53,23 @@ pub(crate) fn program() -> &'static str {
     }
 }
 
+/// The words to complete, where kubectl asks by the name `kubectl_complete-restow`.
+fn to_complete() -> Option<Vec<String>> {
+    let mut words = std::env::args_os();
+    let name = std::path::PathBuf::from(words.next()?);
+    let asked = name.file_stem()?.to_str()?.starts_with("kubectl_complete");
+    asked.then(|| words.map(|word| word.to_string_lossy().into_owned()).collect())
+}
+
 fn main() -> ExitCode {
+    if let Some(words) = to_complete() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let found = runtime.map(|runtime| runtime.block_on(complete::complete(&words))).unwrap_or_default();
+        // The last line tells kubectl that these are no files.
+        let lines = found.iter().map(|word| format!("{word}\n")).chain([":4\n".to_owned()]);
+        output::print(&lines.collect::<String>());
+        return ExitCode::SUCCESS;
+    }
     let args = match args::command()
         .bin_name(program())
         .try_get_matches()
@@ -100,9 +117,16 @@ async fn run(args: Args) -> Result<u8, Failure> {
             output::print(&format!("{}\n", args::version()));
             Ok(0)
         }
+        Command::Complete { words } => {
+            let found = complete::complete(&words).await;
+            output::print(&found.iter().map(|word| format!("{word}\n")).collect::<String>());
+            Ok(0)
+        }
         Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut args::command(), "restow", &mut script);
+            let mut script = complete::script(shell).unwrap_or_default().as_bytes().to_vec();
+            if script.is_empty() {
+                clap_complete::generate(shell, &mut args::command(), "restow", &mut script);
+            }
             output::print(&String::from_utf8_lossy(&script));
             Ok(0)
         }

@@ -138,7 +138,7 @@ pub(crate) async fn until<K: Watched, T>(
                 }
             }
             Err(error) => {
-                tracing::info!(%error, "the watch broke; it is taken up again");
+                tracing::info!(error = %restow_migrate::server::plain(&error), "the watch broke; it is taken up again");
                 check::<K>(server, &error).await?;
             }
         }

@@ -18,6 +18,7 @@ use restow_core::troubleshooting::explained;
 use super::{Trigger, is_triggered, managed};
 use crate::events::EventType;
 use crate::record::{code, delete};
+use restow_migrate::server::plain;
 
 /// A decision that could not be carried out.
 pub(super) struct Trouble {
@@ -76,7 +77,7 @@ impl Trigger<'_> {
         };
         // Whatever was done already is found at the next look.
         let wait = retry::again(tries);
-        tracing::warn!(resource = %resource.name, %error, tries, "its state could not be followed; trying again in {wait:?}");
+        tracing::warn!(resource = %resource.name, error = %plain(&error), tries, "its state could not be followed; trying again in {wait:?}");
         let trouble = Trouble { what, tries, until: Instant::now() + wait };
         self.troubles.insert(resource.name.clone(), trouble);
         wait

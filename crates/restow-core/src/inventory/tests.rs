@@ -179,7 +179,15 @@ fn what_is_to_be_migrated_and_why() {
 #[test]
 fn names_are_found_as_kubectl_finds_them() {
     let cluster = cluster(false);
-    for name in ["widgets", "widget", "Widget", "widgets.example.com", "widget.example.com"] {
+    for name in [
+        "widgets",
+        "widget",
+        "Widget",
+        "widgets.example.com",
+        "widget.example.com",
+        "widgets.v1.example.com",
+        "Widget.v2.example.com",
+    ] {
         assert_eq!(find(&cluster, name).map(|r| r.name.to_string()), Ok("widgets.example.com".to_owned()));
     }
     // The exact full name wins over others of the same plural.
@@ -189,7 +197,15 @@ fn names_are_found_as_kubectl_finds_them() {
         error.map_err(|error| error.to_string()),
         Err("the server has no resource \"widgts\" (did you mean widgets.example.com?)".to_owned())
     );
-    assert!(matches!(find(&cluster, "event"), Err(NameError::Ambiguous { .. })));
+    assert_eq!(find(&cluster, "secrets.v1").map(|r| r.name.to_string()), Ok("secrets".to_owned()));
+    for name in ["widgets.v3.example.com", "secrets.v2", "widgets.v1"] {
+        assert!(matches!(find(&cluster, name), Err(NameError::Unknown { .. })), "{name}");
+    }
+    // Two groups of one storage are one resource; else it has to be said which is meant.
+    assert_eq!(find(&cluster, "event").map(|r| r.name.to_string()), Ok("events".to_owned()));
+    let mut apart = cluster.clone();
+    apart.iter_mut().for_each(|resource| resource.obstacle = None);
+    assert!(matches!(find(&apart, "event"), Err(NameError::Ambiguous { .. })));
 }
 
 #[test]

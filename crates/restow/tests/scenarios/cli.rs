@@ -76,6 +76,49 @@ async fn a_server_that_is_not_there() {
     }
 }
 
+/// What users of kubectl are used to.
+#[tokio::test]
+async fn connections_are_described_as_for_kubectl() {
+    let Some(cluster) = shared() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let lab = cluster.kubeconfig(0, "admin");
+    let list = format!("{}:/missing", lab.display());
+    let restow = Restow::with_kubeconfig(list.into());
+    restow.run(&["plan", "secret,widgets.v1.example.com"]).await.expect(2);
+    let names = restow.run(&["plan", "secret,configmaps.v1", "ev", "-o", "json"]).await.expect(0).report();
+    let names: Vec<&str> =
+        names.as_array().unwrap().iter().map(|l| l["resource"].as_str().unwrap()).collect();
+    assert_eq!(names, ["secrets", "configmaps", "events"]);
+
+    let mut kubeconfig: Value = serde_saphyr::from_str(&std::fs::read_to_string(&lab).unwrap()).unwrap();
+    let write = |name: &str, kubeconfig: &Value| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, kubeconfig.to_string()).unwrap();
+        Restow::with_kubeconfig(path)
+    };
+    let original = kubeconfig.clone();
+    let ca = kubeconfig["clusters"][0]["cluster"].clone();
+    kubeconfig["clusters"][0]["cluster"] = json!({"server": ca["server"]});
+    let ran = write("unsigned", &kubeconfig).run(&["plan"]).await.expect(1);
+    assert!(ran.stderr.contains("its certificate is signed by an unknown authority"), "{ran:#?}");
+    assert!(ran.stderr.contains("--certificate-authority FILE"), "{ran:#?}");
+    let ran =
+        write("unsigned", &kubeconfig).run(&["plan", "--certificate-authority", "/missing"]).await.expect(2);
+    assert!(ran.stderr.contains("--certificate-authority /missing"), "{ran:#?}");
+
+    kubeconfig = original;
+    let exec = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin", "interactiveMode": "Never",
+        "installHint": "get it from the cloud",
+    });
+    kubeconfig["users"][0]["user"] = json!({"exec": exec});
+    let ran = write("plugin", &kubeconfig).run(&["plan"]).await.expect(1);
+    assert!(ran.stderr.contains("credential plugin \"no-such-plugin\" cannot be run: "), "{ran:#?}");
+    assert!(ran.stderr.contains("hint:") && ran.stderr.contains("get it from the cloud"), "{ran:#?}");
+    let ran = write("plugin", &kubeconfig).run(&["plan", "--token", "wrong"]).await.expect(1);
+    assert!(ran.stderr.contains("does not accept these credentials"), "{ran:#?}");
+}
+
 /// The rules the README names are enough, and what is missing is named with the rule that grants it.
 #[tokio::test]
 async fn permissions_are_asked_for_by_name() {
@@ -308,4 +351,17 @@ async fn it_is_a_kubectl_plugin_by_its_name() {
         tokio::process::Command::new(&plugin).arg("--help").stdin(Stdio::null()).output().await.unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     assert!(help.contains("Usage: kubectl restow"), "{help}");
+
+    // kubectl asks a program of this name what may come next.
+    let Some(cluster) = shared() else { return };
+    let completion = dir.path().join("kubectl_complete-restow");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_restow"), &completion).unwrap();
+    for (words, expected) in [
+        (&["migrate", "prioritycl"][..], "priorityclasses.scheduling.k8s.io\n:4\n"),
+        (&["vers"], "version\n:4\n"),
+    ] {
+        let mut command = tokio::process::Command::new(&completion);
+        command.args(words).env("KUBECONFIG", cluster.kubeconfig(0, "admin")).stdin(Stdio::null());
+        assert_eq!(String::from_utf8(command.output().await.unwrap().stdout).unwrap(), expected);
+    }
 }
