@@ -4,8 +4,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use restow_clock::Instant;
 use restow_core::outcome::{
-    Blame, Helper, LASTING, Outcome, Patience, Sighting, backoff, give_up, lasting, resolve,
-    unsendable,
+    Blame, Helper, LASTING, Outcome, Patience, Sighting, backoff, give_up, lasting, resolve, unsendable,
 };
 use restow_core::pace::Signal;
 use restow_core::passing;
