@@ -1,7 +1,8 @@
 //! The way in from the network: who is it, may they, is there room, and what is written down of it.
 //!
-//! In this order: authentication, impersonation, authorization, the number of requests at once, the body, the handler
-//! within its time, the audit line. What is behind sees the sender as an extension of the request, and no token.
+//! In this order: authentication, impersonation, authorization, the body, the number of requests at once, the handler
+//! within its time, the audit line. What is behind sees the sender as an extension of the request, and no token. Only
+//! what changes something has a body: that of any other request is not read.
 
 mod about;
 mod held;
@@ -113,7 +114,7 @@ impl Inner {
         body: B,
         about: &About,
         inner: S,
-    ) -> (Result<Response<Held<Body>>, Failure>, Option<Admitted>)
+    ) -> (Result<Response<Held>, Failure>, Option<Admitted>)
     where
         S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible>,
         B: HttpBody<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
@@ -122,21 +123,40 @@ impl Inner {
             Ok(admitted) => admitted,
             Err((admitted, failure)) => return (Err(failure), admitted),
         };
-        let place = match self.in_flight.enter(about.sort()) {
-            Ok(place) => place,
-            Err(failure) => return (Err(failure), Some(admitted)),
-        };
         authentication::strip(&mut head.headers);
         head.extensions.insert(Sender(Arc::clone(admitted.acts_as())));
-        let answered = self.in_time(about.sort(), handled(head, body, inner)).await;
-        (answered.map(|response| response.map(|body| Held::new(body, place))), Some(admitted))
+        let sort = about.sort();
+        let answered = self.in_time(sort, self.handled(sort, head, body, inner)).await;
+        (answered, Some(admitted))
+    }
+
+    /// Reads the body, takes a place and lets the request be handled.
+    async fn handled<S, B>(
+        &self,
+        sort: Sort,
+        head: Parts,
+        body: B,
+        inner: S,
+    ) -> Result<Response<Held>, Failure>
+    where
+        S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible>,
+        B: HttpBody<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        let (body, room) = match sort {
+            Sort::Mutating => self.in_flight.read(body).await?,
+            Sort::Reading | Sort::Watch | Sort::Probe => Default::default(),
+        };
+        let place = self.in_flight.enter(sort)?;
+        drop(room);
+        let response = handled(head, body, inner).await?;
+        Ok(response.map(|body| Held::new(body, place)))
     }
 
     async fn in_time(
         &self,
         sort: Sort,
-        handled: impl Future<Output = Result<Response<Body>, Failure>>,
-    ) -> Result<Response<Body>, Failure> {
+        handled: impl Future<Output = Result<Response<Held>, Failure>>,
+    ) -> Result<Response<Held>, Failure> {
         if sort == Sort::Watch {
             return handled.await;
         }
@@ -145,12 +165,10 @@ impl Inner {
     }
 }
 
-async fn handled<S, B>(head: Parts, body: B, mut inner: S) -> Result<Response<Body>, Failure>
+async fn handled<S>(head: Parts, body: Bytes, mut inner: S) -> Result<Response<Body>, Failure>
 where
     S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible>,
-    B: HttpBody<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
 {
-    let body = limits::read_body(body).await?;
     // A fault in a handler is the end of its request, not of others on the connection.
     let answered =
         AssertUnwindSafe(async { inner.call(Request::from_parts(head, body)).await }).catch_unwind();
@@ -166,7 +184,7 @@ fn fault(panic: &(dyn Any + Send)) -> Failure {
 
 impl Entrance {
     /// Answers a request from the network.
-    pub async fn enter<S, B>(&self, request: Request<B>, inner: S) -> Response<Held<Body>>
+    pub async fn enter<S, B>(&self, request: Request<B>, inner: S) -> Response<Held>
     where
         S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible>,
         B: HttpBody<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
@@ -266,7 +284,7 @@ where
     S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
 {
-    type Response = Response<Held<Body>>;
+    type Response = Response<Held>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 

@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use bytes::{Buf, BufMut as _, Bytes, BytesMut};
+use http_body_util::BodyExt as _;
 use hyper::body::Body;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -14,6 +14,9 @@ use crate::failure::Failure;
 
 /// How large the body of a request may be, as kube-apiserver has it.
 pub const BODY: usize = 3 * 1024 * 1024;
+/// How much all bodies may have together that are being read: no client fills the memory, and none that sends slowly
+/// takes a place among the requests under way.
+const BODIES: usize = 64 * BODY;
 /// How much of one that is too large is read and forgotten.
 const DISCARDED: usize = 4 * BODY;
 /// How deep what is stored may be nested: less than a parser of JSON goes down, so that it can be read again.
@@ -60,7 +63,12 @@ pub struct InFlight {
     mutating: Arc<Semaphore>,
     reading: Arc<Semaphore>,
     watches: Arc<Semaphore>,
+    bodies: Arc<Semaphore>,
 }
+
+/// The room that a body takes while it is read, given back when it is dropped.
+#[derive(Debug, Default)]
+pub struct Room(Option<OwnedSemaphorePermit>);
 
 /// A place among the requests under way, given back when it is dropped.
 #[derive(Debug)]
@@ -74,6 +82,7 @@ impl InFlight {
             mutating: places(at_once.mutating),
             reading: places(at_once.reading),
             watches: places(at_once.watches),
+            bodies: places(BODIES),
         }
     }
 
@@ -86,26 +95,48 @@ impl InFlight {
             Sort::Probe => return Ok(Place(None)),
         };
         let place = Arc::clone(places).try_acquire_owned();
-        place.map(|place| Place(Some(place))).map_err(|_| {
-            Failure::too_many_requests("Too many requests, please try again later.", RETRY_AFTER)
-        })
+        place.map(|place| Place(Some(place))).map_err(|_| too_many())
+    }
+
+    /// Reads a body that is not too large, as long as there is room for what has come of it.
+    pub async fn read<B>(&self, body: B) -> Result<(Bytes, Room), Failure>
+    where
+        B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        if body.size_hint().lower() > BODY as u64 {
+            discard(body).await;
+            return Err(too_large());
+        }
+        let (mut body, mut read, mut room) = (pin!(body), BytesMut::new(), Room::default());
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| {
+                Failure::bad_request(format!("the body cannot be read: {}", error.into()))
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            if read.len() + data.remaining() > BODY {
+                return Err(too_large());
+            }
+            room.grow(&self.bodies, data.remaining())?;
+            read.put(data);
+        }
+        Ok((read.freeze(), room))
     }
 }
 
-/// Reads a body that is not too large.
-pub async fn read_body<B>(body: B) -> Result<Bytes, Failure>
-where
-    B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
-{
-    if body.size_hint().lower() > BODY as u64 {
-        discard(body).await;
-        return Err(too_large());
+impl Room {
+    fn grow(&mut self, bodies: &Arc<Semaphore>, bytes: usize) -> Result<(), Failure> {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let more = Arc::clone(bodies).try_acquire_many_owned(bytes).map_err(|_| too_many())?;
+        match &mut self.0 {
+            Some(own) => own.merge(more),
+            none => *none = Some(more),
+        }
+        Ok(())
     }
-    match Limited::new(body, BODY).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
-        Err(error) => Err(Failure::bad_request(format!("the body cannot be read: {error}"))),
-    }
+}
+
+fn too_many() -> Failure {
+    Failure::too_many_requests("Too many requests, please try again later.", RETRY_AFTER)
 }
 
 /// Reads what nobody wants, up to a bound: a client that is still sending when the connection closes does not hear
@@ -172,6 +203,8 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_are_read_up_to_the_limit() {
+        let in_flight = InFlight::new(AtOnce::default());
+        let read_body = async |body| in_flight.read(body).await.map(|(bytes, _)| bytes);
         let whole = |size: usize| Full::new(Bytes::from(vec![b'x'; size]));
         assert_eq!(read_body(whole(0)).await.unwrap().len(), 0);
         assert_eq!(read_body(whole(BODY)).await.unwrap().len(), BODY);
@@ -180,14 +213,28 @@ mod tests {
         assert_eq!(failure.message(), "Request entity too large: limit is 3145728");
         let frames = |count: usize| {
             let frame = Bytes::from(vec![b'x'; 1024 * 1024]);
-            let frames =
-                stream::iter((0..count).map(move |_| Ok::<_, std::io::Error>(Frame::data(frame.clone()))));
-            read_body(StreamBody::new(frames))
+            StreamBody::new(stream::iter(
+                (0..count).map(move |_| Ok::<_, std::io::Error>(Frame::data(frame.clone()))),
+            ))
         };
-        assert_eq!(frames(3).await.unwrap().len(), BODY);
-        assert_eq!(frames(4).await.unwrap_err().code(), 413);
+        assert_eq!(in_flight.read(frames(3)).await.unwrap().0.len(), BODY);
+        assert_eq!(in_flight.read(frames(4)).await.unwrap_err().code(), 413);
         let broken = stream::iter([Err::<Frame<Bytes>, _>(std::io::Error::other("gone"))]);
-        assert_eq!(read_body(StreamBody::new(broken)).await.unwrap_err().code(), 400);
+        assert_eq!(in_flight.read(StreamBody::new(broken)).await.unwrap_err().code(), 400);
+    }
+
+    #[tokio::test]
+    async fn bodies_that_are_read_have_a_limit_together() {
+        let in_flight = InFlight::new(AtOnce::default());
+        let whole = || Full::new(Bytes::from(vec![b'x'; BODY]));
+        let mut read = Vec::new();
+        for _ in 0..BODIES / BODY {
+            read.push(in_flight.read(whole()).await.unwrap());
+        }
+        assert_eq!(in_flight.read(whole()).await.unwrap_err().code(), 429);
+        assert!(in_flight.read(Full::new(Bytes::new())).await.is_ok());
+        read.pop();
+        assert!(in_flight.read(whole()).await.is_ok());
     }
 
     fn nested(depth: usize) -> Value {

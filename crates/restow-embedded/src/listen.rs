@@ -1,4 +1,10 @@
 //! Connections: taken on in bounded number, spoken to in TLS and HTTP within bounds, and drained at the end.
+//!
+//! A connection that sends no request is closed, and an answer that nobody reads is dropped: whoever may connect can
+//! keep neither from others for ever.
+
+mod activity;
+mod attended;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -21,12 +27,19 @@ use tower::{Service, ServiceExt as _};
 
 use crate::tls::{Serving, TlsError};
 
+use activity::Activity;
+use attended::Attended;
+
 /// How many connections there are at once; more wait to be accepted.
 const AT_ONCE: usize = 1024;
 /// How many of them may be in their handshake, which costs the most and shows nothing of who it is.
 const HANDSHAKES: usize = 64;
 /// How long a handshake may take, and the head of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a connection without a request stays open; kube-apiserver keeps one of HTTP/2 as long.
+const IDLE: Duration = Duration::from_secs(90);
+/// How long a client may leave an answer unread before it is dropped.
+const STALLED: Duration = Duration::from_secs(60);
 /// How long requests under way have at the end.
 const GRACE: Duration = Duration::from_secs(10);
 /// How long to wait when no connection can be accepted, for want of file descriptors.
@@ -51,6 +64,17 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
+/// How long clients are waited for.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// For the first request of a connection.
+    first: Duration,
+    /// For the next one.
+    next: Duration,
+    /// For an answer to be read on.
+    reading: Duration,
+}
+
 /// Serves until told to stop; requests under way are answered first, for as long as that may take.
 pub async fn serve<S, B>(
     listener: TcpListener,
@@ -61,7 +85,23 @@ pub async fn serve<S, B>(
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send,
-    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
+{
+    let patience = Patience { first: PATIENCE, next: IDLE, reading: STALLED };
+    serve_with(listener, serving, service, stop, patience).await
+}
+
+async fn serve_with<S, B>(
+    listener: TcpListener,
+    serving: Arc<Serving>,
+    service: S,
+    stop: CancellationToken,
+    patience: Patience,
+) -> Result<(), TlsError>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
 {
     let acceptor = serving.acceptor()?;
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
@@ -77,7 +117,7 @@ where
             Some(_) = connections.join_next() => {}
             accepted = accept(&listener, &handshakes), if room => if let Some((stream, peer, permit)) = accepted {
                 let (acceptor, service, stop) = (acceptor.clone(), service.clone(), stop.clone());
-                connections.spawn(connection(stream, peer, acceptor, permit, service, stop));
+                connections.spawn(connection(stream, peer, acceptor, permit, service, stop, patience));
             },
         }
     }
@@ -112,10 +152,11 @@ async fn connection<S, B>(
     permit: OwnedSemaphorePermit,
     service: S,
     stop: CancellationToken,
+    patience: Patience,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send,
-    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
 {
     // Small answers go out at once.
     let _ = stream.set_nodelay(true);
@@ -127,9 +168,16 @@ async fn connection<S, B>(
         None => return,
     };
     drop(permit);
+    let activity = Activity::default();
+    let idle = activity.idle(patience.first, patience.next);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
-        service.clone().oneshot(request)
+        let busy = activity.begin();
+        let answered = service.clone().oneshot(request);
+        async move {
+            let Ok(response) = answered.await;
+            Ok::<_, Infallible>(response.map(|body| Attended::new(body, busy, patience.reading)))
+        }
     });
     let builder = http();
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
@@ -138,6 +186,13 @@ async fn connection<S, B>(
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
+        }
+        () = idle => {
+            connection.as_mut().graceful_shutdown();
+            match tokio::time::timeout(PATIENCE, connection).await {
+                Ok(served) => served,
+                Err(_) => return tracing::debug!(%peer, "closed: no request, and no end"),
+            }
         }
     };
     if let Err(error) = served {

@@ -1,37 +1,43 @@
 //! A body that holds its request's place until it has been sent.
 
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use hyper::body::{Body, Frame, SizeHint};
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
+use crate::body::Body;
 use crate::limits::Place;
 
+/// Up to how many bytes an answer holds no place: it costs next to nothing, and who asks for it need not be known.
+const SMALL: usize = 64 * 1024;
+
 /// The body of an answer, and the place of its request among those under way.
-#[derive(Debug)]
-pub struct Held<B> {
-    body: B,
+pub struct Held {
+    body: Body,
     _place: Option<Place>,
 }
 
-impl<B> Held<B> {
-    pub(super) fn new(body: B, place: Place) -> Self {
-        Self { body, _place: Some(place) }
+impl Held {
+    pub(super) fn new(body: Body, place: Place) -> Self {
+        let small = HttpBody::is_end_stream(&body) || body.whole().is_some_and(|bytes| bytes.len() <= SMALL);
+        Self { body, _place: (!small).then_some(place) }
     }
 
-    pub(super) fn free(body: B) -> Self {
+    pub(super) fn free(body: Body) -> Self {
         Self { body, _place: None }
     }
 }
 
-impl<B: Body + Unpin> Body for Held<B> {
-    type Data = B::Data;
-    type Error = B::Error;
+impl HttpBody for Held {
+    type Data = Bytes;
+    type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         Pin::new(&mut self.body).poll_frame(context)
     }
 

@@ -1,7 +1,10 @@
 use std::io::Write;
 use std::sync::Mutex;
 
-use http_body_util::{BodyExt as _, Full};
+use futures::{StreamExt as _, stream};
+use http::StatusCode;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Frame;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -55,7 +58,7 @@ fn request(method: &str, uri: &str, headers: &[(&str, &str)]) -> Request<Full<By
     request.body(Full::new(Bytes::from_static(b"body"))).unwrap()
 }
 
-async fn text(response: Response<Held<Body>>) -> String {
+async fn text(response: Response<Held>) -> String {
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
@@ -87,12 +90,12 @@ async fn who_may_comes_in() {
     };
     let (nodes, secrets) = (cannot("list", "nodes"), cannot("watch", "secrets"));
     let cases: &[Case<'_>] = &[
-        ("GET", "/healthz", &[], "200 system:anonymous false 4"),
+        ("GET", "/healthz", &[], "200 system:anonymous false 0"),
         ("GET", "/metrics", &[], "403 forbidden: User \"system:anonymous\" cannot get path \"/metrics\""),
         ("GET", "/api/v1/pods", &[("authorization", "Bearer nobody")], "401 Unauthorized"),
         ("GET", "/healthz", &[("authorization", "Bearer nobody")], "401 Unauthorized"),
-        ("GET", "/api/v1/pods", &[ALICE], "200 alice false 4"),
-        ("GET", "/apis", &[ALICE], "200 alice false 4"),
+        ("GET", "/api/v1/pods", &[ALICE], "200 alice false 0"),
+        ("GET", "/apis", &[ALICE], "200 alice false 0"),
         ("GET", "/api/v1/nodes", &[ALICE], &nodes),
         ("GET", "/api/v1/secrets?watch=1", &[ALICE], &secrets),
         ("DELETE", "/any/path", &[ADMIN], "200 restow:admin false 4"),
@@ -103,7 +106,7 @@ async fn who_may_comes_in() {
             "403 users \"restow:admin\" is forbidden: User \"alice\" cannot impersonate resource \"users\" \
              in API group \"\" at the cluster scope",
         ),
-        ("GET", "/healthz", &[ALICE, ("impersonate-user", "bob")], "200 bob false 4"),
+        ("GET", "/healthz", &[ALICE, ("impersonate-user", "bob")], "200 bob false 0"),
         (
             "GET",
             "/api/v1/pods",
@@ -118,7 +121,7 @@ async fn who_may_comes_in() {
             "403 groups \"system:masters\" is forbidden: User \"alice\" cannot impersonate resource \"groups\" \
              in API group \"\" at the cluster scope",
         ),
-        ("GET", "/api/v1/pods", &[ADMIN, ("impersonate-user", "alice")], "200 alice false 4"),
+        ("GET", "/api/v1/pods", &[ADMIN, ("impersonate-user", "alice")], "200 alice false 0"),
         (
             "GET",
             "/api/v1/pods",
@@ -143,11 +146,16 @@ async fn who_may_comes_in() {
 async fn places_are_held_until_the_answer_is_sent() {
     let at_once = AtOnce { mutating: 1, reading: 1, watches: 1 };
     let entrance = entrance(at_once, Audit::off());
+    let large = tower::service_fn(|_: Request<Bytes>| async {
+        Ok::<_, Infallible>(Response::new(Body::from(Bytes::from(vec![b' '; 1 << 20]))))
+    });
     for (method, uri) in
         [("POST", "/api/v1/namespaces/a/pods"), ("GET", "/api/v1/pods"), ("GET", "/api/v1/pods?watch=1")]
     {
-        let first = entrance.enter(request(method, uri, &[ADMIN]), tower::service_fn(tell)).await;
-        assert_eq!(first.status(), 200);
+        // A small answer is as good as sent.
+        let small = entrance.enter(request(method, uri, &[ADMIN]), tower::service_fn(tell)).await;
+        let first = entrance.enter(request(method, uri, &[ADMIN]), large).await;
+        assert_eq!((small.status(), first.status()), (StatusCode::OK, StatusCode::OK));
         let second = entrance.enter(request(method, uri, &[ADMIN]), tower::service_fn(tell)).await;
         assert_eq!(second.status(), 429, "{method} {uri}");
         assert_eq!(second.headers()[header::RETRY_AFTER], "1");
@@ -173,6 +181,26 @@ async fn no_request_takes_for_ever_but_a_watch() {
     assert_eq!(late.status(), 504);
     let watch = entrance.enter(request("GET", "/api/v1/pods?watch=1", &[ADMIN]), stuck).await;
     assert_eq!(watch.status(), 200);
+}
+
+#[tokio::test]
+async fn who_sends_slowly_takes_no_place() {
+    let at_once = AtOnce { mutating: 1, reading: 1, watches: 1 };
+    let entrance = entrance(at_once, Audit::off());
+    let slow = |method: &str, uri: &str, (name, value): (&str, &str)| {
+        let start = stream::iter([Ok::<_, std::io::Error>(Frame::data(Bytes::from_static(b"{")))]);
+        let body = StreamBody::new(start.chain(stream::pending()));
+        Request::builder().method(method).uri(uri).header(name, value).body(body).unwrap()
+    };
+    // What changes nothing is answered at once: nobody waits for its body.
+    for uri in ["/healthz", "/version", "/api/v1/pods", "/api/v1/pods?watch=1"] {
+        let answer = entrance.enter(slow("GET", uri, ADMIN), tower::service_fn(tell)).now_or_never();
+        assert_eq!(answer.map(|answer| answer.status()), Some(StatusCode::OK), "{uri}");
+    }
+    let pods = "/api/v1/namespaces/a/pods";
+    let mut first = Box::pin(entrance.enter(slow("POST", pods, ALICE), tower::service_fn(tell)));
+    assert!(futures::poll!(&mut first).is_pending());
+    assert!(outcome(&entrance, "POST", pods, &[ADMIN]).await.starts_with("200"));
 }
 
 #[tokio::test]

@@ -6,6 +6,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::*;
 use crate::tls::Authority;
 
+/// How long the server under test waits for a request.
+const SHORT: Duration = Duration::from_secs(1);
+
 /// Starts a server that cancels `came` and waits for `held`, unless a request's path is `/now`.
 async fn server(
     came: CancellationToken,
@@ -30,7 +33,10 @@ async fn server(
         }
     });
     let stopped = stop.clone();
-    let running = tokio::spawn(async move { serve(listener, serving, service, stopped).await.unwrap() });
+    let patience = Patience { first: SHORT, next: 2 * SHORT, reading: STALLED };
+    let running = tokio::spawn(async move {
+        serve_with(listener, serving, service, stopped, patience).await.unwrap();
+    });
     (address, ca, stop, running)
 }
 
@@ -85,6 +91,51 @@ async fn noise_is_not_answered_and_breaks_nothing() {
         assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
     }
     get(&client(address, ca), "/now").await.unwrap();
+    stop.cancel();
+    running.await.unwrap();
+}
+
+/// A connection after its handshake, which speaks this protocol.
+async fn connected(
+    address: SocketAddr,
+    ca: &[u8],
+    protocol: &[u8],
+) -> tokio_rustls::client::TlsStream<tokio::net::TcpStream> {
+    use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from(ca.to_vec())).unwrap();
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    connector.connect(ServerName::IpAddress(address.ip().into()), stream).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_silent_connection_is_closed() {
+    let (address, ca, stop, running) = server(CancellationToken::new(), CancellationToken::new()).await;
+    // The connection preface and empty settings of HTTP/2.
+    let http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".as_slice();
+    let request = b"GET /now HTTP/1.1\r\nhost: a\r\n\r\n".as_slice();
+    let cases = [
+        (b"http/1.1".as_slice(), b"".as_slice()),
+        (b"http/1.1", b"GET /n"),
+        (b"http/1.1", request),
+        (b"h2", b""),
+        (b"h2", b"PRI * HT"),
+        (b"h2", http2),
+    ];
+    futures::future::join_all(cases.map(async |(protocol, sent)| {
+        let mut stream = connected(address, &ca, protocol).await;
+        stream.write_all(sent).await.unwrap();
+        let mut answer = Vec::new();
+        let closed = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut answer)).await;
+        assert!(closed.is_ok(), "{:?}", String::from_utf8_lossy(sent));
+    }))
+    .await;
     stop.cancel();
     running.await.unwrap();
 }

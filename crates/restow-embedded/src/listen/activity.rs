@@ -1,0 +1,98 @@
+//! Whether a connection is used.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+/// The requests of one connection.
+#[derive(Clone, Debug)]
+pub(super) struct Activity(watch::Sender<Requests>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Requests {
+    /// How many have come.
+    begun: u64,
+    /// How many of them have not ended.
+    under_way: usize,
+}
+
+/// A request that is under way until this is dropped.
+#[derive(Debug)]
+pub(super) struct Busy(watch::Sender<Requests>);
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self(watch::Sender::new(Requests::default()))
+    }
+}
+
+impl Activity {
+    /// A request has come.
+    pub(super) fn begin(&self) -> Busy {
+        self.0.send_modify(|requests| {
+            requests.begun += 1;
+            requests.under_way += 1;
+        });
+        Busy(self.0.clone())
+    }
+
+    /// Returns when no request has come for too long: the first one, or the next after all have ended.
+    pub(super) fn idle(&self, first: Duration, next: Duration) -> impl Future<Output = ()> + use<> {
+        let mut requests = self.0.subscribe();
+        async move {
+            // Without a sender nothing can come any more.
+            while let Ok(begun) = requests.wait_for(|now| now.under_way == 0).await.map(|now| now.begun) {
+                let patience = if begun == 0 { first } else { next };
+                let another = requests.wait_for(|now| now.begun != begun);
+                if !tokio::time::timeout(patience, another).await.is_ok_and(|another| another.is_ok()) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.send_modify(|requests| requests.under_way -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use restow_clock::Instant;
+
+    use super::*;
+
+    const FIRST: Duration = Duration::from_secs(10);
+    const NEXT: Duration = Duration::from_secs(90);
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_request_is_waited_for_less_than_the_next() {
+        let start = Instant::now();
+        Activity::default().idle(FIRST, NEXT).await;
+        assert_eq!(start.elapsed().as_secs(), 10);
+        let activity = Activity::default();
+        let idle = tokio::spawn(activity.idle(FIRST, NEXT));
+        // One that has ended before anybody looks counts as well.
+        drop(activity.begin());
+        let start = Instant::now();
+        idle.await.unwrap();
+        assert_eq!(start.elapsed().as_secs(), 90);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_with_a_request_is_not_idle() {
+        let activity = Activity::default();
+        let start = Instant::now();
+        let idle = tokio::spawn(activity.idle(FIRST, NEXT));
+        let requests = [activity.begin(), activity.begin()];
+        for request in requests {
+            tokio::time::sleep(2 * NEXT).await;
+            assert!(!idle.is_finished());
+            drop(request);
+        }
+        idle.await.unwrap();
+        assert_eq!(start.elapsed().as_secs(), 5 * 90);
+    }
+}
