@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
 use http::{Request, Uri, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use kube::client::Body;
 use serde_json::Value;
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -26,6 +27,9 @@ use review::{Review, ReviewVersion};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How many webhooks are remembered.
 const KEPT: usize = 64;
+/// How many bytes an answer may have, beside four times those that were sent: objects grow in conversion, but not
+/// without end.
+const MOST: usize = 16 * 1024 * 1024;
 /// How much of an answer that is not a review is shown.
 const SHOWN: usize = 200;
 
@@ -75,10 +79,12 @@ impl Webhooks {
         let path = format!("{path}?timeout={}s", PATIENCE.as_secs());
         let shown = format!("{}?timeout={}s", address.url, PATIENCE.as_secs());
         let client = self.client(address, &url)?;
+        let review = review.to_string().into_bytes();
+        let most = MOST + 4 * review.len();
         let request = Request::post(path)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json, */*")
-            .body(Body::from(review.to_string().into_bytes()))
+            .body(Body::from(review))
             .map_err(|error| failed(&shown, &error))?;
         let exchange = async {
             let response = client.send(request).await.map_err(|error| match error {
@@ -86,8 +92,12 @@ impl Webhooks {
                 other => failed(&shown, &other),
             })?;
             let status = response.status();
-            let bytes = response.into_body().collect_bytes().await.map_err(|error| failed(&shown, &error))?;
-            Ok((status, bytes))
+            let bytes = Limited::new(response.into_body(), most).collect().await;
+            let bytes = bytes.map_err(|error| match error.downcast::<LengthLimitError>() {
+                Ok(_) => review::Fault::call(format!("the webhook's answer has more than {most} bytes")),
+                Err(error) => failed(&shown, &*error),
+            })?;
+            Ok((status, bytes.to_bytes()))
         };
         let late = || review::Fault::call(format!("Post \"{shown}\": context deadline exceeded"));
         let (status, bytes) = tokio::time::timeout(PATIENCE, exchange).await.map_err(|_| late())??;

@@ -43,8 +43,13 @@ impl Frames {
         for change in changes {
             let (was_there, is_new) = (change.before.is_some(), is_new(&change));
             let now = self.selected(api, change.now)?;
-            let before = self.selected(api, change.before)?;
+            // What was there is read only if it is shown, or has to be selected by: it may be unreadable.
+            let before = match &now {
+                Some(_) if self.wanted.selection.is_all() => None,
+                _ => self.selected(api, change.before)?,
+            };
             let (kind, mut object) = match (before, now) {
+                (None, Some(now)) if self.wanted.selection.is_all() && !is_new => ("MODIFIED", now),
                 // What was there may have been compacted away; that something was is known still.
                 (None, Some(now)) if !was_there && !is_new => ("MODIFIED", now),
                 (None, Some(now)) => ("ADDED", now),

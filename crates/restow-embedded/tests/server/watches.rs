@@ -115,3 +115,22 @@ async fn watches_end_when_the_server_does() {
     server.stop().await;
     assert!(tokio::time::timeout(Duration::from_secs(20), lines.next()).await.unwrap().is_none());
 }
+
+#[tokio::test]
+async fn what_is_not_shown_need_not_be_readable() {
+    let store = Memory::new();
+    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let from = now(&server).await;
+    let key = "/registry/configmaps/default/a";
+    store.put(key, "nonsense").await;
+    let unreadable = store.revision().await.unwrap();
+    store
+        .put(key, r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default"}}"#)
+        .await;
+    let told = events(&server, &format!("resourceVersion={unreadable}"), 1).await;
+    assert_eq!(short(&told), ["MODIFIED a"]);
+    // Here it would have to be shown.
+    let told = events(&server, &format!("resourceVersion={from}"), 1).await;
+    assert_eq!(short(&told), ["ERROR "]);
+    server.stop().await;
+}
