@@ -22,6 +22,7 @@ use crate::openapi::Documents;
 use crate::registry::{Registry, Resource};
 use crate::stored::{Extent, decode, refused};
 use crate::view::View;
+use crate::workers::Workers;
 
 /// How long a write waits for a definition whose version is being changed.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -51,6 +52,8 @@ pub struct Api {
     pub server_id: String,
     /// When it started, in seconds.
     pub started: i64,
+    /// Threads for long work on objects.
+    pub workers: Workers,
     /// Schemas that were made for clients.
     pub documents: Documents,
     /// Ends watches when the server stops.

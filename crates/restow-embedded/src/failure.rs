@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-pub use cause::{Cause, CauseKind};
+pub use cause::{Cause, CauseKind, MOST_CAUSES};
 pub use kinds::Attempt;
 
 /// A kind without a version: `Widget.example.com`, or `Secret` in the core group.

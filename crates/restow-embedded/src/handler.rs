@@ -22,6 +22,7 @@ use crate::request::{Target, Verb, target, verb};
 use crate::review;
 use crate::selection::Selection;
 use crate::view::View;
+use crate::warnings;
 use crate::watch::watch;
 
 /// This server itself, where it writes.
@@ -58,9 +59,11 @@ async fn on_resource(
     body: Bytes,
     target: Target,
 ) -> Result<(Answer, bool), Failure> {
+    let size = body.len();
     if let Some(review) = review::find(&target.group, &target.version, &target.resource) {
-        let answer = review::answer(api, review, head, &body, &target)?;
-        return Ok((answer, false));
+        let (own, head) = (Arc::clone(api), head.clone());
+        let work = move || review::answer(&own, review, &head, &body, &target);
+        return Ok((api.workers.run(size, work).await?, false));
     }
     let (verb, call) = call(api, head, body, target)?;
     let warning = call.resource.custom().and_then(|custom| custom.warning(&call.target.version));
@@ -189,11 +192,8 @@ fn respond(answer: Answer, yaml: bool) -> Response<Body> {
     }
     let media = if yaml { YAML } else { JSON };
     response.headers_mut().insert(header::CONTENT_TYPE, media);
-    for warning in answer.warnings {
-        let text = format!("299 - {}", crate::failure::golang::quote(&warning));
-        if let Ok(value) = HeaderValue::from_str(&text) {
-            response.headers_mut().append(header::WARNING, value);
-        }
+    for warning in warnings::headers(&answer.warnings) {
+        response.headers_mut().append(header::WARNING, warning);
     }
     response
 }

@@ -51,5 +51,7 @@ pub mod structure;
 pub mod table;
 pub mod tls;
 pub mod view;
+pub mod warnings;
 pub mod watch;
 pub mod webhook;
+pub mod workers;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::StatusCode;
 use restow_apiserver::custom::Write as Permit;
-use restow_store::{Entry, Write, Written};
+use restow_store::{Entry, Unchanged, Write, Written};
 use serde_json::Value;
 
 use crate::accept::Accepted;
@@ -168,6 +168,15 @@ enum Outcome {
     Faster(Option<Entry>),
 }
 
+impl From<Written> for Outcome {
+    fn from(written: Written) -> Self {
+        match written {
+            Written::Done { revision } => Self::Done(revision),
+            Written::Conflict { current } => Self::Faster(current),
+        }
+    }
+}
+
 async fn write(
     api: &Api,
     call: &Call,
@@ -177,8 +186,28 @@ async fn write(
 ) -> Result<Outcome, Failure> {
     let value = value.map(|plain| api.seal(&call.resource, &key, plain)).transpose()?;
     let written = api.store.write(Write { key, expected, value }).await;
-    Ok(match written.map_err(|error| refused(&error))? {
-        Written::Done { revision } => Outcome::Done(revision),
-        Written::Conflict { current } => Outcome::Faster(current),
-    })
+    Ok(written.map_err(|error| refused(&error))?.into())
+}
+
+/// Stores a new object on condition that its namespace takes new ones still: conversion may have taken long.
+async fn write_new(
+    api: &Api,
+    call: &Call,
+    name: &str,
+    plain: Bytes,
+    mut namespace: Option<Unchanged>,
+) -> Result<Outcome, Failure> {
+    let key = call.resource.key(&call.target.namespace, name);
+    let value = Some(api.seal(&call.resource, &key, plain)?);
+    let write = Write { key, expected: 0, value };
+    loop {
+        let written = match namespace {
+            Some(unchanged) => api.store.write_while(write.clone(), unchanged).await,
+            None => api.store.write(write.clone()).await.map(Some),
+        };
+        match written.map_err(|error| refused(&error))? {
+            Some(written) => return Ok(written.into()),
+            None => namespace = admission::in_namespace(api, call, name).await?,
+        }
+    }
 }

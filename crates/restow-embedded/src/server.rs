@@ -30,6 +30,7 @@ use crate::openapi::Documents;
 use crate::registry::Registry;
 use crate::service::{Handlers, client};
 use crate::webhook::Webhooks;
+use crate::workers::Workers;
 
 /// The kind of server it is: it registers every built-in resource, as a kube-apiserver does.
 const COMPONENT: &str = "kube-apiserver";
@@ -117,6 +118,7 @@ impl Server {
             encrypted_since: AtomicI64::new(restow_clock::now().as_second()),
             server_id: settings.server_id.clone(),
             started: restow_clock::now().as_second(),
+            workers: Workers::default(),
             documents: Documents::default(),
             stopped: serving.clone(),
         });

@@ -8,7 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use restow_clock::Instant;
-use restow_store::{Change, Changes, Entry, Got, Listed, Range, Store, StoreError, Write, Written};
+use restow_store::{
+    Change, Changes, Entry, Got, Listed, Range, Store, StoreError, Unchanged, Write, Written,
+};
 use tokio::sync::Notify;
 
 /// Is told of every write in its order.
@@ -78,6 +80,34 @@ impl Memory {
         let range = state.keys.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
         range.filter_map(|(_, versions)| last(versions, state.revision).cloned()).collect()
     }
+
+    /// Makes one change, if the key is as the writer knows it.
+    fn change(&self, mut state: MutexGuard<'_, State>, write: Write) -> Result<Written, StoreError> {
+        let before = state.at(&write.key, state.revision).cloned();
+        if before.as_ref().map_or(0, |entry| entry.mod_revision) != write.expected
+            || (before.is_none() && write.value.is_none())
+        {
+            return Ok(Written::Conflict { current: before });
+        }
+        state.revision += 1;
+        let revision = state.revision;
+        let now = write.value.map(|value| Entry {
+            key: write.key.clone(),
+            value,
+            create_revision: before.as_ref().map_or(revision, |entry| entry.create_revision),
+            mod_revision: revision,
+        });
+        state.keys.entry(write.key.clone()).or_default().push((revision, now.clone()));
+        let change = Change { key: write.key, revision, now, before };
+        state.log.push(change.clone());
+        state.times.push(Instant::now());
+        drop(state);
+        for witness in &*self.witnesses.lock().unwrap_or_else(PoisonError::into_inner) {
+            witness(&change);
+        }
+        self.written.notify_waiters();
+        Ok(Written::Done { revision: change.revision })
+    }
 }
 
 #[async_trait]
@@ -102,33 +132,16 @@ impl Store for Memory {
     }
 
     async fn write(&self, write: Write) -> Result<Written, StoreError> {
-        let change = {
-            let mut state = self.state();
-            let before = state.at(&write.key, state.revision).cloned();
-            if before.as_ref().map_or(0, |entry| entry.mod_revision) != write.expected
-                || (before.is_none() && write.value.is_none())
-            {
-                return Ok(Written::Conflict { current: before });
-            }
-            state.revision += 1;
-            let revision = state.revision;
-            let now = write.value.map(|value| Entry {
-                key: write.key.clone(),
-                value,
-                create_revision: before.as_ref().map_or(revision, |entry| entry.create_revision),
-                mod_revision: revision,
-            });
-            state.keys.entry(write.key.clone()).or_default().push((revision, now.clone()));
-            let change = Change { key: write.key, revision, now, before };
-            state.log.push(change.clone());
-            state.times.push(Instant::now());
-            change
-        };
-        for witness in &*self.witnesses.lock().unwrap_or_else(PoisonError::into_inner) {
-            witness(&change);
+        self.change(self.state(), write)
+    }
+
+    async fn write_while(&self, write: Write, unchanged: Unchanged) -> Result<Option<Written>, StoreError> {
+        let state = self.state();
+        let other = state.at(&unchanged.key, state.revision).map_or(0, |entry| entry.mod_revision);
+        if other != unchanged.mod_revision {
+            return Ok(None);
         }
-        self.written.notify_waiters();
-        Ok(Written::Done { revision: change.revision })
+        self.change(state, write).map(Some)
     }
 
     async fn watch(
@@ -197,6 +210,11 @@ impl Store for Door {
     async fn write(&self, write: Write) -> Result<Written, StoreError> {
         self.pass().await;
         self.store.write(write).await
+    }
+
+    async fn write_while(&self, write: Write, unchanged: Unchanged) -> Result<Option<Written>, StoreError> {
+        self.pass().await;
+        self.store.write_while(write, unchanged).await
     }
 
     async fn watch(

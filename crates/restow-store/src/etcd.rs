@@ -17,7 +17,7 @@ use messages::{
     TxnResponse,
 };
 
-use crate::{Changes, Entry, Got, Listed, Range, Store, StoreError, Write, Written};
+use crate::{Changes, Entry, Got, Listed, Range, Store, StoreError, Unchanged, Write, Written};
 
 const RANGE: &str = "/etcdserverpb.KV/Range";
 const TXN: &str = "/etcdserverpb.KV/Txn";
@@ -155,13 +155,27 @@ impl Store for EtcdStore {
             // Nothing to delete: etcd would agree that there is nothing, and call it done.
             return Ok(Written::Conflict { current: self.get(&key).await?.entry });
         }
-        let answer: TxnResponse = self.client.ask(TXN, transaction(&key, expected, value)).await?;
+        let answer: TxnResponse = self.client.ask(TXN, transaction(&key, expected, value, None)).await?;
         if answer.succeeded {
             return Ok(Written::Done { revision: newest(answer.header)? });
         }
-        let found = answer.responses.into_iter().next().and_then(|response| response.range);
-        let found = found.ok_or_else(|| damaged("a transaction lacks an answer"))?;
-        Ok(Written::Conflict { current: found.kvs.into_iter().next().map(entry).transpose()? })
+        let [current] = found(answer)?;
+        Ok(Written::Conflict { current })
+    }
+
+    async fn write_while(&self, write: Write, unchanged: Unchanged) -> Result<Option<Written>, StoreError> {
+        let Write { key, expected, value } = write;
+        let nothing_to_delete = value.is_none() && expected == 0;
+        // A key that is to be deleted and not to be there matches nothing.
+        let expected = if nothing_to_delete { u64::MAX >> 1 } else { expected };
+        let ask = transaction(&key, expected, value, Some(&unchanged));
+        let answer: TxnResponse = self.client.ask(TXN, ask).await?;
+        if answer.succeeded {
+            return Ok(Some(Written::Done { revision: newest(answer.header)? }));
+        }
+        let [current, other] = found(answer)?;
+        let is_unchanged = other.map_or(0, |other| other.mod_revision) == unchanged.mod_revision;
+        Ok(is_unchanged.then_some(Written::Conflict { current }))
     }
 
     async fn watch(
@@ -202,20 +216,40 @@ impl Store for EtcdStore {
     }
 }
 
-fn transaction(key: &str, expected: u64, value: Option<Bytes>) -> TxnRequest {
-    let compare = Compare {
+/// A change on condition of its key, and perhaps of another one; both are read if it is not made.
+fn transaction(key: &str, expected: u64, value: Option<Bytes>, other: Option<&Unchanged>) -> TxnRequest {
+    let compare = |key: &str, revision: u64| Compare {
         result: CompareResult::Equal.into(),
         target: CompareTarget::Mod.into(),
         key: key.into(),
-        mod_revision: Some(signed(expected)),
+        mod_revision: Some(signed(revision)),
     };
     let change = match value {
         Some(value) => Request::Put(PutRequest { key: key.into(), value }),
         None => Request::DeleteRange(DeleteRangeRequest { key: key.into() }),
     };
-    let get = Request::Range(RangeRequest { key: key.into(), ..RangeRequest::default() });
-    let only = |request| vec![RequestOp { request: Some(request) }];
-    TxnRequest { compare: vec![compare], success: only(change), failure: only(get) }
+    let get = |key: &str| Request::Range(RangeRequest { key: key.into(), ..RangeRequest::default() });
+    let operation = |request| RequestOp { request: Some(request) };
+    let mut asked = TxnRequest {
+        compare: vec![compare(key, expected)],
+        success: vec![operation(change)],
+        failure: vec![operation(get(key))],
+    };
+    if let Some(other) = other {
+        asked.compare.push(compare(&other.key, other.mod_revision));
+        asked.failure.push(operation(get(&other.key)));
+    }
+    asked
+}
+
+/// What a transaction that was not made has read instead.
+fn found<const N: usize>(answer: TxnResponse) -> Result<[Option<Entry>; N], StoreError> {
+    let lacking = || damaged("a transaction lacks an answer");
+    let read = answer.responses.into_iter().map(|response| {
+        let found = response.range.ok_or_else(lacking)?;
+        found.kvs.into_iter().next().map(entry).transpose()
+    });
+    read.collect::<Result<Vec<_>, _>>()?.try_into().map_err(|_| lacking())
 }
 
 fn entry(found: KeyValue) -> Result<Entry, StoreError> {

@@ -37,7 +37,7 @@ use watch::Watch;
 use write::Tables;
 use writer::{Ask, Job, Writer};
 
-use crate::{Changes, Got, Listed, Range, Store, StoreError, Write, Written};
+use crate::{Changes, Got, Listed, Range, Store, StoreError, Unchanged, Write, Written};
 
 /// The name of the file in its directory.
 const FILE: &str = "store.redb";
@@ -146,7 +146,7 @@ impl FileStore {
     }
 
     /// Hands something to the writer. Its queue has no limit of its own: each waits for its answer.
-    async fn ask(&self, ask: Ask) -> Result<Written, StoreError> {
+    async fn ask(&self, ask: Ask) -> Result<Option<Written>, StoreError> {
         let (reply, answer) = oneshot::channel();
         let jobs = self.jobs.as_ref().ok_or_else(closed)?;
         jobs.send(Job { ask, reply }).map_err(|_| closed())?;
@@ -167,7 +167,12 @@ impl Store for FileStore {
     }
 
     async fn write(&self, write: Write) -> Result<Written, StoreError> {
-        self.ask(Ask::Write(write)).await
+        // Without another key there is none that can have changed.
+        self.ask(Ask::Write(write, None)).await?.ok_or_else(closed)
+    }
+
+    async fn write_while(&self, write: Write, unchanged: Unchanged) -> Result<Option<Written>, StoreError> {
+        self.ask(Ask::Write(write, Some(unchanged))).await
     }
 
     async fn watch(

@@ -70,6 +70,15 @@ pub struct Write {
     pub value: Option<Bytes>,
 }
 
+/// Another key that a write depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unchanged {
+    /// The key.
+    pub key: String,
+    /// Its mod revision as the writer knows it: 0 when there must be none.
+    pub mod_revision: u64,
+}
+
 /// What became of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
@@ -145,6 +154,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Makes one change, if the key is as the writer knows it. To delete what is not there is a conflict with nothing.
     async fn write(&self, write: Write) -> Result<Written, StoreError>;
+
+    /// Makes one change as `write` does, if another key is unchanged; none if that has changed, and nothing was written.
+    async fn write_while(&self, write: Write, unchanged: Unchanged) -> Result<Option<Written>, StoreError>;
 
     /// All changes to keys with this prefix after a revision, which must have been reached. An error ends the stream,
     /// and that the revision is compacted may be the first thing it tells.

@@ -12,6 +12,9 @@ use super::rule::{ALL, Rule, has, path_covers};
 use crate::authentication::User;
 use crate::failure::Failure;
 
+/// How many single permissions are compared with those of the writer: verbs, groups, resources and names multiply.
+const MOST_PERMISSIONS: usize = 100_000;
+
 /// A role or binding would give more than its writer has: `forbidden`, with this message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Escalation {
@@ -27,6 +30,9 @@ pub enum Escalation {
         /// The rules, one for each line.
         missing: String,
     },
+    /// Rules that stand for more permissions than are compared.
+    #[error("the rules stand for more than {MOST_PERMISSIONS} single permissions: use several roles")]
+    TooMany,
     /// Rules that are gathered from others, which can be anything.
     #[error("must have cluster-admin privileges to use the aggregationRule")]
     Aggregation,
@@ -135,8 +141,15 @@ fn everything() -> [Rule; 2] {
 
 /// Whether somebody's rules cover others.
 fn held<'a>(user: &User, own: &[&Rule], wanted: impl Iterator<Item = &'a Rule>) -> Result<(), Escalation> {
-    let missing: Vec<Atom<'_>> =
-        wanted.flat_map(atoms).filter(|atom| !own.iter().any(|rule| covers(rule, atom))).collect();
+    let wanted: Vec<&Rule> = wanted.collect();
+    if wanted.iter().fold(0, |sum: usize, rule| sum.saturating_add(permissions(rule))) > MOST_PERMISSIONS {
+        return Err(Escalation::TooMany);
+    }
+    let missing: Vec<Atom<'_>> = wanted
+        .into_iter()
+        .flat_map(atoms)
+        .filter(|atom| !own.iter().any(|rule| covers(rule, atom)))
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -155,6 +168,13 @@ struct Atom<'a> {
 enum AtomOn<'a> {
     Resource { group: &'a str, resource: &'a str, name: Option<&'a str> },
     Path(&'a str),
+}
+
+/// How many atoms a rule has.
+fn permissions(rule: &Rule) -> usize {
+    let resources = [rule.resources.len(), rule.resource_names.len().max(1)];
+    let resources = resources.into_iter().fold(rule.api_groups.len(), usize::saturating_mul);
+    resources.saturating_add(rule.non_resource_urls.len()).saturating_mul(rule.verbs.len())
 }
 
 fn atoms(rule: &Rule) -> Vec<Atom<'_>> {
@@ -319,6 +339,10 @@ mod tests {
             let role = json!({"apiGroup": group, "kind": "ClusterRole", "name": name});
             json!({"metadata": {"name": "b", "namespace": "a"}, "roleRef": role})
         };
+        let product = |count: usize| {
+            let all: Vec<String> = (0..count).map(|index| format!("x{index}")).collect();
+            json!({"metadata": {"name": "p"}, "rules": [{"verbs": all, "apiGroups": all, "resources": all}]})
+        };
         let gathering = json!({
             "metadata": {"name": "g"},
             "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]},
@@ -334,6 +358,9 @@ mod tests {
             ("escalator", ClusterRole, role("", "secrets"), "yes"),
             ("escalator", ClusterRole, gathering.clone(), "yes"),
             ("poddy", ClusterRole, gathering.clone(), "aggregation"),
+            ("poddy", ClusterRole, product(100_000), "too many"),
+            ("poddy", ClusterRole, product(10), "not held"),
+            ("escalator", ClusterRole, product(100_000), "yes"),
             // All verbs are among them `escalate`.
             ("all-resources", ClusterRole, gathering, "yes"),
             ("poddy", ClusterRoleBinding, binding("", "ClusterRole", "pods"), "yes"),
@@ -355,6 +382,7 @@ mod tests {
                 Ok(()) => "yes",
                 Err(Escalation::NotHeld { .. }) => "not held",
                 Err(Escalation::Aggregation) => "aggregation",
+                Err(Escalation::TooMany) => "too many",
                 Err(Escalation::NoRole(_)) => "no role",
             };
             assert_eq!(told, expected, "{user} {kind:?} {object}");

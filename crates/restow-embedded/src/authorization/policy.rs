@@ -1,6 +1,6 @@
 //! All roles and bindings, and what they allow somebody.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -117,7 +117,7 @@ impl Policy {
     }
 
     fn gather_into<'a>(&'a self, name: &'a str, seen: &mut BTreeSet<&'a str>, rules: &mut Vec<Rule>) {
-        let mut waiting = vec![name];
+        let (mut waiting, mut known) = (vec![name], HashSet::new());
         while let Some(name) = waiting.pop() {
             let Some(aggregation) =
                 self.cluster_roles.get(name).and_then(|role| role.aggregation_rule.as_ref())
@@ -130,9 +130,7 @@ impl Policy {
                     aggregation.cluster_role_selectors.iter().any(|selector| selector.picks(labels))
                 });
                 if picked && seen.insert(other) {
-                    rules.extend(
-                        role.rules.iter().filter(|rule| !rules.contains(rule)).cloned().collect::<Vec<_>>(),
-                    );
+                    rules.extend(role.rules.iter().filter(|rule| known.insert(*rule)).cloned());
                     waiting.push(other);
                 }
             }

@@ -10,7 +10,7 @@ pub(super) use tests::rule;
 pub(super) const ALL: &str = "*";
 
 /// A rule: its verbs on its resources, or on its paths.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rule {
     /// What may be done.

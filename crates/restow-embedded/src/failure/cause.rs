@@ -1,5 +1,7 @@
 //! What is wrong with one field.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use super::golang::{quote, show};
@@ -65,6 +67,9 @@ impl CauseKind {
         }
     }
 }
+
+/// How many causes are looked for and told at once: work and answers stay bounded, however wrong an object is.
+pub const MOST_CAUSES: usize = 100;
 
 /// A fault of one field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -162,13 +167,9 @@ impl Cause {
 
     /// All causes in one line, each once.
     pub fn aggregate(causes: &[Self]) -> String {
-        let mut lines: Vec<String> = Vec::new();
-        for cause in causes {
-            let line = format!("{}: {}", cause.field, cause.message);
-            if !lines.contains(&line) {
-                lines.push(line);
-            }
-        }
+        let mut seen = HashSet::new();
+        let lines = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message));
+        let lines: Vec<String> = lines.filter(|line| seen.insert(line.clone())).collect();
         match lines.as_slice() {
             [line] => line.clone(),
             _ => format!("[{}]", lines.join(", ")),

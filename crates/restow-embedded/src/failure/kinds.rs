@@ -3,7 +3,7 @@
 use restow_core::resource::GroupResource;
 
 use super::golang::quote;
-use super::{Cause, CauseKind, Details, Failure, GroupKind, Reason};
+use super::{Cause, CauseKind, Details, Failure, GroupKind, MOST_CAUSES, Reason};
 
 /// What somebody tried, for the message of a denial.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +130,13 @@ impl Failure {
     }
 
     /// 422: the object is not valid, for these causes.
-    pub fn invalid(kind: &GroupKind, name: &str, causes: Vec<Cause>) -> Self {
+    pub fn invalid(kind: &GroupKind, name: &str, mut causes: Vec<Cause>) -> Self {
+        if causes.len() > MOST_CAUSES {
+            causes.truncate(MOST_CAUSES);
+            let more =
+                format!("only the first {MOST_CAUSES} errors are listed; correct them to see the rest");
+            causes.push(Cause::bare(CauseKind::Invalid, more, "<nil>"));
+        }
         let mut message = format!("{kind} {} is invalid", quote(name));
         if !causes.is_empty() {
             message.push_str(": ");

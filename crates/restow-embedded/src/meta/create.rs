@@ -1,5 +1,7 @@
 //! What a create makes of an object's metadata.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -88,12 +90,12 @@ pub fn set_namespace(object: &mut Value, rules: &Rules, namespace: &str) -> Resu
 pub fn dedupe_owners(object: &mut Value) -> Option<String> {
     let owners = fields_mut(object)?.get_mut("ownerReferences")?.as_array_mut()?;
     let mut kept: Vec<Value> = Vec::new();
-    let mut twice = Vec::new();
+    let (mut seen, mut twice) = (HashSet::new(), Vec::new());
     for owner in std::mem::take(owners) {
-        if kept.contains(&owner) {
-            twice.push(owner.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned());
-        } else {
+        if seen.insert(owner.to_string()) {
             kept.push(owner);
+        } else {
+            twice.push(owner.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned());
         }
     }
     *owners = kept;

@@ -43,7 +43,7 @@ pub fn type_meta(object: &Value, kind: &str, api_version: &str) -> Vec<Cause> {
 
 /// What is worth a warning about the finalizers that are new.
 pub fn finalizer_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
-    let known = old.map(finalizers).unwrap_or_default();
+    let known: BTreeSet<_> = old.map(finalizers).unwrap_or_default().into_iter().collect();
     let added: BTreeSet<_> = finalizers(object).into_iter().filter(|name| !known.contains(name)).collect();
     let warning = |name: &str| {
         let including = if name.contains('.') { " including a path (/)" } else { "" };
@@ -207,7 +207,8 @@ fn managed_fields(object: &Value) -> Vec<Cause> {
 pub fn manager(name: &str, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     if name.len() > 128 {
-        causes.push(Cause::too_long(path, 128));
+        // Its letters are not told one by one: each cause repeats the name.
+        return vec![Cause::too_long(path, 128)];
     }
     for (position, letter) in name.char_indices().filter(|(_, letter)| !is_printable(*letter)) {
         let detail = format!("invalid character U+{:04X} (at position {position})", u32::from(letter));
@@ -253,7 +254,7 @@ fn changes(object: &Value, old: &Value) -> Vec<Cause> {
 }
 
 fn new_finalizers(object: &Value, old: &Value) -> Option<Cause> {
-    let known = finalizers(old);
+    let known: BTreeSet<_> = finalizers(old).into_iter().collect();
     let added: BTreeSet<_> = finalizers(object).into_iter().filter(|name| !known.contains(name)).collect();
     let quoted: Vec<_> = added.iter().map(|name| quote(name)).collect();
     (!added.is_empty()).then(|| {

@@ -1,12 +1,14 @@
 //! Updates and patches: computed anew from what is read anew until they are stored.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use restow_store::Entry;
 use serde_json::Value;
 
 use super::{
     Answer, Call, Current, Outcome, Permit, admission, create, current, incoming, managed, special, to_store,
-    write,
+    write, write_new,
 };
 use crate::api::Api;
 use crate::body::Body;
@@ -33,20 +35,22 @@ enum Patch {
 }
 
 /// Answers an update.
-pub async fn update(api: &Api, mut call: Call) -> Result<Answer, Failure> {
+pub async fn update(api: &Arc<Api>, mut call: Call) -> Result<Answer, Failure> {
     let permit = api.permit(&mut call).await?;
-    let sent = payload::parse(&call.content_type, &call.body)?;
-    let sent = payload::object(&call.resource, &call.view.api_version, sent)?;
+    let size = call.body.len();
+    let call = Arc::new(call);
+    let reading = Arc::clone(&call);
+    let sent = api.workers.run(size, move || create::sent(&reading)).await?;
     change(api, &call, permit.as_ref(), Change::Replace(sent)).await
 }
 
 /// Answers a patch.
-pub async fn patch(api: &Api, mut call: Call) -> Result<Answer, Failure> {
+pub async fn patch(api: &Arc<Api>, mut call: Call) -> Result<Answer, Failure> {
     let permit = api.permit(&mut call).await?;
     let kind = kind(&call)?;
     let sent = payload::json(&call.body)
         .map_err(|failure| Failure::bad_request(format!("error decoding patch: {}", failure.message())))?;
-    change(api, &call, permit.as_ref(), Change::Patch(kind, sent)).await
+    change(api, &Arc::new(call), permit.as_ref(), Change::Patch(kind, sent)).await
 }
 
 fn kind(call: &Call) -> Result<Patch, Failure> {
@@ -62,13 +66,25 @@ fn kind(call: &Call) -> Result<Patch, Failure> {
     }
 }
 
-async fn change(api: &Api, call: &Call, permit: Option<&Permit>, change: Change) -> Result<Answer, Failure> {
+async fn change(
+    api: &Arc<Api>,
+    call: &Arc<Call>,
+    permit: Option<&Permit>,
+    change: Change,
+) -> Result<Answer, Failure> {
+    let change = Arc::new(change);
     let mut entry = api.entry(&call.key()).await?;
     loop {
-        let Some(found) = entry else { return absent(api, call, permit, change).await };
+        let Some(found) = entry else { return absent(api, call, permit, &change).await };
+        let size = call.body.len() + found.value.len();
         let before = current(api, call, found).await?;
-        let (after, warnings) = changed(call, &before.object, &change)?;
-        call.permit(api, &after, Some(&before.object))?;
+        let (own, calling, change) = (Arc::clone(api), Arc::clone(call), Arc::clone(&change));
+        let work = move || {
+            let (after, warnings) = changed(&calling, &before.object, &change)?;
+            calling.permit(&own, &after, Some(&before.object))?;
+            Ok((before, after, warnings))
+        };
+        let (before, after, warnings) = api.workers.run(size, work).await?;
         match store(api, call, permit, before, after).await? {
             Ok(object) => {
                 let body = Body::from(call.view.answer(object));
@@ -80,22 +96,26 @@ async fn change(api: &Api, call: &Call, permit: Option<&Permit>, change: Change)
 }
 
 /// An update of some resources makes what is not there.
-async fn absent(api: &Api, call: &Call, permit: Option<&Permit>, change: Change) -> Result<Answer, Failure> {
+async fn absent(
+    api: &Arc<Api>,
+    call: &Arc<Call>,
+    permit: Option<&Permit>,
+    change: &Change,
+) -> Result<Answer, Failure> {
     let rules = call.rules();
     let Change::Replace(sent) = change else { return Err(call.not_found()) };
     if !rules.create_on_update || !call.target.subresource.is_empty() {
         return Err(call.not_found());
     }
     call.permit_create(api)?;
-    let mut read = incoming::read(call, sent)?;
+    let mut read = incoming::read(call, sent.clone())?;
     update::check_names(&mut read.object, &rules, &call.target.namespace, &call.target.name)?;
     update::check_uid(&read.object, None, &rules, &call.key())?;
-    admission::in_namespace(api, call, &call.target.name).await?;
-    let mut object = create::born(call, read.object)?;
-    call.permit(api, &object, None)?;
+    let namespace = admission::in_namespace(api, call, &call.target.name).await?;
+    let mut object = create::made(api, call, call.body.len(), read.object).await?;
     if !call.options.dry_run {
         let bytes = to_store(api, call, permit, object.clone()).await?;
-        match write(api, call, call.key(), 0, Some(bytes)).await? {
+        match write_new(api, call, &call.target.name, bytes, namespace).await? {
             Outcome::Done(revision) => set_version(&mut object, revision),
             Outcome::Faster(_) => {
                 return Err(Failure::already_exists(&call.resource.name, &call.target.name));

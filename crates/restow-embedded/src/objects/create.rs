@@ -1,9 +1,12 @@
 //! Creates.
 
+use std::sync::Arc;
+
 use http::StatusCode;
+use restow_store::Unchanged;
 use serde_json::Value;
 
-use super::{Answer, Call, Outcome, admission, incoming, managed, special, to_store, write};
+use super::{Answer, Call, Outcome, admission, incoming, managed, special, to_store, write_new};
 use crate::api::Api;
 use crate::body::Body;
 use crate::definitions::takes_new;
@@ -16,22 +19,22 @@ use crate::stored::set_version;
 const NAMES: usize = 8;
 
 /// Answers a create.
-pub async fn create(api: &Api, mut call: Call) -> Result<Answer, Failure> {
+pub async fn create(api: &Arc<Api>, mut call: Call) -> Result<Answer, Failure> {
     let permit = api.permit(&mut call).await?;
     if !takes_new(&call.resource) {
         return Err(Failure::verb_not_supported(&call.resource.name, "create"));
     }
-    let sent = payload::parse(&call.content_type, &call.body)?;
-    let sent = payload::object(&call.resource, &call.view.api_version, sent)?;
-    let read = incoming::read(&call, sent)?;
-    admission::in_namespace(api, &call, name(&read.object)).await?;
+    let size = call.body.len();
+    let call = Arc::new(call);
+    let reading = Arc::clone(&call);
+    let read = api.workers.run(size, move || incoming::read(&reading, sent(&reading)?)).await?;
+    let namespace = admission::in_namespace(api, &call, name(&read.object)).await?;
     let generated = is_generated(&read.object);
     let tries = if generated { NAMES } else { 1 };
     for last in (0..tries).rev() {
-        let object = born(&call, read.object.clone())?;
-        call.permit(api, &object, None)?;
-        let key = call.resource.key(&call.target.namespace, name(&object));
-        if let Some(object) = store(api, &call, permit.as_ref(), key, object.clone()).await? {
+        let object = made(api, &call, size, read.object.clone()).await?;
+        let stored = store(api, &call, permit.as_ref(), namespace.clone(), object.clone()).await?;
+        if let Some(object) = stored {
             let made = Some(name(&object).to_owned());
             let body = Body::from(call.view.answer(object));
             return Ok(Answer { code: StatusCode::CREATED, body, warnings: read.warnings, made });
@@ -48,8 +51,30 @@ pub async fn create(api: &Api, mut call: Call) -> Result<Answer, Failure> {
     Err(Failure::plain("no name was tried"))
 }
 
+/// The object that was sent.
+pub(super) fn sent(call: &Call) -> Result<Value, Failure> {
+    let sent = payload::parse(&call.content_type, &call.body)?;
+    payload::object(&call.resource, &call.view.api_version, sent)
+}
+
+/// A new object as it is to be stored, if its sender may store it.
+pub(super) async fn made(
+    api: &Arc<Api>,
+    call: &Arc<Call>,
+    size: usize,
+    object: Value,
+) -> Result<Value, Failure> {
+    let (own, call) = (Arc::clone(api), Arc::clone(call));
+    let work = move || {
+        let object = born(&call, object)?;
+        call.permit(&own, &object, None)?;
+        Ok(object)
+    };
+    api.workers.run(size, work).await
+}
+
 /// A new object as it is to be stored.
-pub(super) fn born(call: &Call, mut object: Value) -> Result<Value, Failure> {
+fn born(call: &Call, mut object: Value) -> Result<Value, Failure> {
     let rules = call.rules();
     let uid = uid();
     let birth = Birth {
@@ -75,14 +100,15 @@ async fn store(
     api: &Api,
     call: &Call,
     permit: Option<&super::Permit>,
-    key: String,
+    namespace: Option<Unchanged>,
     mut object: Value,
 ) -> Result<Option<Value>, Failure> {
     if call.options.dry_run {
+        let key = call.resource.key(&call.target.namespace, name(&object));
         return Ok(api.entry(&key).await?.is_none().then_some(object));
     }
     let bytes = to_store(api, call, permit, object.clone()).await?;
-    match write(api, call, key, 0, Some(bytes)).await? {
+    match write_new(api, call, name(&object), bytes, namespace).await? {
         Outcome::Done(revision) => {
             set_version(&mut object, revision);
             Ok(Some(object))

@@ -2,6 +2,8 @@
 
 mod order;
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
@@ -75,7 +77,8 @@ fn unknown_directive(directive: &Value, mut map: Fields) -> Failure {
 fn retain_keys(fields: &mut Fields, changes: &mut Fields) -> Result<(), Failure> {
     let Some(retained) = changes.remove(RETAIN) else { return Ok(()) };
     let retained = retained.as_array().ok_or_else(|| bad_format("retainKeys"))?;
-    let is_named = |key: &str| retained.iter().any(|name| name == key);
+    let retained: HashSet<&str> = retained.iter().filter_map(Value::as_str).collect();
+    let is_named = |key: &str| retained.contains(key);
     let is_odd = |(key, change): (&String, &Value)| {
         !change.is_null() && !key.starts_with(DELETE) && !key.starts_with(ORDER) && !is_named(key)
     };
@@ -126,7 +129,8 @@ fn list_of(value: Option<Value>) -> Result<Option<Vec<Value>>, Failure> {
 fn delete_values(fields: &mut Fields, key: &str, values: &Value) -> Result<(), Failure> {
     let values = values.as_array().ok_or_else(|| bad_format("primitive list"))?;
     if let Some(list) = fields.get_mut(key).and_then(Value::as_array_mut) {
-        list.retain(|item| !values.contains(item));
+        let values: HashSet<String> = values.iter().map(Value::to_string).collect();
+        list.retain(|item| !values.contains(&item.to_string()));
     }
     Ok(())
 }
@@ -148,12 +152,9 @@ fn merge_list(
     match merge_key(structure) {
         None => Ok(change),
         Some("") => {
-            let mut merged: Vec<Value> = Vec::new();
-            for item in before.iter().chain(&change) {
-                if !merged.contains(item) {
-                    merged.push(item.clone());
-                }
-            }
+            let mut seen = HashSet::new();
+            let both = before.iter().chain(&change);
+            let merged = both.filter(|item| seen.insert(item.to_string())).cloned().collect();
             Ok(order::settle(merged, &change, &before, ""))
         }
         Some(key) => merge_items(before, change, key, structure),
@@ -171,17 +172,26 @@ fn merge_items(
         _ => &PLAIN,
     };
     let (mut merged, changes) = obey_directives(before.clone(), change, key)?;
+    let mut places = HashMap::new();
+    for (at, own) in merged.iter().enumerate().filter_map(|(at, item)| Some((at, item.get(key)?))) {
+        places.entry(own.to_string()).or_insert(at);
+    }
     for item in &changes {
         let (Some(changes), Some(own)) = (item.as_object(), item.get(key)) else {
             return Err(no_key(item, key));
         };
-        match merged.iter().position(|other| other.get(key) == Some(own)) {
+        match places.get(&own.to_string()).copied() {
             Some(at) => {
                 let fields = merged[at].as_object().cloned().unwrap_or_default();
                 merged[at] =
                     Value::Object(merge_fields(fields, changes.clone(), Structure::BuiltIn(item_type))?);
             }
-            None => merged.extend(plain(item.clone())),
+            None => {
+                if let Some(item) = plain(item.clone()) {
+                    places.insert(own.to_string(), merged.len());
+                    merged.push(item);
+                }
+            }
         }
     }
     Ok(order::settle(merged, &changes, &before, key))
@@ -194,12 +204,13 @@ fn obey_directives(
     key: &str,
 ) -> Result<(Vec<Value>, Vec<Value>), Failure> {
     let (mut kept, mut items, mut replaced) = (before, Vec::new(), false);
+    let mut deleted = HashSet::new();
     for item in change {
         match item.get(DIRECTIVE) {
             None => items.push(item),
             Some(Value::String(text)) if text == "delete" => {
                 let own = item.get(key).ok_or_else(|| no_key(&item, key))?;
-                kept.retain(|other| other.get(key) != Some(own));
+                deleted.insert(own.to_string());
             }
             Some(Value::String(text)) if text == "replace" => replaced = true,
             Some(Value::String(text)) if text == "merge" => {
@@ -213,6 +224,9 @@ fn obey_directives(
                 )));
             }
         }
+    }
+    if !deleted.is_empty() {
+        kept.retain(|item| item.get(key).is_none_or(|own| !deleted.contains(&own.to_string())));
     }
     Ok(if replaced { (items, Vec::new()) } else { (kept, items) })
 }

@@ -4,7 +4,7 @@ use restow_core::resource::GroupResource;
 use serde_json::{Value, json};
 
 use super::{Schema, child};
-use crate::failure::{Cause, GroupKind};
+use crate::failure::{Cause, GroupKind, MOST_CAUSES};
 use crate::meta::{NameRule, Rules, name, set, shape, text, validate};
 
 /// What is wrong with embedded resources, at any depth below the object itself.
@@ -16,6 +16,9 @@ pub(super) fn faults(schema: &Schema, value: &Value, path: &str) -> Vec<Cause> {
                 causes.extend(faults_of_resource(value, path));
             }
             for (key, value) in fields {
+                if causes.len() > MOST_CAUSES {
+                    break;
+                }
                 if let Some(property) = schema.properties.get(key) {
                     causes.extend(faults(property, value, &child(path, key)));
                 } else if let Some(additional) = schema.field(key) {
@@ -26,6 +29,9 @@ pub(super) fn faults(schema: &Schema, value: &Value, path: &str) -> Vec<Cause> {
         Value::Array(items) => {
             let Some(schema) = &schema.items else { return causes };
             for (index, item) in items.iter().enumerate() {
+                if causes.len() > MOST_CAUSES {
+                    break;
+                }
                 causes.extend(faults(schema, item, &format!("{path}[{index}]")));
             }
         }

@@ -1,9 +1,37 @@
 //! Lists whose items are told apart by their value or by keys: no two may be the same.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::{Additional, ListType, Schema, child};
-use crate::failure::Cause;
+use crate::failure::{Cause, MOST_CAUSES};
+
+/// The items of an older list by their keys, if its items have any.
+pub(super) struct Counterparts<'a> {
+    keys: &'a [String],
+    items: HashMap<String, &'a Value>,
+}
+
+impl<'a> Counterparts<'a> {
+    /// Reads the older list.
+    pub(super) fn new(list: &'a ListType, old: Option<&'a Value>) -> Self {
+        let ListType::Map(keys) = list else { return Self { keys: &[], items: HashMap::new() } };
+        let mut items = HashMap::new();
+        for item in old.and_then(Value::as_array).into_iter().flatten() {
+            items.entry(key_of(item, keys).to_string()).or_insert(item);
+        }
+        Self { keys, items }
+    }
+
+    /// The older item that has the same keys.
+    pub(super) fn of(&self, item: &Value) -> Option<&'a Value> {
+        if self.items.is_empty() {
+            return None;
+        }
+        self.items.get(&key_of(item, self.keys).to_string()).copied()
+    }
+}
 
 /// The items that are there twice, at any depth.
 pub(super) fn faults(schema: &Schema, value: &Value, path: &str) -> Vec<Cause> {
@@ -12,6 +40,9 @@ pub(super) fn faults(schema: &Schema, value: &Value, path: &str) -> Vec<Cause> {
         Value::Object(fields) => {
             if let Some(Additional::Schema(schema)) = schema.additional.as_deref() {
                 for (key, value) in fields {
+                    if causes.len() > MOST_CAUSES {
+                        return causes;
+                    }
                     causes.extend(faults(schema, value, &format!("{path}[{key}]")));
                 }
             }
@@ -25,6 +56,9 @@ pub(super) fn faults(schema: &Schema, value: &Value, path: &str) -> Vec<Cause> {
             causes.extend(duplicates(&schema.list, items, path));
             if let Some(schema) = &schema.items {
                 for (index, item) in items.iter().enumerate() {
+                    if causes.len() > MOST_CAUSES {
+                        return causes;
+                    }
                     causes.extend(faults(schema, item, &format!("{path}[{index}]")));
                 }
             }
@@ -63,6 +97,9 @@ fn repeated(items: &[Value], path: &str) -> Vec<Cause> {
         *times += 1;
         if *times == 2 {
             causes.push(Cause::duplicate(format!("{path}[{index}]"), item));
+        }
+        if causes.len() > MOST_CAUSES {
+            break;
         }
     }
     causes

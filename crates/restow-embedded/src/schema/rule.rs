@@ -9,8 +9,9 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
+use super::lists::Counterparts;
 use super::{Schema, child};
-use crate::failure::{Cause, CauseKind};
+use crate::failure::{Cause, CauseKind, MOST_CAUSES};
 
 /// One rule.
 #[derive(Clone, Debug)]
@@ -149,6 +150,9 @@ pub(super) fn faults(schema: &Schema, value: &Value, old: Option<&Value>, path: 
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
+                if causes.len() > MOST_CAUSES {
+                    break;
+                }
                 let before = old.and_then(|old| old.get(key));
                 if let Some(property) = schema.properties.get(key) {
                     causes.extend(faults(property, value, before, &child(path, key)));
@@ -159,19 +163,17 @@ pub(super) fn faults(schema: &Schema, value: &Value, old: Option<&Value>, path: 
         }
         Value::Array(items) => {
             let Some(item_schema) = &schema.items else { return causes };
+            let before = Counterparts::new(&schema.list, old);
             for (index, item) in items.iter().enumerate() {
-                let before = old.and_then(|old| same_item(schema, item, old));
-                causes.extend(faults(item_schema, item, before, &format!("{path}[{index}]")));
+                if causes.len() > MOST_CAUSES {
+                    break;
+                }
+                causes.extend(faults(item_schema, item, before.of(item), &format!("{path}[{index}]")));
             }
         }
         _ => {}
     }
     causes
-}
-
-fn same_item<'a>(schema: &Schema, item: &Value, old: &'a Value) -> Option<&'a Value> {
-    let super::ListType::Map(keys) = &schema.list else { return None };
-    old.as_array()?.iter().find(|other| keys.iter().all(|key| other.get(key) == item.get(key)))
 }
 
 impl Expression {

@@ -385,3 +385,47 @@ proptest! {
         let _ = schema.check_update(&value, &old);
     }
 }
+
+/// Runs work that takes minutes if it grows with the square of its input.
+fn in_time<T>(work: impl FnOnce() -> T) -> T {
+    let start = restow_clock::Instant::now();
+    let done = work();
+    assert!(start.elapsed() < std::time::Duration::from_secs(30), "{:?}", start.elapsed());
+    done
+}
+
+#[test]
+fn however_wrong_an_object_is_its_check_is_short() {
+    let schema = |items: Value| {
+        Schema::parse(&json!({"type": "object", "properties": {"spec": {"type": "array", "items": items}}}))
+    };
+    let many = |item: Value| json!({"spec": vec![item; 400_000]});
+    for (schema, object) in [
+        (schema(json!({"type": "string"})), many(json!(1))),
+        (schema(json!({"type": "object", "required": ["a"]})), many(json!({}))),
+        (schema(json!({"anyOf": [{"type": "string"}, {"type": "boolean"}]})), many(json!(1))),
+        (
+            schema(json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 1"}]})),
+            many(json!(1)),
+        ),
+        (schema(json!({"type": "object", "x-kubernetes-embedded-resource": true})), many(json!({}))),
+    ] {
+        let causes = in_time(|| schema.check_create(&object));
+        assert!((100..400).contains(&causes.len()), "{}", causes.len());
+    }
+}
+
+#[test]
+fn large_lists_with_keys_are_compared_in_linear_time() {
+    let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": {
+        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+        "items": {"type": "object", "properties": {
+            "k": {"type": "integer"},
+            "v": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf"}]},
+        }},
+    }}}));
+    let list = |v: u32| json!({"spec": (0..60_000).map(|k| json!({"k": k, "v": v})).collect::<Vec<_>>()});
+    let (old, new) = (list(1), list(2));
+    assert_eq!(in_time(|| schema.check_update(&new, &old)), []);
+    assert!(!in_time(|| schema.check_update(&old, &new)).is_empty());
+}

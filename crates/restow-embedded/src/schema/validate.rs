@@ -1,10 +1,13 @@
 //! A value held against its schema, with the words and the order of kube-apiserver.
 
+use std::collections::HashSet;
+
 use serde_json::{Number, Value, json};
 
-use super::{Additional, Limits, ListType, Schema, child};
-use crate::failure::Cause;
+use super::lists::Counterparts;
+use super::{Additional, Limits, Schema, child};
 use crate::failure::golang::{quote, show_float, show_number};
+use crate::failure::{Cause, MOST_CAUSES};
 
 /// What is wrong with a value. `place` is where it is in its object, for the fields of the causes; their words name
 /// places within the value.
@@ -18,15 +21,21 @@ pub(super) fn causes(schema: &Schema, value: &Value, old: Option<&Value>, place:
 #[derive(Default)]
 struct Findings {
     causes: Vec<Cause>,
+    seen: HashSet<Cause>,
     passed: usize,
 }
 
 impl Findings {
     /// A fault is told once, however many ways lead to it.
     fn push(&mut self, cause: Cause) {
-        if !self.causes.contains(&cause) {
+        if !self.is_full() && self.seen.insert(cause.clone()) {
             self.causes.push(cause);
         }
+    }
+
+    /// Whether there are more faults than anybody is told: one more shows that some were left out.
+    fn is_full(&self) -> bool {
+        self.causes.len() > MOST_CAUSES
     }
 
     fn merge(&mut self, other: Self) {
@@ -72,7 +81,7 @@ impl At<'_> {
 
 fn check(schema: &Schema, value: &Value, old: Option<&Value>, at: &At<'_>, found: &mut Findings) {
     // What was there before and was not changed is let pass.
-    if old == Some(value) {
+    if old == Some(value) || found.is_full() {
         return;
     }
     check_type(schema, value, at, found);
@@ -243,9 +252,12 @@ fn bound(limit: f64, number: &Number) -> String {
 
 fn check_items(schema: &Schema, items: &[Value], old: Option<&Value>, at: &At<'_>, found: &mut Findings) {
     if let Some(items_schema) = &schema.items {
+        let before = Counterparts::new(&schema.list, old);
         for (index, item) in items.iter().enumerate() {
-            let before = old.and_then(|old| counterpart(&schema.list, item, old));
-            check(items_schema, item, before, &at.item(index), found);
+            if found.is_full() {
+                return;
+            }
+            check(items_schema, item, before.of(item), &at.item(index), found);
         }
     }
     let count = items.len() as u64;
@@ -256,13 +268,6 @@ fn check_items(schema: &Schema, items: &[Value], old: Option<&Value>, at: &At<'_
         found.push(Cause::too_many(at.field(), items.len(), usize::try_from(most).unwrap_or(usize::MAX)));
     }
     found.passed += 1;
-}
-
-/// The item of the older list that has the same keys.
-fn counterpart<'a>(list: &ListType, item: &Value, old: &'a Value) -> Option<&'a Value> {
-    let ListType::Map(keys) = list else { return None };
-    let same = |other: &&Value| keys.iter().all(|key| other.get(key) == item.get(key));
-    old.as_array()?.iter().find(same)
 }
 
 fn check_fields(

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt as _};
-use restow_store::{Change, Changes, Entry, Got, Listed, Range, Store, StoreError, Write, Written};
+use restow_store::{
+    Change, Changes, Entry, Got, Listed, Range, Store, StoreError, Unchanged, Write, Written,
+};
 use tokio::sync::watch;
 
 /// The store.
@@ -67,7 +69,7 @@ impl Memory {
 
     /// Holds writes of keys up that begin so; none lets all pass.
     pub(crate) fn hold(&self, prefix: Option<&'static str>) {
-        self.hold.send_modify(|hold| hold.prefix = prefix);
+        self.hold.send_modify(|hold| *hold = Hold { prefix, waiting: 0 });
     }
 
     /// Returns when a write is held up.
@@ -88,6 +90,25 @@ impl Memory {
         let expected = self.get(key).await.unwrap().entry.map_or(0, |entry| entry.mod_revision);
         let value = Some(Bytes::from_static(value.as_bytes()));
         self.write(Write { key: key.to_owned(), expected, value }).await.unwrap();
+    }
+
+    /// Makes one change, if the key is as the writer knows it.
+    fn change(&self, mut state: MutexGuard<'_, State>, write: Write) -> Written {
+        let before = state.at(state.revision).get(write.key.as_str()).map(|entry| (*entry).clone());
+        if before.as_ref().map_or(0, |entry| entry.mod_revision) != write.expected {
+            return Written::Conflict { current: before };
+        }
+        state.revision += 1;
+        let revision = state.revision;
+        let now = write.value.map(|value| Entry {
+            key: write.key.clone(),
+            value,
+            create_revision: before.as_ref().map_or(revision, |entry| entry.create_revision),
+            mod_revision: revision,
+        });
+        state.log.push(Change { key: write.key, revision, now, before });
+        self.newest.send_replace(revision);
+        Written::Done { revision }
     }
 }
 
@@ -119,22 +140,15 @@ impl Store for Memory {
 
     async fn write(&self, write: Write) -> Result<Written, StoreError> {
         self.pass(&write.key).await;
-        let mut state = self.state();
-        let before = state.at(state.revision).get(write.key.as_str()).map(|entry| (*entry).clone());
-        if before.as_ref().map_or(0, |entry| entry.mod_revision) != write.expected {
-            return Ok(Written::Conflict { current: before });
-        }
-        state.revision += 1;
-        let revision = state.revision;
-        let now = write.value.map(|value| Entry {
-            key: write.key.clone(),
-            value,
-            create_revision: before.as_ref().map_or(revision, |entry| entry.create_revision),
-            mod_revision: revision,
-        });
-        state.log.push(Change { key: write.key, revision, now, before });
-        self.newest.send_replace(revision);
-        Ok(Written::Done { revision })
+        Ok(self.change(self.state(), write))
+    }
+
+    async fn write_while(&self, write: Write, unchanged: Unchanged) -> Result<Option<Written>, StoreError> {
+        self.pass(&write.key).await;
+        let state = self.state();
+        let other =
+            state.at(state.revision).get(unchanged.key.as_str()).map_or(0, |entry| entry.mod_revision);
+        Ok((other == unchanged.mod_revision).then(|| self.change(state, write)))
     }
 
     async fn watch(

@@ -84,3 +84,39 @@ async fn a_namespace_goes_that_was_left_by_a_server_that_stopped() {
     until("the namespace is gone", || is_gone(&second, "/api/v1/namespaces/x")).await;
     second.stop().await;
 }
+
+#[tokio::test]
+async fn a_create_that_was_slow_does_not_land_in_a_namespace_that_has_gone() {
+    let store = Memory::new();
+    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    make(&server, NAMESPACES, json!({"name": "x"})).await;
+    let slow = |name: &'static str| {
+        let (client, body) = (server.client(), json!({"metadata": {"name": name}}));
+        tokio::spawn(async move {
+            let request = http::Request::post("/api/v1/namespaces/x/configmaps");
+            let request =
+                request.header("content-type", "application/json").body(body.to_string().into_bytes());
+            client.request::<Value>(request.unwrap()).await
+        })
+    };
+    store.hold(Some("/registry/configmaps/x/"));
+    let late = slow("late");
+    store.holds().await;
+    send(&server, "DELETE", "/api/v1/namespaces/x", &json!({})).await.unwrap();
+    until("the namespace is gone", || is_gone(&server, "/api/v1/namespaces/x")).await;
+    store.hold(None);
+    let refused = late.await.unwrap();
+    assert!(matches!(&refused, Err(kube::Error::Api(status)) if status.code == 404), "{refused:?}");
+    assert_eq!(store.get("/registry/configmaps/x/late").await.unwrap().entry, None);
+
+    // A namespace that has only changed still takes it.
+    make(&server, NAMESPACES, json!({"name": "x"})).await;
+    store.hold(Some("/registry/configmaps/x/"));
+    let kept = slow("kept");
+    store.holds().await;
+    let change = json!({"metadata": {"labels": {"a": "b"}}});
+    send(&server, "PATCH", "/api/v1/namespaces/x", &change).await.unwrap();
+    store.hold(None);
+    kept.await.unwrap().unwrap();
+    server.stop().await;
+}

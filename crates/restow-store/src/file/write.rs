@@ -114,6 +114,11 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
+    /// The revision of the write that put there what a key has; 0 for nothing.
+    pub(super) fn revision_of(&self, key: &str) -> Result<u64, StoreError> {
+        Ok(self.current(key)?.map_or(0, |version| version.revision))
+    }
+
     fn current(&self, key: &str) -> Result<Option<Version>, StoreError> {
         last_version(&self.index, key, u64::MAX)
     }

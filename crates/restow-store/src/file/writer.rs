@@ -20,7 +20,7 @@ use super::{
     tables::{COMPACTED, FORMAT, NEWEST, SWEPT, damaged, failed},
     write::{Done, Tables},
 };
-use crate::{StoreError, Write, Written};
+use crate::{StoreError, Unchanged, Write, Written};
 
 /// Writes in one transaction, at most.
 const GROUP: usize = 2048;
@@ -54,13 +54,14 @@ pub(super) struct Job {
 
 /// What a job is.
 pub(super) enum Ask {
-    /// Make a change.
-    Write(Write),
+    /// Make a change, if another key is unchanged.
+    Write(Write, Option<Unchanged>),
     /// Forget what was stored before a revision.
     Compact(u64),
 }
 
-type Answer = Result<Written, StoreError>;
+/// None for a write whose other key has changed.
+type Answer = Result<Option<Written>, StoreError>;
 
 /// The thread's state.
 pub(super) struct Writer {
@@ -231,11 +232,14 @@ impl Writer {
         let (mut answers, mut done) = (Vec::with_capacity(asks.len()), Vec::with_capacity(asks.len()));
         for ask in asks {
             match ask {
-                Ask::Write(write) => {
+                Ask::Write(_, Some(other)) if tables.revision_of(&other.key)? != other.mod_revision => {
+                    answers.push(Ok(None));
+                }
+                Ask::Write(write, _) => {
                     let (written, change) = tables.write(progress.newest, write)?;
                     progress.newest += u64::from(change.is_some());
                     done.extend(change);
-                    answers.push(Ok(written));
+                    answers.push(Ok(Some(written)));
                 }
                 Ask::Compact(revision) => answers.push(progress.compact(revision)),
             }
@@ -287,7 +291,7 @@ impl Progress {
             return Err(StoreError::Future { asked: revision, newest: self.newest });
         }
         self.compacted = self.compacted.max(revision);
-        Ok(Written::Done { revision })
+        Ok(Some(Written::Done { revision }))
     }
 }
 
@@ -315,7 +319,7 @@ fn gather(first: Job, group: &mut Vec<Job>, jobs: &Receiver<Job>) {
 impl Job {
     fn bytes(&self) -> usize {
         match &self.ask {
-            Ask::Write(write) => write.key.len() + write.value.as_ref().map_or(0, |value| value.len()),
+            Ask::Write(write, _) => write.key.len() + write.value.as_ref().map_or(0, |value| value.len()),
             Ask::Compact(_) => 0,
         }
     }

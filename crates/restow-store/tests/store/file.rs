@@ -34,6 +34,7 @@ macro_rules! hold {
 
 hold! {
     a_write_needs_the_revision_its_writer_saw,
+    a_write_can_need_another_key_as_its_writer_saw_it,
     keys_are_told_apart,
     a_list_shows_one_revision,
     pages_are_of_one_list,

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use futures::{StreamExt, future::join_all};
-use restow_store::{Change, Range, Store, StoreError, Write, Written};
+use restow_store::{Change, Range, Store, StoreError, Unchanged, Write, Written};
 
 use crate::support::{all, changes_until, done, entry, pairs, refused, within, write};
 
@@ -37,6 +37,29 @@ pub(crate) async fn a_write_needs_the_revision_its_writer_saw(store: Arc<dyn Sto
     let again = done(store, key, 0, Some("")).await;
     assert_eq!(store.get(key).await.unwrap().entry, Some(entry(key, "", again, again)));
     assert!(store.revision().await.unwrap() >= again);
+}
+
+pub(crate) async fn a_write_can_need_another_key_as_its_writer_saw_it(store: Arc<dyn Store>, at: &str) {
+    let (store, key, other) = (&*store, &format!("{at}key"), &format!("{at}other"));
+    let write = async |expected: u64, value: Option<&'static str>, mod_revision: u64| {
+        let write = Write { key: key.clone(), expected, value: value.map(Bytes::from) };
+        store.write_while(write, Unchanged { key: other.clone(), mod_revision }).await.unwrap()
+    };
+    let conflict = |current| Some(Written::Conflict { current });
+    assert_eq!(write(0, Some("a"), 1).await, None, "there is no other");
+    assert_eq!(store.get(key).await.unwrap().entry, None);
+    assert_eq!(write(0, None, 0).await, conflict(None), "nothing to delete");
+    let Some(Written::Done { revision: first }) = write(0, Some("a"), 0).await else { panic!("not written") };
+    let seen = done(store, other, 0, Some("x")).await;
+    assert_eq!(write(first, Some("b"), 0).await, None, "the other is new");
+    let there = entry(key, "a", first, first);
+    assert_eq!(write(0, Some("b"), seen).await, conflict(Some(there.clone())), "the key itself is another");
+    let changed = done(store, other, seen, Some("y")).await;
+    assert_eq!(write(first, None, seen).await, None, "the other has changed");
+    assert_eq!(store.get(key).await.unwrap().entry, Some(there));
+    let Some(Written::Done { revision }) = write(first, None, changed).await else { panic!("not deleted") };
+    assert!(revision > changed);
+    assert_eq!(store.get(key).await.unwrap().entry, None);
 }
 
 pub(crate) async fn keys_are_told_apart(store: Arc<dyn Store>, at: &str) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use restow_store::{Changes, Got, Listed, Range, Store, StoreError, Write, Written};
+use restow_store::{Changes, Got, Listed, Range, Store, StoreError, Unchanged, Write, Written};
 use tokio::sync::watch;
 
 /// Where StorageVersions are kept.
@@ -58,6 +58,13 @@ impl Store for Held {
             released(&self.holds.registrations).await;
         }
         self.inner.write(write).await
+    }
+
+    async fn write_while(&self, write: Write, unchanged: Unchanged) -> Result<Option<Written>, StoreError> {
+        if write.key.starts_with(STORAGE_VERSIONS) {
+            released(&self.holds.registrations).await;
+        }
+        self.inner.write_while(write, unchanged).await
     }
 
     async fn watch(

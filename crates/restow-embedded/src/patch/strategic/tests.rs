@@ -140,3 +140,23 @@ proptest! {
         prop_assert_eq!(apply(&object, &patch, &PLAIN).unwrap(), merge(object, &patch));
     }
 }
+
+#[test]
+fn large_lists_are_merged_in_linear_time() {
+    let start = restow_clock::Instant::now();
+    let volumes = |from: u32| (from..from + 60_000).map(|n| json!({"name": n.to_string(), "emptyDir": {}}));
+    let list = |from| volumes(from).collect::<Vec<_>>();
+    let object = pod(json!({"volumes": list(0)}));
+    let merged = patched(&object, &pod(json!({"volumes": list(30_000)})));
+    assert_eq!(merged["spec"]["volumes"].as_array().map(Vec::len), Some(90_000));
+    let ordered = patched(&object, &pod(json!({"$setElementOrder/volumes": list(0)})));
+    assert_eq!(ordered, object);
+    let deleted: Vec<_> =
+        (0..60_000).map(|n: u32| json!({"name": n.to_string(), "$patch": "delete"})).collect();
+    let emptied = patched(&object, &pod(json!({"volumes": deleted})));
+    assert_eq!(emptied["spec"]["volumes"], json!([]));
+    let finalizers = |from: u32| json!({"metadata": {"finalizers": (from..from + 60_000).map(|n| n.to_string()).collect::<Vec<_>>()}});
+    let merged = patched(&finalizers(0), &finalizers(30_000));
+    assert_eq!(merged["metadata"]["finalizers"].as_array().map(Vec::len), Some(90_000));
+    assert!(start.elapsed() < std::time::Duration::from_secs(60), "{:?}", start.elapsed());
+}
