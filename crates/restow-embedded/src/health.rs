@@ -104,9 +104,7 @@ async fn report(api: &Api, endpoint: &str, checks: &[Check], verbose: bool) -> R
     match (well, verbose) {
         (true, false) => plain(StatusCode::OK, "ok".to_owned()),
         (true, true) => plain(StatusCode::OK, format!("{lines}{endpoint} check passed\n")),
-        (false, _) => {
-            plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{endpoint} check failed\n"))
-        }
+        (false, _) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{endpoint} check failed\n")),
     }
 }
 

@@ -136,12 +136,7 @@ impl Watch {
 }
 
 /// Reads on in the history after a revision; tells whether it is at its end.
-fn page(
-    handle: &Handle,
-    prefix: &str,
-    told: u64,
-    until: Option<u64>,
-) -> Result<(Page, bool), StoreError> {
+fn page(handle: &Handle, prefix: &str, told: u64, until: Option<u64>) -> Result<(Page, bool), StoreError> {
     let snapshot = handle.snapshot()?;
     snapshot.check(told)?;
     let end = until.unwrap_or(snapshot.newest);

@@ -13,8 +13,8 @@ use redb::Database;
 use tokio::sync::oneshot;
 
 use super::{
-    compaction::{Retention, sweep},
     THIS_FORMAT, closed,
+    compaction::{Retention, sweep},
     feed::Feed,
     handle::Handle,
     tables::{COMPACTED, FORMAT, NEWEST, SWEPT, damaged, failed},
@@ -100,10 +100,7 @@ struct Committed {
 
 impl Writer {
     /// Goes on from where the file is.
-    pub(super) fn new(
-        handle: Arc<Handle>,
-        retention: Retention,
-    ) -> Result<(Self, Arc<Feed>), StoreError> {
+    pub(super) fn new(handle: Arc<Handle>, retention: Retention) -> Result<(Self, Arc<Feed>), StoreError> {
         let progress = Progress::read(&handle)?;
         let feed = Arc::new(Feed::new(progress.newest));
         let (pace, reopened) = (Pace::default(), None);
