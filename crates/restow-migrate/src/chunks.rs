@@ -12,7 +12,7 @@ use restow_core::resource::GroupVersion;
 use restow_core::sequence::{self, Sequence};
 use restow_core::token::{NEWEST, Token};
 
-use crate::pages::{Item, Page, PageError, Target, Waiting, page_within};
+use crate::pages::{Item, Page, PageError, Row, Target, Waiting, page_within};
 use crate::server::Server;
 use crate::throttle::Throttle;
 
@@ -82,7 +82,7 @@ impl<'a> Chunks<'a> {
     /// The next page. Its `next` is what `new` takes to go on behind it.
     pub async fn next(&mut self) -> Result<Page, PageError> {
         let (mut tries, mut waits) = (0, 0);
-        let mut failing = None;
+        let (mut failing, mut row) = (None, Row::default());
         loop {
             let refusal = match self.ask(self.limit, self.token.as_deref()).await {
                 Ok(page) => match self.take(page, failing.is_none()) {
@@ -92,7 +92,7 @@ impl<'a> Chunks<'a> {
                 Err(refusal) => refusal,
             };
             let since = *failing.get_or_insert_with(Instant::now);
-            let next = step(&refusal, tries, since.elapsed(), self.token.is_some());
+            let next = step(&refusal, tries, row.lasted(&refusal), self.token.is_some());
             tries += u32::from(refusal.counts());
             match next {
                 Step::Wait(asked) => {
@@ -121,7 +121,7 @@ impl<'a> Chunks<'a> {
                     Isolated::Within => {}
                     Isolated::Behind => {
                         (tries, waits) = (0, 0);
-                        failing = None;
+                        (failing, row) = (None, Row::default());
                     }
                     Isolated::Nowhere => {
                         if since.elapsed() >= OUTAGE {
@@ -338,14 +338,14 @@ impl<'a> Chunks<'a> {
     /// A page of one object from there; `Some(None)` when that object cannot be read, and `None` when the answer says
     /// nothing about it.
     async fn probe(&self, start: &str) -> Option<Option<Page>> {
-        let (mut tries, mut waits, since) = (0, 0, Instant::now());
+        let (mut tries, mut waits, mut row) = (0, 0, Row::default());
         let mut token = Token { resource_version: self.last_version, start: start.to_owned() };
         loop {
             let refusal = match self.ask(1, Some(&token.encode())).await {
                 Ok((page, _)) => return Some(Some(page)),
                 Err(refusal) => refusal,
             };
-            let next = step(&refusal, tries, since.elapsed(), true);
+            let next = step(&refusal, tries, row.lasted(&refusal), true);
             tries += u32::from(refusal.counts());
             match next {
                 next if next == Step::Isolate || refusal.code == 500 => {

@@ -1,14 +1,13 @@
 //! Looks up how many objects there are, and single ones among them.
 
 use http::Method;
-use restow_clock::Instant;
 use restow_core::outcome::{Sighting, backoff};
 use restow_core::page::{Refusal, Step, step};
 use restow_core::progress::Quarantined;
 use restow_core::resource::GroupVersion;
 use restow_core::token::{NEWEST, Token};
 
-use crate::pages::{Item, Page, PageError, Target, key, page, segment};
+use crate::pages::{Item, Page, PageError, Row, Target, key, page, segment};
 use crate::server::{METADATA_LIST, Server};
 use crate::wire::{List, ObjectMeta};
 
@@ -114,7 +113,7 @@ pub enum Found {
 pub async fn find(server: &Server, target: &Target, object: &Quarantined) -> Result<Found, PageError> {
     // A list filtered by name waits for the watch cache, which never fills while any object cannot be read.
     let mut named = false;
-    let (mut tries, since) = (0, Instant::now());
+    let (mut tries, mut row) = (0, Row::default());
     loop {
         let path = if named { by_name } else { by_key };
         let refusal =
@@ -123,7 +122,7 @@ pub async fn find(server: &Server, target: &Target, object: &Quarantined) -> Res
                 Ok((page, _)) => return Ok(found(page, object)),
                 Err(refusal) => refusal,
             };
-        match step(&refusal, tries, since.elapsed(), true) {
+        match step(&refusal, tries, row.lasted(&refusal), true) {
             Step::Wait(asked) => {
                 tries += 1;
                 tokio::time::sleep(backoff(tries, asked)).await;

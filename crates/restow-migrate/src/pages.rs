@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::Method;
 use http::header::LOCATION;
+use restow_clock::Instant;
 use restow_core::conversion::Conversion;
 use restow_core::inventory::Resource;
 use restow_core::managed_fields::Versions;
@@ -296,9 +297,37 @@ fn refusal(reply: &Reply) -> Refusal {
     }
 }
 
+/// Refusals of one page in a row.
+#[derive(Default)]
+pub(crate) struct Row(Option<Instant>);
+
+impl Row {
+    /// For how long a page has been refused. An outage in between says nothing of what comes after it.
+    pub(crate) fn lasted(&mut self, refusal: &Refusal) -> Duration {
+        if !refusal.counts() {
+            self.0 = None;
+            return Duration::ZERO;
+        }
+        self.0.get_or_insert_with(Instant::now).elapsed()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::segment;
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_begins_a_new_row_of_refusals() {
+        let refusal = |code, malformed| Refusal { code, malformed, ..Refusal::default() };
+        let (no_list, outage) = (refusal(200, true), refusal(0, false));
+        let mut row = Row::default();
+        let mut seconds = Vec::new();
+        for refusal in [&no_list, &no_list, &outage, &no_list, &no_list] {
+            seconds.push(row.lasted(refusal).as_secs());
+            tokio::time::sleep(Duration::from_secs(50)).await;
+        }
+        assert_eq!(seconds, [0, 50, 0, 0, 50]);
+    }
 
     #[test]
     fn names_become_path_segments() {

@@ -194,9 +194,12 @@ impl World {
                     self.layer.set(at, Some(server.client()));
                     lock(&self.servers)[at] = Some(server);
                     // The key may have been changed while it started.
-                    if plan.scene.encrypts() {
-                        let rotated = lock(&self.rotated).contains(&at);
-                        self.encrypt(at, rotated);
+                    let now = lock(&self.rotated).contains(&at);
+                    if plan.scene.encrypts() && now != rotated {
+                        self.encrypt(at, now);
+                    }
+                    if let Some(ledger) = &self.ledger {
+                        ledger.encrypts(at, Some(key_name(now)));
                     }
                     return;
                 }
@@ -354,7 +357,7 @@ impl World {
         if let (Some(running), Some(transformers)) = (&lock(&self.servers)[server], transformers(rotated)) {
             running.set_encryption(transformers);
             if let Some(ledger) = &self.ledger {
-                ledger.encrypts(server, Some(if rotated { KEYS[1].0 } else { KEYS[0].0 }));
+                ledger.encrypts(server, Some(key_name(rotated)));
             }
         }
     }
@@ -397,6 +400,10 @@ impl World {
 pub(crate) fn key_of(hash: &str) -> Option<&'static str> {
     let is = |rotated| transformers(rotated).is_some_and(|transformers| hash == transformers.hash());
     if is(true) { Some("key2") } else { is(false).then_some("key1") }
+}
+
+fn key_name(rotated: bool) -> &'static str {
+    KEYS[usize::from(rotated)].0
 }
 
 fn transformers(rotated: bool) -> Option<Arc<Transformers>> {

@@ -15,6 +15,10 @@
 //!   a resume, or before a prune): forty dense seeds did not hit the moment. `agreement.rs`, and the model check's bugs.
 //! - A continue token that repeats: `a_token_that_repeats_is_not_followed` in `list_faults.rs`; seeds hit it too seldom.
 //! - An object that is blamed for a short outage of all lists: `list_faults.rs`; seeds hit it too seldom.
+//! - A state that nobody has watched for too long while a server is silent: simulated servers tell anew at a restart when they took
+//!   their key up, so that another rule notices. The tables of `restow-core/src/trigger`, and `trigger.rs` of the scenarios.
+//! - A leader's term that is over and renewed: it takes a clock that is set forward less than a second before a renewal. The
+//!   table in `restow-migrate/src/stop.rs`, and seed 1213 of `controllers`.
 //! - What API servers register: the model check in `restow-core/tests/model`, which has its own bugs.
 //! - A storage version that is not served: `proof.rs`.
 //! - Progress that is kept before its page is written: the verifying pass finds what a crash then leaves out, so that no
@@ -54,10 +58,8 @@ pub(crate) struct Edit {
     pub(crate) wrong: &'static str,
 }
 
-const TRIGGER: &str = "crates/restow-core/src/trigger.rs";
 const NEWS: &str = "crates/restow-core/src/trigger/news.rs";
 const REPLACE: &str = "crates/restow-core/src/trigger/replace.rs";
-const STOP: &str = "crates/restow-migrate/src/stop.rs";
 const OUTCOME: &str = "crates/restow-core/src/outcome.rs";
 const PAGE: &str = "crates/restow-core/src/page.rs";
 const AGREEMENT: &str = "crates/restow-core/src/agreement.rs";
@@ -392,25 +394,6 @@ pub(crate) const BUGS: &[Bug] = &[
         invariant: "S2",
     },
     Bug {
-        name: "stale-state-is-borne",
-        what: "A state that may have missed a change is not forgotten when a server is silent at the first look.",
-        edits: &[
-            Edit {
-                file: TRIGGER,
-                right: "if !stale && look.state.is_some_and(|state| is_borne(look, state)) {",
-                wrong: "if (BUG || !stale) && look.state.is_some_and(|state| is_borne(look, state)) {",
-            },
-            Edit {
-                file: TRIGGER,
-                right: "age(state, look.began) > look.stale && !(nothing_known && waits)",
-                wrong: "age(state, look.began) > look.stale && !(nothing_known && waits) && !BUG",
-            },
-        ],
-        scene: Some("rotation"),
-        seeds: 40,
-        invariant: "L1",
-    },
-    Bug {
         name: "key-forth-and-back-is-unseen",
         what: "A key that was changed forth and back between two looks is not noticed.",
         edits: &[Edit {
@@ -433,25 +416,6 @@ pub(crate) const BUGS: &[Bug] = &[
         }],
         scene: Some("controllers"),
         seeds: 40,
-        invariant: "L1",
-    },
-    Bug {
-        name: "ended-term-is-renewed",
-        what: "A term that some loops of a leader have found over is renewed for the others.",
-        edits: &[
-            Edit {
-                file: STOP,
-                right: "        end.over = left.is_zero();",
-                wrong: "        end.over = left.is_zero() && !BUG;",
-            },
-            Edit {
-                file: STOP,
-                right: "let stands = !self.left().is_zero();",
-                wrong: "let stands = BUG || !self.left().is_zero();",
-            },
-        ],
-        scene: Some("controllers"),
-        seeds: 60,
         invariant: "L1",
     },
 ];
