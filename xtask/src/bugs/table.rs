@@ -16,7 +16,7 @@
 //! - A continue token that repeats: `a_token_that_repeats_is_not_followed` in `list_faults.rs`; seeds hit it too seldom.
 //! - An object that is blamed for a short outage of all lists: `list_faults.rs`; seeds hit it too seldom.
 //! - A state that nobody has watched for too long while a server is silent: simulated servers tell anew at a restart when they took
-//!   their key up, so that another rule notices. The tables of `restow-core/src/trigger`, and `trigger.rs` of the scenarios.
+//!   their key up, so that another rule notices. The tables of `restow-core/src/trigger`, and `forgotten.rs`.
 //! - A leader's term that is over and renewed: it takes a clock that is set forward less than a second before a renewal. The
 //!   table in `restow-migrate/src/stop.rs`, and seed 1213 of `controllers`.
 //! - What API servers register: the model check in `restow-core/tests/model`, which has its own bugs.
