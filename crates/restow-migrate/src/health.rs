@@ -223,9 +223,9 @@ impl<'a> Failures<'a> {
         self.last
     }
 
-    /// For how long it has failed.
-    pub(crate) fn lasted(&self, now: Instant) -> Duration {
-        self.first.map_or(Duration::ZERO, |first| now - first)
+    /// For how long it had failed when a write was sent.
+    pub(crate) fn lasted(&self, sent: Instant) -> Duration {
+        self.first.map_or(Duration::ZERO, |first| sent.saturating_duration_since(first))
     }
 
     /// Takes in what was seen of the server since the last one.

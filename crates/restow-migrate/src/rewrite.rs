@@ -182,8 +182,8 @@ impl Rewriter<'_> {
         }
         let (mut tries, mut unserved) = (0, None);
         let mut failures = Failures::new(&self.health);
-        let refused_for = |failures: &Failures<'_>| match attempt {
-            Attempt::First => failures.lasted(Instant::now()),
+        let refused_for = |failures: &Failures<'_>, sent: Instant| match attempt {
+            Attempt::First => failures.lasted(sent),
             Attempt::Last => LASTING,
         };
         loop {
@@ -207,14 +207,14 @@ impl Rewriter<'_> {
             }
             let Outcome::Again { after, blame, reason, message, .. } = outcome else {
                 self.health.saw(item, self.helper(item), &outcome, sent.version.as_deref(), began);
-                return End::Decided(lasting(outcome, refused_for(&failures)));
+                return End::Decided(lasting(outcome, refused_for(&failures, began)));
             };
             tries += 1;
             match failures.add(blame, Instant::now(), self.target.conversion.is_some()) {
                 Patience::Again => {}
                 Patience::GiveUp => {
                     self.health.gave_up(item);
-                    return End::Decided(lasting(give_up(reason, message), refused_for(&failures)));
+                    return End::Decided(lasting(give_up(reason, message), refused_for(&failures, began)));
                 }
                 Patience::Later => {
                     let message = format!("{}: {message}", item.key());
