@@ -1,9 +1,9 @@
 //! `restow install`: what the controllers need in a cluster, printed or applied.
 
 pub(crate) mod apply;
-mod first;
 mod changes;
 mod choice;
+mod first;
 mod flow;
 pub(crate) mod manifest;
 pub(crate) mod manifests;

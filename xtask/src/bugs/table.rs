@@ -307,7 +307,7 @@ pub(crate) const BUGS: &[Bug] = &[
             },
         ],
         scene: Some("single"),
-        seeds: 145,
+        seeds: 300,
         invariant: "L1",
     },
     Bug {
