@@ -1,6 +1,7 @@
 //! A store in etcd, with the keys and revisions etcd has: several servers can share it, a kube-apiserver among them.
 
 mod client;
+mod compaction;
 mod messages;
 mod watch;
 
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 
 use client::{Client, Refused};
+use compaction::Compaction;
 use messages::{
     CompactionRequest, CompactionResponse, Compare, CompareResult, CompareTarget, DeleteRangeRequest,
     KeyValue, PutRequest, RangeRequest, RangeResponse, Request, RequestOp, ResponseHeader, TxnRequest,
@@ -34,6 +36,8 @@ pub struct Settings {
     pub identity: Option<Identity>,
     /// How long to wait for any answer.
     pub timeout: Duration,
+    /// How often to forget what is older than that, if nobody else on this etcd does; none to keep everything.
+    pub compact_every: Option<Duration>,
 }
 
 /// A client certificate and its key.
@@ -55,7 +59,8 @@ impl Settings {
     /// Members at these URLs.
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let endpoints = endpoints.into_iter().map(Into::into).collect();
-        Self { endpoints, ca: None, identity: None, timeout: Duration::from_secs(10) }
+        let (timeout, compact_every) = (Duration::from_secs(10), Some(Duration::from_secs(5 * 60)));
+        Self { endpoints, ca: None, identity: None, timeout, compact_every }
     }
 }
 
@@ -92,12 +97,16 @@ pub enum EtcdError {
 #[derive(Clone, Debug)]
 pub struct EtcdStore {
     client: Arc<Client>,
+    // Ends with the last clone.
+    _compaction: Arc<Option<Compaction>>,
 }
 
 impl EtcdStore {
-    /// A store in the etcd at these endpoints; it is connected to when it is first asked.
+    /// A store in the etcd at these endpoints; it is connected to when it is first asked. Call it within a runtime.
     pub fn new(settings: &Settings) -> Result<Self, EtcdError> {
-        Ok(Self { client: Arc::new(Client::new(settings)?) })
+        let client = Arc::new(Client::new(settings)?);
+        let compaction = settings.compact_every.map(|every| Compaction::start(&client, every));
+        Ok(Self { client, _compaction: Arc::new(compaction) })
     }
 
     async fn range(&self, ask: RangeRequest) -> Result<RangeResponse, Refused> {
@@ -222,6 +231,7 @@ fn transaction(key: &str, expected: u64, value: Option<Bytes>, other: Option<&Un
         result: CompareResult::Equal.into(),
         target: CompareTarget::Mod.into(),
         key: key.into(),
+        version: None,
         mod_revision: Some(signed(revision)),
     };
     let change = match value {

@@ -18,6 +18,8 @@ pub(super) struct KeyValue {
     pub(super) create_revision: i64,
     #[prost(int64, tag = "3")]
     pub(super) mod_revision: i64,
+    #[prost(int64, tag = "4")]
+    pub(super) version: i64,
     #[prost(bytes = "bytes", tag = "5")]
     pub(super) value: prost::bytes::Bytes,
 }
@@ -66,6 +68,8 @@ pub(super) struct Compare {
     pub(super) target: i32,
     #[prost(bytes = "vec", tag = "3")]
     pub(super) key: Vec<u8>,
+    #[prost(int64, optional, tag = "4")]
+    pub(super) version: Option<i64>,
     #[prost(int64, optional, tag = "6")]
     pub(super) mod_revision: Option<i64>,
 }

@@ -101,14 +101,10 @@ impl Watch {
                 return Err(self.ended(&answer));
             }
             let changes = answer.events.into_iter().map(change).collect::<Result<Vec<_>, _>>()?;
-            // With changes, the header tells how far the store is, not the watch.
-            let until = match changes.last() {
-                Some(last) => last.revision,
-                None => newest(answer.header)?,
-            };
-            if until > self.told {
-                self.told = until;
-                return Ok(Changes { changes, revision: until });
+            let header = newest(answer.header)?;
+            if let Some(changes) = advance(self.told, changes, header)? {
+                self.told = changes.revision;
+                return Ok(changes);
             }
         }
     }
@@ -139,6 +135,23 @@ impl Watch {
     }
 }
 
+/// What an answer tells beyond what was told; none if that is nothing.
+///
+/// A change that comes behind a progress notice of a later revision was missed by whoever relied on the notice: etcd
+/// before 3.4.25 and 3.5.8 does that (etcd-io/etcd#15220). The watch ends, so that its reader begins anew.
+fn advance(told: u64, changes: Vec<Change>, header: u64) -> Result<Option<Changes>, StoreError> {
+    if let Some(late) = changes.iter().find(|change| change.revision <= told) {
+        return Err(StoreError::Unavailable(format!(
+            "etcd told of revision {} after it had said that all up to {told} was told: this is fixed in etcd 3.4.25 \
+             and 3.5.8",
+            late.revision
+        )));
+    }
+    // With changes, the header tells how far the store is, not the watch.
+    let revision = changes.last().map_or(header, |last| last.revision);
+    Ok((revision > told).then_some(Changes { changes, revision }))
+}
+
 fn change(event: Event) -> Result<Change, StoreError> {
     let kind = EventType::try_from(event.kind).map_err(|_| damaged("an event is of an unknown kind"))?;
     let now = entry(event.kv.ok_or_else(|| damaged("an event has no key"))?)?;
@@ -150,4 +163,34 @@ fn change(event: Event) -> Result<Change, StoreError> {
 
 fn closed() -> StoreError {
     StoreError::Unavailable("etcd has ended the watch".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Change, Changes, StoreError, advance};
+
+    fn changes(revisions: &[u64]) -> Vec<Change> {
+        let change = |&revision| Change { key: "/a".to_owned(), revision, now: None, before: None };
+        revisions.iter().map(change).collect()
+    }
+
+    #[test]
+    fn a_change_behind_a_progress_notice_ends_the_watch() {
+        let told = |revisions: &[u64], revision| Ok(Some(Changes { changes: changes(revisions), revision }));
+        for (told_until, revisions, header, expected) in [
+            (5, &[][..], 5, Ok(None)),
+            (5, &[], 9, told(&[], 9)),
+            (5, &[6, 8], 9, told(&[6, 8], 8)),
+            (5, &[6, 6], 6, told(&[6, 6], 6)),
+            // An old etcd: progress up to 9, then what happened before.
+            (9, &[8], 9, Err(())),
+            (9, &[9, 10], 10, Err(())),
+        ] {
+            let found = advance(told_until, changes(revisions), header);
+            if let Err(error) = &found {
+                assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+            }
+            assert_eq!(found.map_err(drop), expected, "{told_until} {revisions:?} {header}");
+        }
+    }
 }

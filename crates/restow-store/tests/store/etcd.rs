@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 use futures::StreamExt;
 use restow_lab::{Cluster, ClusterSpec, Part, assets};
 use restow_store::{
-    Store, StoreError,
+    Range, Store, StoreError,
     etcd::{EtcdStore, Settings},
 };
 
 use crate::{
     semantics,
-    support::{done, within},
+    support::{all, done, pairs, within},
 };
 
 /// Just an etcd; none where there is no lab.
@@ -47,6 +47,32 @@ async fn it_does_what_any_store_does() {
         what_is_compacted_is_gone,
         the_future_is_not_known,
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_old_is_forgotten_by_one_of_those_that_share_it() {
+    let Some(cluster) = start("what_is_old_is_forgotten_by_one_of_those_that_share_it").await else { return };
+    let every = |every| {
+        let compact_every = Some(Duration::from_millis(every));
+        EtcdStore::new(&Settings { compact_every, ..Settings::new([cluster.etcd().url()]) }).unwrap()
+    };
+    let stores = [every(200), every(300)];
+    let first = done(&stores[0], "/a", 0, Some("a")).await;
+    let compacted = async {
+        loop {
+            // Whoever goes on writing finds its history forgotten, and what is there stays.
+            let now = stores[1].get("/a").await.unwrap().entry.unwrap();
+            done(&stores[1], "/a", now.mod_revision, Some("b")).await;
+            let range = Range { revision: Some(first), ..all("/a") };
+            match stores[0].list(range).await {
+                Err(StoreError::Compacted { oldest, .. }) => return oldest,
+                Err(error) => panic!("{error}"),
+                Ok(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    assert!(within("a compaction", compacted).await > first);
+    assert_eq!(pairs(&stores[0], all("/a")).await, [("/a".to_owned(), "b".to_owned())]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
