@@ -14,7 +14,7 @@ use restow_core::inventory::Origin;
 use restow_core::request::{self, Target};
 use restow_core::resource::GroupResource;
 use restow_core::write_gate::{Entrance, exception};
-use tokio::sync::watch;
+use tokio::sync::{OwnedRwLockReadGuard, RwLock, watch};
 use tower::{Layer, Service};
 
 use crate::identity::Tenure;
@@ -29,9 +29,17 @@ const RETRY_AFTER: u16 = 1;
 pub struct Gate(Arc<Inner>);
 
 struct Inner {
+    // Each write that is being stored holds it shared.
+    writes: Arc<RwLock<()>>,
     resources: Vec<Resource>,
     origin: Box<dyn Fn(&Target) -> Origin + Send + Sync>,
     registered: watch::Sender<Option<Registered>>,
+}
+
+/// Something that is being stored: whoever leaves waits for it.
+#[derive(Debug)]
+pub struct Writing {
+    _writes: OwnedRwLockReadGuard<()>,
 }
 
 /// What was registered is not all that stands behind the gate.
@@ -45,7 +53,12 @@ impl Gate {
         resources: Vec<Resource>,
         origin: impl Fn(&Target) -> Origin + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(Inner { resources, origin: Box::new(origin), registered: watch::Sender::new(None) }))
+        Self(Arc::new(Inner {
+            writes: Arc::default(),
+            resources,
+            origin: Box::new(origin),
+            registered: watch::Sender::new(None),
+        }))
     }
 
     /// The resources that are to be registered before it opens.
@@ -67,6 +80,19 @@ impl Gate {
     /// Refuses writes again.
     pub fn close(&self) {
         self.0.registered.send_replace(None);
+    }
+
+    /// The right to store something now, to be asked for when all else is done and held until it is stored; none when
+    /// the gate has closed since the request was let in: answer [`unavailable`].
+    pub fn write(&self) -> Option<Writing> {
+        let writes = Arc::clone(&self.0.writes).try_read_owned().ok()?;
+        // Asked after the lock is taken: who has closed the gate waits for it.
+        self.is_open().then_some(Writing { _writes: writes })
+    }
+
+    /// Ends when nothing is being stored that began before the gate was closed.
+    pub async fn drained(&self) {
+        drop(self.0.writes.write().await);
     }
 
     /// Whether everything may pass now.

@@ -2,6 +2,9 @@
 //!
 //! Who may not renew it stops counting as alive, and its entries are dropped. So a [`Tenure`] ends by itself, and with
 //! it the right to write, well before others may take the server for gone.
+//!
+//! Two processes under one id would write as one server and register as one. So the Lease of another process is taken
+//! over only when it has not changed for so long that its holder writes no more, or when its holder surely is no more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +14,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use restow_core::election::leads_for;
+use restow_core::election::{Held, Move, Sight, taken_over_after, writes_for};
 use restow_core::outcome::backoff;
 use restow_migrate::election::nonce;
 use restow_migrate::stop::{Stop, Term};
@@ -26,6 +29,8 @@ pub const NAMESPACE: &str = "kube-system";
 pub const LABEL: &str = "apiserver.kubernetes.io/identity";
 /// The annotation of identity Leases that says where a server can be asked, as `host:port`.
 pub const ADDRESS: &str = "kubernetes.io/peer-advertise-address";
+/// How often the Lease of another process is looked at, at least.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often a Lease is tried to be deleted.
 const LEAVE_TRIES: u32 = 3;
 
@@ -38,10 +43,15 @@ pub struct Identity {
     pub id: String,
     /// The kind of server. Not `kube-apiserver`, which would be expected to register every built-in resource.
     pub component: String,
+    /// What no other process that is alive has, such as the name of a directory that this one has locked: a Lease of a
+    /// former life that had the same is taken over at once. None if there is nothing like that.
+    pub instance: Option<String>,
     /// Where others can ask it, as `host:port`; none for a server that only its own process reaches.
     pub address: Option<String>,
-    /// How long it may be silent: an hour.
+    /// How long others count it among the living without a renewal: an hour.
     pub duration: Duration,
+    /// How long it goes on writing without a renewal: 30 seconds.
+    pub silence: Duration,
     /// How often it renews: every 10 seconds.
     pub renew_every: Duration,
 }
@@ -59,10 +69,11 @@ struct Life {
 }
 
 impl Tenure {
-    fn new(id: &str) -> Self {
-        let holder = format!("{id}_{}", nonce());
+    fn new(identity: &Identity) -> Self {
+        let holder = format!("{}{}", identity.holders(), nonce());
+        let id = &identity.id;
         Self(Arc::new(Life {
-            id: id.to_owned(),
+            id: id.clone(),
             holder,
             term: Term::default(),
             over: CancellationToken::new(),
@@ -108,20 +119,47 @@ impl Identity {
             client,
             id: id.to_owned(),
             component: component.to_owned(),
+            instance: None,
             address: None,
             duration: Duration::from_secs(3600),
+            silence: Duration::from_secs(30),
             renew_every: Duration::from_secs(10),
         }
     }
 
     /// Becomes a member, however long that takes; none when it was stopped before.
     pub async fn establish(&self, stop: &Stop) -> Option<Tenure> {
-        let tenure = Tenure::new(&self.id);
+        self.establish_after(None, stop).await
+    }
+
+    /// Becomes a member once more: the Lease of its own former tenure, which is over, is taken over at once.
+    pub(crate) async fn establish_after(&self, former: Option<&Tenure>, stop: &Stop) -> Option<Tenure> {
+        let tenure = Tenure::new(self);
+        let mut sight = Sight::default();
         let mut failures = 0;
-        while let Err(trouble) = stop.unless(self.take(&tenure)).await? {
-            failures += 1;
-            tracing::info!(id = %self.id, failures, "the identity Lease cannot be had: {trouble}");
-            stop.unless(tokio::time::sleep(backoff(failures, None))).await?;
+        loop {
+            let taken = stop.unless(self.take(&tenure, former, &mut sight)).await?;
+            let wait = match taken {
+                Ok(()) => break,
+                Err(Trouble::Held(holder)) => {
+                    failures = 0;
+                    if sight.is_new() {
+                        tracing::warn!(
+                            id = %self.id, %holder,
+                            "another process holds the identity Lease: if it is alive, give this server an id of \
+                             its own; if it has crashed, this server takes its place in {:?}",
+                            taken_over_after(self.silence)
+                        );
+                    }
+                    self.renew_every.min(LOOK_EVERY)
+                }
+                Err(trouble) => {
+                    failures += 1;
+                    tracing::info!(id = %self.id, failures, "the identity Lease cannot be had: {trouble}");
+                    backoff(failures, None)
+                }
+            };
+            stop.unless(tokio::time::sleep(wait)).await?;
         }
         tracing::info!(holder = tenure.holder(), "a member");
         Some(tenure)
@@ -176,15 +214,47 @@ impl Identity {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
+    /// What the names of all its lives begin with.
+    fn holders(&self) -> String {
+        match &self.instance {
+            Some(instance) => format!("{}_{instance}_", self.id),
+            None => format!("{}_", self.id),
+        }
+    }
+
+    /// Whether the holder of a Lease surely writes no more: it gave the Lease back, or was a former life of this process
+    /// or of another that had what only one can have.
+    fn is_over(&self, holder: &str, former: Option<&Tenure>) -> bool {
+        holder.is_empty()
+            || former.is_some_and(|former| former.holder() == holder)
+            || (self.instance.is_some() && holder.starts_with(&self.holders()))
+    }
+
     /// Makes the Lease, or takes over that of a former life.
-    async fn take(&self, tenure: &Tenure) -> Result<(), Trouble> {
+    async fn take(
+        &self,
+        tenure: &Tenure,
+        former: Option<&Tenure>,
+        sight: &mut Sight,
+    ) -> Result<(), Trouble> {
         let before = find(self.leases().get(&self.id)).await?;
         let sent = tenure.0.term.moment();
-        match before {
-            None => ask(self.leases().create(&PostParams::default(), &self.lease(None, tenure))).await?,
-            Some(before) => self.replace(&self.lease(Some(before), tenure)).await?,
+        let held = before.as_ref().map(|lease| Held {
+            holder: Some(holder(lease)).filter(|held| !self.is_over(held, former)).unwrap_or_default().to_owned(),
+            duration: taken_over_after(self.silence),
+            transitions: 0,
+            resource_version: lease.metadata.resource_version.clone().unwrap_or_default(),
+        });
+        match (sight.look(held, tenure.holder(), tenure.0.term.now()), before) {
+            (Move::Stand, before) => {
+                return Err(Trouble::Held(before.as_ref().map(holder).unwrap_or_default().to_owned()));
+            }
+            (Move::Take { .. }, Some(before)) => self.replace(&self.lease(Some(before), tenure)).await?,
+            (Move::Create | Move::Take { .. }, _) => {
+                ask(self.leases().create(&PostParams::default(), &self.lease(None, tenure))).await?
+            }
         };
-        tenure.0.term.begin(sent, leads_for(self.duration));
+        tenure.0.term.begin(sent, writes_for(self.silence, self.duration));
         Ok(())
     }
 
@@ -199,7 +269,7 @@ impl Identity {
             }
         };
         self.replace(&self.lease(Some(lease), tenure)).await?;
-        tenure.0.term.renew(sent, leads_for(self.duration));
+        tenure.0.term.renew(sent, writes_for(self.silence, self.duration));
         Ok(())
     }
 

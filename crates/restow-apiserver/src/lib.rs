@@ -12,11 +12,11 @@
 //! let versions = Versions::new(&v2, &[v1.clone(), v2.clone()], &[v1, v2.clone()])?;
 //! let widgets = Resource { name: GroupResource::parse("widgets.example.com"), versions };
 //! let gate = Gate::closed(vec![widgets], |_| Origin::BuiltIn);
-//! let layer = gate.layer(); // goes around the handlers
+//! let layer = gate.layer(); // goes around the handlers, which hold `gate.write()` while they store something
 //! let ready = gate.readiness(); // answers `/readyz`
 //! let identity = Identity::new(client.clone(), "widgets-apiserver", "apiserver-widgets-0");
 //! let stop = tokio_util::sync::CancellationToken::new().into();
-//! Participation { identity, client, gate }.run(&stop).await?;
+//! Participation { identity, client, gate, has_custom: false }.run(&stop).await?;
 //! # drop((layer, ready)); Ok(())
 //! # }
 //! ```
@@ -44,5 +44,5 @@ pub use gate::Gate;
 pub use identity::{Identity, Tenure};
 pub use participation::Participation;
 pub use readiness::Readiness;
-pub use registration::{Registered, Resource, Unregistered, register};
+pub use registration::{Registered, Resource, Unregistered, drop_unhandled, register};
 pub use trouble::Trouble;

@@ -3,15 +3,19 @@
 use std::time::Duration;
 
 use kube::Client;
+use restow_core::resource::GroupResource;
 use restow_migrate::stop::Stop;
 
 use crate::gate::Gate;
 use crate::identity::{Identity, Tenure};
-use crate::registration::{Unregistered, register};
+use crate::registration::{Unregistered, drop_unhandled, register};
 
 /// How often what is registered is made sure of, lest somebody else has taken it away. Where it is as it was, the
 /// write changes nothing.
 const REFRESH: Duration = Duration::from_secs(600);
+
+/// How long a server that leaves waits for what it is storing.
+const DRAINED: Duration = Duration::from_secs(60);
 
 /// What a server takes part with.
 pub struct Participation {
@@ -21,12 +25,16 @@ pub struct Participation {
     pub client: Client,
     /// Opens when all is registered.
     pub gate: Gate,
+    /// Whether there are custom resources, registered under the same id. If not, entries of resources that are not
+    /// behind the gate are of a former life, and are dropped.
+    pub has_custom: bool,
 }
 
 impl Participation {
-    /// Takes part until told to stop, and leaves then; stop it when no request is under way any more.
+    /// Takes part until told to stop, and leaves when all that was being stored by then is stored.
     pub async fn run(&self, stop: &Stop) -> Result<(), Unregistered> {
-        while let Some(tenure) = self.identity.establish(stop).await {
+        let mut former = None;
+        while let Some(tenure) = self.identity.establish_after(former.as_ref(), stop).await {
             let ended = tokio::select! {
                 biased;
                 () = self.identity.keep(&tenure, stop) => Ok(()),
@@ -34,14 +42,26 @@ impl Participation {
             };
             self.gate.close();
             if stop.is_stopped() || ended == Err(Unregistered::NotServed) {
-                self.identity.leave(&tenure).await;
+                self.leave(&tenure).await;
                 return ended.or_else(|error| match error {
                     Unregistered::NotServed => Err(error),
                     Unregistered::Stopped | Unregistered::TenureEnded | Unregistered::Redefined => Ok(()),
                 });
             }
+            former = Some(tenure);
         }
         Ok(())
+    }
+
+    /// Gives the Lease up: whoever finds it gone relies on it that this server writes no more.
+    async fn leave(&self, tenure: &Tenure) {
+        match tokio::time::timeout(DRAINED, self.gate.drained()).await {
+            Ok(()) => self.identity.leave(tenure).await,
+            Err(_) => tracing::warn!(
+                id = tenure.id(),
+                "writes have not ended in {DRAINED:?}; the identity Lease is left to run out"
+            ),
+        }
     }
 
     /// Registers everything and opens the gate, and makes sure of it from time to time.
@@ -53,6 +73,12 @@ impl Participation {
                     Ok(()) => tracing::info!(id = tenure.id(), "registered"),
                     Err(uncovered) => tracing::error!("the gate stays shut: {uncovered}"),
                 },
+            }
+            let handles = |name: &GroupResource| self.gate.resources().iter().any(|own| own.name == *name);
+            if !self.has_custom
+                && let Err(error) = drop_unhandled(&self.client, tenure, handles, stop).await
+            {
+                return error;
             }
             tokio::time::sleep(REFRESH).await;
         }

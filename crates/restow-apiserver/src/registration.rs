@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use futures::future::try_join_all;
 use k8s_openapi::api::apiserverinternal::v1alpha1::{StorageVersion, StorageVersionSpec};
-use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client};
+use kube::api::{ListParams, ObjectMeta, PostParams};
+use kube::{Api, Client, ResourceExt as _};
 use restow_core::outcome::backoff;
 use restow_core::resource::GroupResource;
-use restow_core::storage_version::{self, Collection, Entry, Membership, Occasion, Versions};
+use restow_core::storage_version::{self, Collection, Entry, Membership, Occasion, Upkeep, Versions};
 use restow_migrate::stop::Stop;
 
 use crate::collector;
@@ -108,6 +108,23 @@ pub(crate) async fn unregister(
     }
 }
 
+/// Takes the server's own entries away wherever `handles` says that it handles the resource no more, however long that
+/// takes: those of a former life of the server, which others would wait for in vain.
+pub async fn drop_unhandled(
+    client: &Client,
+    tenure: &Tenure,
+    handles: impl Fn(&GroupResource) -> bool,
+    stop: &Stop,
+) -> Result<(), Unregistered> {
+    let registrar = Registrar { client, tenure, storage_versions: Api::all(client.clone()) };
+    tokio::select! {
+        biased;
+        () = stop.stopped() => Err(Unregistered::Stopped),
+        () = tenure.ended() => Err(Unregistered::TenureEnded),
+        () = registrar.until_swept(handles) => Ok(()),
+    }
+}
+
 struct Registrar<'a> {
     client: &'a Client,
     tenure: &'a Tenure,
@@ -141,6 +158,31 @@ impl Registrar<'_> {
             failures += 1;
             tracing::info!(%name, failures, "still registered: {trouble}");
             tokio::time::sleep(backoff(failures, None)).await;
+        }
+    }
+
+    /// Tries until the own entries of what is not handled are gone.
+    async fn until_swept(&self, handles: impl Fn(&GroupResource) -> bool) {
+        let mut failures = 0;
+        let objects = loop {
+            match ask(self.storage_versions.list(&ListParams::default())).await {
+                Ok(objects) => break objects,
+                Err(trouble) => {
+                    failures += 1;
+                    tracing::info!(failures, "what is registered cannot be read: {trouble}");
+                    tokio::time::sleep(backoff(failures, None)).await;
+                }
+            }
+        };
+        for object in objects {
+            let (name, entries) = (object.name_any(), storage_version::entries(object.status.as_ref()));
+            if handles(&storage_version::resource(&name)) {
+                continue;
+            }
+            if storage_version::upkeep(&entries, self.tenure.id(), None) == Upkeep::Drop {
+                tracing::info!(%name, "no longer handled; its registration is taken back");
+                self.until_gone(&name).await;
+            }
         }
     }
 

@@ -25,6 +25,9 @@ pub enum Trouble {
     /// The identity Lease is not to be seen.
     #[error(transparent)]
     NotAMember(#[from] NotAMember),
+    /// Another process may live under the same id.
+    #[error("{0} holds it")]
+    Held(String),
     /// Anything else.
     #[error(transparent)]
     Request(kube::Error),

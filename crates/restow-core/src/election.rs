@@ -49,9 +49,15 @@ pub struct Sight {
     /// Whether it has been deleted since.
     deleted: bool,
     since: Duration,
+    is_new: bool,
 }
 
 impl Sight {
+    /// Whether the last look has shown something new.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
     /// Takes in the Lease as it is `now`, and decides.
     ///
     /// A Lease that was deleted under another holder still binds for its duration, because that holder leads on until
@@ -65,6 +71,7 @@ impl Sight {
         if changed {
             self.since = now;
         }
+        self.is_new = changed;
         self.deleted = lease.is_none() && self.last.is_some();
         self.last = lease.or_else(|| self.last.take());
         match decide(self.last.as_ref(), me, now.saturating_sub(self.since)) {
@@ -80,9 +87,33 @@ pub fn leads_for(duration: Duration) -> Duration {
     duration * 2 / 3
 }
 
+/// How long an API server writes after the last renewal of its identity Lease was sent, if it may be silent for
+/// `silence`: never longer than others are sure to count it among the living.
+pub fn writes_for(silence: Duration, duration: Duration) -> Duration {
+    silence.min(leads_for(duration))
+}
+
+/// How long an identity Lease has to stay as it is before another process takes it over under the same id: longer than
+/// its holder writes, by the time that a write which was sent at the last moment may take.
+pub fn taken_over_after(silence: Duration) -> Duration {
+    silence * 4 / 3
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_identity_is_taken_over_after_its_holder_has_ceased_to_write() {
+        let seconds = Duration::from_secs;
+        for (silence, duration, writes, taken) in
+            [(30, 3600, 30, 40), (30, 15, 10, 40), (3600, 3600, 2400, 4800)]
+        {
+            assert_eq!(writes_for(seconds(silence), seconds(duration)), seconds(writes));
+            assert_eq!(taken_over_after(seconds(silence)), seconds(taken));
+            assert!(writes < duration && writes < taken);
+        }
+    }
 
     #[test]
     fn who_may_take_the_lease() {

@@ -37,6 +37,11 @@ pub fn group(name: &str) -> &str {
     }
 }
 
+/// The resource that the name of a StorageVersion object speaks of.
+pub fn resource(name: &str) -> GroupResource {
+    GroupResource::new(group(name), name.rsplit_once('.').map_or(name, |(_, resource)| resource))
+}
+
 /// Why versions cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidVersions {
@@ -170,6 +175,27 @@ pub fn unregister(entries: &[Entry], own: &str) -> Collection {
         Collection::Delete
     } else {
         Collection::Update(kept)
+    }
+}
+
+/// What a live server has to do about its own entry of a StorageVersion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upkeep {
+    /// Nothing.
+    Keep,
+    /// It is not there, or not as the server handles the resource: somebody else has changed it.
+    Register,
+    /// The server handles the resource no more.
+    Drop,
+}
+
+/// Decides by the entries, and by how the server handles the resource now; none if it does not.
+pub fn upkeep(entries: &[Entry], own: &str, handled: Option<&Versions>) -> Upkeep {
+    match (entries.iter().find(|entry| entry.server == own), handled) {
+        (Some(entry), Some(handled)) if entry.versions == *handled => Upkeep::Keep,
+        (_, Some(_)) => Upkeep::Register,
+        (Some(_), None) => Upkeep::Drop,
+        (None, None) => Upkeep::Keep,
     }
 }
 

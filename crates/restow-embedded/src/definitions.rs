@@ -4,6 +4,7 @@
 //! writes, those under way end, the new version is registered, the definition is found unchanged, writes under it begin.
 
 mod cleanup;
+mod registered;
 mod status;
 
 pub(crate) use cleanup::FINALIZER;
@@ -40,6 +41,12 @@ pub(crate) struct Definitions {
     stop: Stop,
     known: BTreeMap<String, Known>,
     holder: String,
+}
+
+/// What is followed.
+enum Followed {
+    Definitions,
+    Registered,
 }
 
 /// A definition as it was last seen.
@@ -90,6 +97,8 @@ impl Definitions {
                         Err(error) => tracing::warn!("definitions cannot be read: {error}"),
                     }
                 };
+                // What has become of the registrations meanwhile is looked at too.
+                self.holder.clear();
             }
         };
         stop.unless(following).await;
@@ -98,6 +107,11 @@ impl Definitions {
     async fn follow(&mut self, after: u64) -> StoreError {
         let mut changes = match self.api.store.watch(PREFIX, after).await {
             Ok(changes) => changes,
+            Err(error) => return error,
+        };
+        // Somebody may delete what this server has registered.
+        let mut registered = match self.api.store.watch(registered::PREFIX, after).await {
+            Ok(registered) => registered,
             Err(error) => return error,
         };
         let mut tick = tokio::time::interval(EVERY);
@@ -117,15 +131,21 @@ impl Definitions {
                     self.look_after().await;
                     continue;
                 }
-                told = changes.next() => told,
+                told = changes.next() => told.map(|told| (told, Followed::Definitions)),
+                told = registered.next() => told.map(|told| (told, Followed::Registered)),
             };
             match told {
-                Some(Ok(told)) => {
+                Some((Ok(told), Followed::Definitions)) => {
                     for Change { key, now, .. } in told.changes {
                         self.take(name(&key).to_owned(), now).await;
                     }
                 }
-                Some(Err(error)) => return error,
+                Some((Ok(told), Followed::Registered)) => {
+                    for Change { key, .. } in told.changes {
+                        self.attend(&key).await;
+                    }
+                }
+                Some((Err(error), _)) => return error,
                 None => return StoreError::Unavailable("the watch has ended".to_owned()),
             }
         }
@@ -148,6 +168,9 @@ impl Definitions {
                     self.take(name, entry).await;
                 }
             }
+        }
+        if renewed {
+            self.attend_all().await;
         }
     }
 
@@ -177,7 +200,7 @@ impl Definitions {
         };
         self.known.insert(name.clone(), Known { object: settled.clone(), writer: writer.clone() });
         if status::is_accepted(&settled) {
-            self.serve(&name, &settled, writer).await;
+            self.serve(&name, &settled, writer, false).await;
         }
         if is_deleting(&object) {
             cleanup::clean(&self.api, &self.client, &object).await;
@@ -194,7 +217,8 @@ impl Definitions {
             if let Some(tenure) = self.api.gate.tenure()
                 && let Err(error) = drained.unregister(&self.client, &tenure, &self.stop).await
             {
-                tracing::info!(%name, "what was registered stays until this server is gone: {error}");
+                tracing::info!(%name, "what was registered is taken back later: {error}");
+                self.holder.clear();
             }
         }
     }
@@ -209,8 +233,8 @@ impl Definitions {
         })
     }
 
-    /// Serves a resource as its definition says now.
-    async fn serve(&self, name: &str, definition: &Value, writer: CustomResource) {
+    /// Serves a resource as its definition says now; `again` registers it though it is registered, as far as is known.
+    async fn serve(&self, name: &str, definition: &Value, writer: CustomResource, again: bool) {
         let before = self.api.registry.served().custom.get(name).cloned();
         let custom = before.as_ref().and_then(|before| before.custom()).map(|before| &**before);
         let Some(resource) = resource(definition, writer.clone(), custom).map(Arc::new) else { return };
@@ -219,7 +243,7 @@ impl Definitions {
             Err(error) => return tracing::warn!(%name, "a definition cannot be served: {error}"),
         };
         let same = before.is_some_and(|before| before.registered().ok().as_ref() == Some(&versions));
-        if same && writer.write().is_some() {
+        if same && !again && writer.write().is_some() {
             self.api.registry.set(name, Some(resource));
             return;
         }

@@ -138,7 +138,8 @@ fn call(
     let manager = manager(&options.field_manager, agent);
     let content_type = text(&head.headers, header::CONTENT_TYPE).to_owned();
     let sender = sender(head);
-    Ok((verb, Call { resource, target, options, accepted, view, content_type, body, manager, sender }))
+    let gated = api.gate.is_open();
+    Ok((verb, Call { resource, target, options, accepted, view, content_type, body, manager, sender, gated }))
 }
 
 /// Whether a resource has what a path names, and a verb there.

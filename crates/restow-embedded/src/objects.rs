@@ -7,6 +7,7 @@ mod create;
 mod fixed;
 mod incoming;
 mod managed;
+mod registered;
 mod remove;
 mod special;
 
@@ -19,7 +20,7 @@ use restow_store::{Entry, Unchanged, Write, Written};
 use serde_json::Value;
 
 use crate::accept::Accepted;
-use crate::api::Api;
+use crate::api::{Api, NOT_REGISTERED};
 use crate::authentication::User;
 use crate::authorization::{Attributes, ResourceAttributes};
 use crate::body::Body;
@@ -60,6 +61,8 @@ pub struct Call {
     pub manager: String,
     /// Who sent it.
     pub sender: Arc<User>,
+    /// Whether it was let in because the storage versions are registered, not as an exception from that.
+    pub gated: bool,
 }
 
 /// What is answered.
@@ -185,6 +188,10 @@ async fn write(
     value: Option<Bytes>,
 ) -> Result<Outcome, Failure> {
     let value = value.map(|plain| api.seal(&call.resource, &key, plain)).transpose()?;
+    let writing = (call.gated || call.resource.custom().is_some()).then(|| api.gate.write());
+    if matches!(writing, Some(None)) {
+        return Err(Failure::service_unavailable(NOT_REGISTERED));
+    }
     let written = api.store.write(Write { key, expected, value }).await;
     Ok(written.map_err(|error| refused(&error))?.into())
 }

@@ -37,14 +37,17 @@ const COMPONENT: &str = "kube-apiserver";
 /// How often what absent servers have left is looked for, besides whenever one leaves.
 const COLLECTED: Duration = Duration::from_secs(60);
 /// How long a start may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// What a server is started with.
 pub struct Settings {
     /// Where objects are kept.
     pub store: Arc<dyn Store>,
-    /// Its name among the API servers on the same store.
+    /// Its name among the API servers on the same store; never that of two at once.
     pub server_id: String,
+    /// What no other process that is alive has, so that this server takes the place of its former life at once. What
+    /// the store says, if it is none.
+    pub instance: Option<String>,
     /// How objects are sealed where they are kept; none for plain text.
     pub encryption: Option<Arc<Transformers>>,
     /// Calls conversion webhooks.
@@ -57,7 +60,8 @@ impl Settings {
     /// A server for its own process.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let server_id = "apiserver-restow".to_owned();
-        Self { store, server_id, encryption: None, converter: Arc::new(Webhooks::default()), network: None }
+        let converter = Arc::new(Webhooks::default());
+        Self { store, server_id, instance: None, encryption: None, converter, network: None }
     }
 }
 
@@ -74,8 +78,10 @@ pub enum StartError {
     #[error(transparent)]
     Network(#[from] NetworkError),
     /// It takes too long.
-    #[error("not ready within {PATIENCE:?}")]
-    Late,
+    #[error(
+        "the server {0} is not ready within {PATIENCE:?}: the store cannot be written, or another server has the same id"
+    )]
+    Late(String),
     /// What every cluster has cannot be made.
     #[error("what every cluster has cannot be made")]
     Bootstrap(#[source] kube::Error),
@@ -100,6 +106,7 @@ impl Server {
         // Whatever ends this server, or its start, ends what it has begun.
         let ends = [serving.clone().drop_guard(), taking_part.clone().drop_guard()];
         let (store, mut network) = (settings.store, settings.network);
+        let instance = settings.instance.or_else(|| store.instance());
         let encryption = Arc::new(ArcSwapOption::new(settings.encryption));
         let access = match &mut network {
             Some(network) => network.access(&store, &encryption, serving.clone()).await?,
@@ -127,16 +134,21 @@ impl Server {
         // Its Lease is made before the gate opens; who it is is part of that.
         let reach = network.as_ref().map(Network::reach).transpose().map_err(NetworkError::from)?;
         let identity = Identity {
+            instance,
             address: reach.as_ref().map(|reach| reach.address().to_string()),
             ..Identity::new(client(handlers.clone()), COMPONENT, &settings.server_id)
         };
         let (collector, election) = collecting(&identity, &loopback);
-        let participation = Participation { identity, client: loopback.clone(), gate: gate.clone() };
+        let participation =
+            Participation { identity, client: loopback.clone(), gate: gate.clone(), has_custom: true };
         let stop = Stop::from(taking_part.clone());
+        let kept = Arc::clone(&api);
         let participation = tokio::spawn(async move {
             if let Err(error) = participation.run(&stop).await {
                 tracing::error!("no longer taking part: {error}");
             }
+            // Until here, because it takes handlers to give the Lease up.
+            drop(kept);
         });
         let stop = Stop::from(serving.clone());
         let mut definitions = Definitions::new(Arc::clone(&api), loopback.clone(), stop);
@@ -161,7 +173,7 @@ impl Server {
 
     async fn become_ready(&self) -> Result<(), StartError> {
         let ready = self.api.gate.readiness();
-        tokio::time::timeout(PATIENCE, ready.ready()).await.map_err(|_| StartError::Late)?;
+        tokio::time::timeout(PATIENCE, ready.ready()).await.map_err(|_| StartError::Late(self.api.server_id.clone()))?;
         bootstrap(&self.client).await.map_err(StartError::Bootstrap)
     }
 

@@ -186,6 +186,8 @@ impl World {
         loop {
             let settings = Settings {
                 server_id: format!("apiserver-{}", ["a", "b"][at.min(1)]),
+                // A server that is stopped here is no more, and its next life need not wait for its Lease.
+                instance: Some("simulated".to_owned()),
                 encryption: encryption.clone(),
                 ..Settings::new(Arc::new(self.doors[at].clone()))
             };

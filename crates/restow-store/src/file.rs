@@ -32,7 +32,7 @@ use compaction::Retention;
 use feed::Feed;
 use handle::{Handle, Opener, Opening};
 use remaining::Remaining;
-use tables::{COMPACTED, FORMAT, NEWEST, SWEPT, failed};
+use tables::{COMPACTED, FORMAT, INSTANCE, NEWEST, SWEPT, failed};
 use watch::Watch;
 use write::Tables;
 use writer::{Ask, Job, Writer};
@@ -101,6 +101,7 @@ pub enum OpenError {
 
 /// A store in one file.
 pub struct FileStore {
+    instance: u64,
     shared: Arc<Shared>,
     jobs: Option<mpsc::Sender<Job>>,
     writer: Option<JoinHandle<()>>,
@@ -128,10 +129,10 @@ impl FileStore {
         let damaged =
             |error: StoreError| OpenError::Damaged { file: file.to_owned(), reason: error.to_string() };
         let handle = Arc::new(Handle::open(opener).map_err(|error| refused(error, dir, file))?);
-        match handle.with(prepare).map_err(damaged)? {
-            THIS_FORMAT => {}
-            found => return Err(OpenError::Format { file: file.to_owned(), found }),
-        }
+        let instance = match handle.with(prepare).map_err(damaged)? {
+            (THIS_FORMAT, instance) => instance,
+            (found, _) => return Err(OpenError::Format { file: file.to_owned(), found }),
+        };
         // So that the file itself is there after a loss of power; not every system can do it.
         fs::File::open(dir).and_then(|dir| dir.sync_all()).ok();
         let retention = Retention::new(keep);
@@ -142,7 +143,7 @@ impl FileStore {
             .spawn(move || writer.run(&waiting))
             .map_err(|source| OpenError::Io { path: file.to_owned(), source })?;
         let shared = Arc::new(Shared { handle, feed, remaining: Remaining::default() });
-        Ok(Self { shared, jobs: Some(jobs), writer: Some(writer) })
+        Ok(Self { instance, shared, jobs: Some(jobs), writer: Some(writer) })
     }
 
     /// Hands something to the writer. Its queue has no limit of its own: each waits for its answer.
@@ -192,6 +193,10 @@ impl Store for FileStore {
         self.ask(Ask::Compact(revision)).await.map(drop)
     }
 
+    fn instance(&self) -> Option<String> {
+        Some(format!("{:016x}", self.instance))
+    }
+
     async fn check(&self) -> Result<(), StoreError> {
         if self.writer.as_ref().is_none_or(JoinHandle::is_finished) {
             return Err(closed());
@@ -228,8 +233,8 @@ fn opener(file: PathBuf, cache: usize) -> Opener {
     })
 }
 
-/// Makes the tables of a new file; tells the format of any.
-fn prepare(database: &Database) -> Result<u64, StoreError> {
+/// Makes the tables of a new file; tells the format of any, and what is its own.
+fn prepare(database: &Database) -> Result<(u64, u64), StoreError> {
     let writing = database.begin_write().map_err(failed)?;
     let mut names = writing.list_tables().map_err(failed)?.map(|table| table.name().to_owned());
     let is_new = names.next().is_none();
@@ -241,12 +246,23 @@ fn prepare(database: &Database) -> Result<u64, StoreError> {
         }
     }
     let format = tables.number(FORMAT)?;
-    drop(tables);
-    match (format, is_new) {
-        (Some(_), true) => writing.commit().map_err(failed)?,
-        _ => writing.abort().map_err(failed)?,
+    let known = tables.number(INSTANCE)?;
+    let instance = known.map_or_else(random, Ok)?;
+    let changes = format == Some(THIS_FORMAT) && (is_new || known.is_none());
+    if changes {
+        tables.set_number(INSTANCE, instance)?;
     }
-    format.ok_or_else(|| StoreError::Damaged("it is a file of another program".to_owned()))
+    drop(tables);
+    match changes {
+        true => writing.commit().map_err(failed)?,
+        false => writing.abort().map_err(failed)?,
+    }
+    let format = format.ok_or_else(|| StoreError::Damaged("it is a file of another program".to_owned()))?;
+    Ok((format, instance))
+}
+
+fn random() -> Result<u64, StoreError> {
+    getrandom::u64().map_err(|error| StoreError::Unavailable(error.to_string()))
 }
 
 fn refused(error: DatabaseError, dir: &Path, file: &Path) -> OpenError {

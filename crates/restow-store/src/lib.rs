@@ -172,6 +172,12 @@ pub trait Store: Send + Sync + 'static {
     /// Forgets what was stored before a revision, except what is still stored at it. Once more is no error.
     async fn compact(&self, revision: u64) -> Result<(), StoreError>;
 
+    /// A name that only one process at a time can have: that of a store which nobody else can open. None for a store
+    /// that several share.
+    fn instance(&self) -> Option<String> {
+        None
+    }
+
     /// Whether the store can be read and written, as far as it knows; it is asked often.
     async fn check(&self) -> Result<(), StoreError> {
         self.revision().await.map(drop)

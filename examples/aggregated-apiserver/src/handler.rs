@@ -27,7 +27,7 @@ use crate::watching::watch;
 
 /// The longest body that is read, as in Kubernetes.
 const LONGEST: usize = 3 << 20;
-/// How long a request may take. It is far less than what is left of a tenure's Lease when the gate shuts.
+/// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 const MERGE_PATCH: &str = "application/merge-patch+json";
 

@@ -75,9 +75,13 @@ async fn run(args: Args) -> Result<()> {
     let stop = CancellationToken::new();
     tokio::spawn(stopped_by_signal(stop.clone())?);
     let client = Client::try_from(config(args.kubeconfig.as_deref()).await?).context("making a client")?;
+    let store = store(&args)?;
+    let mut identity = Identity::new(client, COMPONENT, &args.server_id);
+    // Whoever had this file open before is no more: its place can be taken at once.
+    identity.instance = store.instance();
     let settings = Settings {
-        identity: Identity::new(client, COMPONENT, &args.server_id),
-        store: store(&args)?,
+        identity,
+        store,
         storage: args.storage_version,
         certificate,
     };

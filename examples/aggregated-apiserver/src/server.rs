@@ -80,7 +80,7 @@ pub async fn serve(
     };
     let door = door?;
     let handler = Handler {
-        ships: Ships::new(store, storage),
+        ships: Ships::new(store, storage, gate.clone()),
         storage,
         gate: gate.clone(),
         delegation: Delegation::new(client.clone()),
@@ -90,7 +90,7 @@ pub async fn serve(
     let election = election(&identity);
     let leave = CancellationToken::new();
     let leaves = Stop::from(leave.clone());
-    let participation = Participation { identity, client: client.clone(), gate };
+    let participation = Participation { identity, client: client.clone(), gate, has_custom: false };
 
     let serves = async {
         tokio::select! {

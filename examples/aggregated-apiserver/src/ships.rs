@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
+use restow_apiserver::Gate;
 use restow_core::token::{NEWEST, Token};
 use restow_store::{Change, Entry, Range, Store, StoreError, Write, Written};
 
@@ -12,11 +13,15 @@ use crate::failure::Failure;
 use crate::rules::{self, Preconditions};
 use crate::ship::{GROUP, RESOURCE, Ship, Version};
 
+/// Why nothing is stored now.
+const CLOSED: &str = "the storage version is not registered any more";
+
 /// All ships; clones are the same ones.
 #[derive(Clone)]
 pub struct Ships {
     store: Arc<dyn Store>,
     storage: Version,
+    gate: Gate,
 }
 
 /// What to list.
@@ -57,9 +62,9 @@ pub enum Event {
 }
 
 impl Ships {
-    /// Those of a store, to be written in this version.
-    pub fn new(store: Arc<dyn Store>, storage: Version) -> Self {
-        Self { store, storage }
+    /// Those of a store, to be written in this version while the gate is open.
+    pub fn new(store: Arc<dyn Store>, storage: Version, gate: Gate) -> Self {
+        Self { store, storage, gate }
     }
 
     /// One of them.
@@ -112,7 +117,7 @@ impl Ships {
             return if there.is_some() { Err(Failure::exists(&name)) } else { Ok(ship) };
         }
         let value = Some(self.encode(&ship)?);
-        match self.store.write(Write { key, expected: 0, value }).await? {
+        match self.write(Write { key, expected: 0, value }).await? {
             Written::Done { revision } => Ok(at(ship, revision)),
             Written::Conflict { .. } => Err(Failure::exists(&name)),
         }
@@ -138,7 +143,7 @@ impl Ships {
                 return Ok(at(ship, entry.mod_revision));
             }
             let value = (!goes).then_some(value);
-            match self.store.write(Write { key: entry.key, expected: entry.mod_revision, value }).await? {
+            match self.write(Write { key: entry.key, expected: entry.mod_revision, value }).await? {
                 Written::Done { revision } => return Ok(at(ship, revision)),
                 Written::Conflict { .. } => {}
             }
@@ -160,7 +165,7 @@ impl Ships {
             if dry_run || value.as_ref() == Some(&entry.value) {
                 return Ok(current);
             }
-            match self.store.write(Write { key: entry.key, expected: entry.mod_revision, value }).await? {
+            match self.write(Write { key: entry.key, expected: entry.mod_revision, value }).await? {
                 Written::Done { revision } => return Ok(at(kept.unwrap_or(current), revision)),
                 Written::Conflict { .. } => {}
             }
@@ -174,6 +179,19 @@ impl Ships {
         after: u64,
     ) -> Result<BoxStream<'static, Result<restow_store::Changes, StoreError>>, Failure> {
         Ok(self.store.watch(&prefix(namespace), after).await?)
+    }
+
+    /// Stores something if the version still is registered, and goes on though nobody waits for the answer any more:
+    /// the server does not leave before.
+    async fn write(&self, write: Write) -> Result<Written, Failure> {
+        let writing = self.gate.write().ok_or_else(|| Failure::unavailable(CLOSED))?;
+        let store = Arc::clone(&self.store);
+        let stored = tokio::spawn(async move {
+            let written = store.write(write).await;
+            drop(writing);
+            written
+        });
+        Ok(stored.await.map_err(Failure::internal)??)
     }
 
     async fn find(&self, namespace: &str, name: &str) -> Result<(Ship, Entry), Failure> {

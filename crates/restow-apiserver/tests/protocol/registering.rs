@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use http::Method;
-use restow_apiserver::{Resource, Unregistered, register};
+use restow_apiserver::{Identity, Resource, Unregistered, register};
 use restow_core::storage_version::ALL_EQUAL;
 use restow_lab::Action;
 
@@ -56,6 +56,28 @@ async fn an_identity_lease_is_like_that_of_a_kube_apiserver() {
     server.identity.leave(&server.tenure).await;
     let held = leases(&client).get(&next.identity.id).await.unwrap().spec.unwrap();
     assert_eq!(held.holder_identity.as_deref(), Some(next.tenure.holder()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_identity_is_taken_over_only_when_its_holder_writes_no_more() {
+    let Some(cluster) = shared() else { return };
+    let mut identity =
+        Identity::new(cluster.client(0).unwrap(), "restow-test", "apiserver-a.taken-over.example");
+    identity.silence = Duration::from_secs(3);
+    identity.renew_every = Duration::from_millis(100);
+    let first = identity.establish(&never()).await.unwrap();
+    let (keeper, kept) = (identity.clone(), first.clone());
+    let keeping = tokio::spawn(async move { keeper.keep(&kept, &never()).await });
+    let other = identity.clone();
+    let mut second = tokio::spawn(async move { other.establish(&never()).await.unwrap() });
+    // Half as long again as the Lease of a server that is gone is left alone.
+    let early = tokio::time::timeout(Duration::from_secs(6), &mut second).await;
+    assert!(early.is_err() && first.stands(), "the identity of a live server was taken over");
+    // It ends without a word.
+    keeping.abort();
+    let second = tokio::time::timeout(Duration::from_secs(60), second).await.expect("an end").unwrap();
+    assert!(!first.stands() && second.stands(), "two processes write as one server");
+    identity.leave(&second).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

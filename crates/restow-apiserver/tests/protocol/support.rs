@@ -66,6 +66,9 @@ impl Server {
         let id = format!("apiserver-{name}.{group}");
         let mut identity = Identity::new(client.clone(), "restow-test", &id);
         identity.duration = duration;
+        // Its next life takes its place at once, and it need not renew while a test goes on.
+        identity.instance = Some("test".to_owned());
+        identity.silence = duration;
         identity.renew_every = Duration::from_millis(100);
         let tenure = identity.establish(&never()).await.unwrap();
         Self { client, identity, tenure }

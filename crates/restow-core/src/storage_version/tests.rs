@@ -82,6 +82,29 @@ fn a_server_takes_back_its_own_entry_and_no_other() {
 }
 
 #[test]
+fn a_server_looks_after_its_own_entry() {
+    for (what, before, handled, expected) in [
+        ("it is as it should be", "a=v1 me=v2", Some("e/v2"), Upkeep::Keep),
+        ("somebody has changed it", "a=v1 me=v1", Some("e/v2"), Upkeep::Register),
+        ("somebody has taken it away", "a=v1", Some("e/v2"), Upkeep::Register),
+        ("somebody has deleted the object", "", Some("e/v2"), Upkeep::Register),
+        ("it is handled no more", "a=v1 me=v2", None, Upkeep::Drop),
+        ("others handle it", "a=v1", None, Upkeep::Keep),
+    ] {
+        let handled = handled.map(versions);
+        assert_eq!(upkeep(&entries_of(before), "me", handled.as_ref()), expected, "{what}");
+    }
+}
+
+#[test]
+fn names_tell_their_resource() {
+    for resource in ["pods", "deployments.apps", "widgets.a.example.com"] {
+        let resource = GroupResource::parse(resource);
+        assert_eq!(super::resource(&name(&resource)), resource);
+    }
+}
+
+#[test]
 fn a_list_without_its_reader_is_not_the_list() {
     let seen = |ids: &[&str]| Membership::as_seen_by("me", ids.iter().map(|id| (*id).to_owned()).collect());
     assert_eq!(seen(&["a", "me"]), members("a me"));

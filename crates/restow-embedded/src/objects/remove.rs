@@ -147,6 +147,7 @@ pub(crate) async fn delete_stored(
         body: Bytes::new(),
         manager: OWN_AGENT.to_owned(),
         sender: User::loopback(),
+        gated: true,
     };
     let removed = remove(api, &call, &Options::default(), entry).await?;
     Ok(removed.is_none_or(|removed| removed.gone))

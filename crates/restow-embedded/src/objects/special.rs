@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::Call;
 use super::admission::IMMORTAL;
-use super::{binding, fixed};
+use super::{binding, fixed, registered};
 use crate::definition;
 use crate::definition::conditions::{set, terminating};
 use crate::definitions::FINALIZER;
@@ -77,6 +77,7 @@ pub(super) fn validate(call: &Call, object: &Value, old: Option<&Value>) -> Vec<
         Nature::BuiltIn(built_in) => match (built_in.kind, old, call.endpoint()) {
             (DEFINITION, None, _) => definition::validate::create(object),
             (DEFINITION, Some(old), Endpoint::Main) => definition::validate::update(object, old),
+            ("StorageVersion", Some(_), Endpoint::Status) => registered::validate(object),
             (kind, old, Endpoint::Main) => fixed::validate(kind, object, old),
             _ => Vec::new(),
         },

@@ -8,6 +8,7 @@ scenarios![
     status_of_a_built_in_is_written_through_its_own_door,
     status_of_a_namespace,
     status_is_dropped_on_create,
+    status_of_a_storage_version_does_not_contradict_itself,
     ; real:
     // No scale subresource.
     scale_of_a_deployment,
@@ -71,4 +72,46 @@ async fn scale_of_a_deployment(subject: &Subject) {
     place.merge("deployments/a/scale", json!({"spec": {"replicas": 1}})).await.ok();
     let now = place.get("deployments/a").await.ok();
     assert_eq!((&now["spec"]["replicas"], now.generation()), (&json!(1), Some(2)));
+}
+
+async fn status_of_a_storage_version_does_not_contradict_itself(subject: &Subject) {
+    let place = subject.place("none");
+    let path = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/core.configmaps";
+    let entry = |id: &str, encoding: &str, decodable: &[&str]| {
+        json!({"apiServerID": id, "encodingVersion": encoding, "decodableVersions": decodable})
+    };
+    let status = |entries: &[Value], common: Value| {
+        json!({"status": {"storageVersions": entries, "commonEncodingVersion": common}})
+    };
+    let (one, other) = (entry("a", "v1", &["v1", "v2"]), entry("b", "v2", &["v1", "v2"]));
+    let condition = json!({"type": "T", "status": "True", "reason": "R", "message": "M"});
+    for (change, expected) in [
+        (status(std::slice::from_ref(&one), json!("v1")), ""),
+        (status(&[one.clone(), other.clone()], Value::Null), ""),
+        (status(std::slice::from_ref(&one), Value::Null), "status.commonEncodingVersion"),
+        (status(std::slice::from_ref(&one), json!("v2")), "status.commonEncodingVersion"),
+        (status(&[one.clone(), other], json!("v2")), "status.commonEncodingVersion"),
+        (status(&[], json!("v2")), "status.commonEncodingVersion"),
+        (
+            status(&[entry("a", "v1", &["v2"])], json!("v1")),
+            "status.storageVersions[0].decodableVersions",
+        ),
+        (status(&[entry("A", "v1", &["v1"])], json!("v1")), "status.storageVersions[0].apiServerID"),
+        (
+            status(&[entry("a", "1", &["1", "/v1"])], json!("1")),
+            "status.storageVersions[0].encodingVersion status.storageVersions[0].decodableVersions[0] \
+             status.storageVersions[0].decodableVersions[1]",
+        ),
+        (json!({"status": {"conditions": [condition, condition]}}), "status[1].type"),
+        (
+            json!({"status": {"conditions": [{"type": "T", "status": "True", "reason": "", "message": ""}]}}),
+            "status[0].reason status[0].message",
+        ),
+    ] {
+        let answer = place.merge(&format!("{path}/status?dryRun=All"), change.clone()).await;
+        let causes = answer["details"]["causes"].as_array().cloned().unwrap_or_default();
+        let fields: Vec<&str> = causes.iter().map(|cause| cause["field"].as_str().unwrap()).collect();
+        assert_eq!(fields.join(" "), expected, "{change}: {}", answer.line());
+        assert_eq!(answer.code(), if expected.is_empty() { 200 } else { 422 }, "{change}: {}", answer.line());
+    }
 }

@@ -49,6 +49,7 @@ impl Subject {
         static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
         let start = || {
             let spec = ClusterSpec::new()
+                .storage_version_api()
                 .controller_manager(&["garbage-collector-controller", "namespace-controller"]);
             suite::start_shared("the conformance suite on kube-apiserver", spec)
         };

@@ -262,3 +262,47 @@ async fn a_write_that_nobody_waits_for_holds_a_change_of_version_up() {
     assert_eq!(stored(&store, "late").await["apiVersion"], "example.com/v1");
     server.stop().await;
 }
+
+#[tokio::test]
+async fn what_is_registered_is_registered_again_when_somebody_deletes_it() {
+    let store = Memory::new();
+    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    defined(&server, "v1").await;
+    send(&server, "POST", WIDGETS, &widget("a")).await.unwrap();
+    let objects = Api::<StorageVersion>::all(server.client());
+    for name in ["example.com.widgets", "core.configmaps"] {
+        let uid = objects.get(name).await.unwrap().metadata.uid;
+        objects.delete(name, &Default::default()).await.unwrap();
+        until("it is registered again", || async {
+            let found = objects.get_opt(name).await.unwrap();
+            found.is_some_and(|found| {
+                let entries = found.status.and_then(|status| status.storage_versions).unwrap_or_default();
+                found.metadata.uid != uid && entries.iter().any(|entry| entry.api_server_id == "apiserver-restow")
+            })
+        })
+        .await;
+    }
+    send(&server, "POST", WIDGETS, &widget("b")).await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_drops_what_its_former_life_has_registered_and_it_does_not_serve() {
+    let store = Memory::new();
+    let key = "/registry/storageversions/gone.example.widgets";
+    let left = r#"{
+        "apiVersion": "internal.apiserver.k8s.io/v1alpha1", "kind": "StorageVersion",
+        "metadata": {"name": "gone.example.widgets", "uid": "00000000-0000-4000-8000-000000000000"}, "spec": {},
+        "status": {
+            "commonEncodingVersion": "gone.example/v1",
+            "storageVersions": [{
+                "apiServerID": "apiserver-restow", "encodingVersion": "gone.example/v1",
+                "decodableVersions": ["gone.example/v1"]
+            }]
+        }
+    }"#;
+    store.put(key, left).await;
+    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    until("it is registered no more", || async { store.get(key).await.unwrap().entry.is_none() }).await;
+    server.stop().await;
+}

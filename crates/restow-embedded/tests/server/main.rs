@@ -7,6 +7,7 @@ mod definitions;
 mod encryption;
 mod events;
 mod garbage;
+mod life;
 mod lists;
 mod memory;
 mod migration;

@@ -1,6 +1,7 @@
 //! A store in memory: every revision is kept until it is compacted.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ pub(crate) struct Memory {
     state: Arc<Mutex<State>>,
     newest: watch::Sender<u64>,
     hold: watch::Sender<Hold>,
+    is_broken: AtomicBool,
 }
 
 /// Writes that are held up: those of keys that begin so, and how many wait.
@@ -60,6 +62,7 @@ impl Memory {
             state: Arc::default(),
             newest: watch::Sender::new(0),
             hold: watch::Sender::default(),
+            is_broken: AtomicBool::new(false),
         })
     }
 
@@ -70,6 +73,11 @@ impl Memory {
     /// Holds writes of keys up that begin so; none lets all pass.
     pub(crate) fn hold(&self, prefix: Option<&'static str>) {
         self.hold.send_modify(|hold| *hold = Hold { prefix, waiting: 0 });
+    }
+
+    /// Says from now on that it is broken, or that it is not.
+    pub(crate) fn set_broken(&self, is_broken: bool) {
+        self.is_broken.store(is_broken, Ordering::SeqCst);
     }
 
     /// Returns when a write is held up.
@@ -182,5 +190,12 @@ impl Store for Memory {
     async fn compact(&self, revision: u64) -> Result<(), StoreError> {
         self.state().oldest = revision;
         Ok(())
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        match self.is_broken.load(Ordering::SeqCst) {
+            true => Err(StoreError::Unavailable("the disk /dev/secret is full".to_owned())),
+            false => Ok(()),
+        }
     }
 }
