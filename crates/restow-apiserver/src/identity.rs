@@ -72,12 +72,7 @@ impl Tenure {
     fn new(identity: &Identity) -> Self {
         let holder = format!("{}{}", identity.holders(), nonce());
         let id = &identity.id;
-        Self(Arc::new(Life {
-            id: id.clone(),
-            holder,
-            term: Term::default(),
-            over: CancellationToken::new(),
-        }))
+        Self(Arc::new(Life { id: id.clone(), holder, term: Term::default(), over: CancellationToken::new() }))
     }
 
     /// The server's id.
@@ -231,16 +226,14 @@ impl Identity {
     }
 
     /// Makes the Lease, or takes over that of a former life.
-    async fn take(
-        &self,
-        tenure: &Tenure,
-        former: Option<&Tenure>,
-        sight: &mut Sight,
-    ) -> Result<(), Trouble> {
+    async fn take(&self, tenure: &Tenure, former: Option<&Tenure>, sight: &mut Sight) -> Result<(), Trouble> {
         let before = find(self.leases().get(&self.id)).await?;
         let sent = tenure.0.term.moment();
         let held = before.as_ref().map(|lease| Held {
-            holder: Some(holder(lease)).filter(|held| !self.is_over(held, former)).unwrap_or_default().to_owned(),
+            holder: Some(holder(lease))
+                .filter(|held| !self.is_over(held, former))
+                .unwrap_or_default()
+                .to_owned(),
             duration: taken_over_after(self.silence),
             transitions: 0,
             resource_version: lease.metadata.resource_version.clone().unwrap_or_default(),

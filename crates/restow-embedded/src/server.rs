@@ -173,7 +173,9 @@ impl Server {
 
     async fn become_ready(&self) -> Result<(), StartError> {
         let ready = self.api.gate.readiness();
-        tokio::time::timeout(PATIENCE, ready.ready()).await.map_err(|_| StartError::Late(self.api.server_id.clone()))?;
+        tokio::time::timeout(PATIENCE, ready.ready())
+            .await
+            .map_err(|_| StartError::Late(self.api.server_id.clone()))?;
         bootstrap(&self.client).await.map_err(StartError::Bootstrap)
     }
 

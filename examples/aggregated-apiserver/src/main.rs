@@ -79,12 +79,7 @@ async fn run(args: Args) -> Result<()> {
     let mut identity = Identity::new(client, COMPONENT, &args.server_id);
     // Whoever had this file open before is no more: its place can be taken at once.
     identity.instance = store.instance();
-    let settings = Settings {
-        identity,
-        store,
-        storage: args.storage_version,
-        certificate,
-    };
+    let settings = Settings { identity, store, storage: args.storage_version, certificate };
     let listener =
         TcpListener::bind(args.listen).await.with_context(|| format!("listening at {}", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, storage = args.storage_version.name(), "serving");

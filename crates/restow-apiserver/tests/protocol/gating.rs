@@ -113,7 +113,8 @@ async fn a_server_is_ready_while_it_is_registered_and_again_after_it_lost_its_le
     assert_eq!(readiness.check(), Err(NotReady::Unregistered));
     assert_eq!(code(&layer, Method::POST, "/apis/life.example/v1/widgets").await, 503);
     let stop = Stop::from(told.clone());
-    let participation = Participation { identity, client: client.clone(), gate: gate.clone(), has_custom: false };
+    let participation =
+        Participation { identity, client: client.clone(), gate: gate.clone(), has_custom: false };
     let life = tokio::spawn(async move { participation.run(&stop).await });
 
     tokio::time::timeout(Duration::from_secs(60), readiness.ready()).await.expect("readiness");

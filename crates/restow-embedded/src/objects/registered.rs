@@ -21,7 +21,8 @@ pub(super) fn validate(object: &Value) -> Vec<Cause> {
 }
 
 fn server(path: &str, entry: &Value) -> Vec<Cause> {
-    let invalid = |field: &str, text: &str, why: &str| Cause::invalid_text(format!("{path}.{field}"), text, why);
+    let invalid =
+        |field: &str, text: &str, why: &str| Cause::invalid_text(format!("{path}.{field}"), text, why);
     let (id, encoding) = (text(&entry["apiServerID"]), text(&entry["encodingVersion"]));
     let mut causes: Vec<Cause> =
         subdomain(id, "characters").iter().map(|why| invalid("apiServerID", id, why)).collect();
@@ -119,9 +120,7 @@ mod tests {
 
     #[test]
     fn a_status_says_nothing_that_contradicts_itself() {
-        let entry = |id: &str, encoding: &str, decodable: &[&str]| {
-            json!({"apiServerID": id, "encodingVersion": encoding, "decodableVersions": decodable})
-        };
+        let entry = |id: &str, encoding: &str, decodable: &[&str]| json!({"apiServerID": id, "encodingVersion": encoding, "decodableVersions": decodable});
         let a = entry("a", "e.com/v1", &["e.com/v1", "e.com/v2"]);
         let b = entry("b", "e.com/v2", &["e.com/v1", "e.com/v2"]);
         let condition = json!({"type": "T", "status": "True", "reason": "R", "message": "M"});
@@ -154,10 +153,7 @@ mod tests {
                  status.storageVersions[0].decodableVersions[1] status.storageVersions[0].decodableVersions[2]",
             ),
             (json!({"conditions": [condition, condition]}), "status[1].type"),
-            (
-                json!({"conditions": [{"type": "T", "status": "True"}]}),
-                "status[0].reason status[0].message",
-            ),
+            (json!({"conditions": [{"type": "T", "status": "True"}]}), "status[0].reason status[0].message"),
         ] {
             let causes = validate(&json!({"status": status}));
             let fields: Vec<String> =

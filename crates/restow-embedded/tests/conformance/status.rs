@@ -77,12 +77,8 @@ async fn scale_of_a_deployment(subject: &Subject) {
 async fn status_of_a_storage_version_does_not_contradict_itself(subject: &Subject) {
     let place = subject.place("none");
     let path = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/core.configmaps";
-    let entry = |id: &str, encoding: &str, decodable: &[&str]| {
-        json!({"apiServerID": id, "encodingVersion": encoding, "decodableVersions": decodable})
-    };
-    let status = |entries: &[Value], common: Value| {
-        json!({"status": {"storageVersions": entries, "commonEncodingVersion": common}})
-    };
+    let entry = |id: &str, encoding: &str, decodable: &[&str]| json!({"apiServerID": id, "encodingVersion": encoding, "decodableVersions": decodable});
+    let status = |entries: &[Value], common: Value| json!({"status": {"storageVersions": entries, "commonEncodingVersion": common}});
     let (one, other) = (entry("a", "v1", &["v1", "v2"]), entry("b", "v2", &["v1", "v2"]));
     let condition = json!({"type": "T", "status": "True", "reason": "R", "message": "M"});
     for (change, expected) in [
@@ -92,10 +88,7 @@ async fn status_of_a_storage_version_does_not_contradict_itself(subject: &Subjec
         (status(std::slice::from_ref(&one), json!("v2")), "status.commonEncodingVersion"),
         (status(&[one.clone(), other], json!("v2")), "status.commonEncodingVersion"),
         (status(&[], json!("v2")), "status.commonEncodingVersion"),
-        (
-            status(&[entry("a", "v1", &["v2"])], json!("v1")),
-            "status.storageVersions[0].decodableVersions",
-        ),
+        (status(&[entry("a", "v1", &["v2"])], json!("v1")), "status.storageVersions[0].decodableVersions"),
         (status(&[entry("A", "v1", &["v1"])], json!("v1")), "status.storageVersions[0].apiServerID"),
         (
             status(&[entry("a", "1", &["1", "/v1"])], json!("1")),

@@ -277,7 +277,8 @@ async fn what_is_registered_is_registered_again_when_somebody_deletes_it() {
             let found = objects.get_opt(name).await.unwrap();
             found.is_some_and(|found| {
                 let entries = found.status.and_then(|status| status.storage_versions).unwrap_or_default();
-                found.metadata.uid != uid && entries.iter().any(|entry| entry.api_server_id == "apiserver-restow")
+                found.metadata.uid != uid
+                    && entries.iter().any(|entry| entry.api_server_id == "apiserver-restow")
             })
         })
         .await;

@@ -60,7 +60,8 @@ async fn look(client: &Client, last: Seen) -> Result<Seen, Refused> {
     let answer: TxnResponse = client.ask(TXN, turn(last)).await?;
     let (now, is_first) = seen(last, &answer);
     if is_first && last.newest > 0 {
-        match client.ask::<_, CompactionResponse>(COMPACT, CompactionRequest { revision: last.newest }).await {
+        match client.ask::<_, CompactionResponse>(COMPACT, CompactionRequest { revision: last.newest }).await
+        {
             Ok(_) => tracing::info!(revision = last.newest, "etcd is compacted"),
             // Somebody has compacted further.
             Err(Refused::OutOfRange) => {}
@@ -82,7 +83,11 @@ fn turn(last: Seen) -> TxnRequest {
     let put = PutRequest { key: KEY.into(), value: last.newest.to_string().into() };
     let get = RangeRequest { key: KEY.into(), ..RangeRequest::default() };
     let only = |request| vec![RequestOp { request: Some(request) }];
-    TxnRequest { compare: vec![compare], success: only(Request::Put(put)), failure: only(Request::Range(get)) }
+    TxnRequest {
+        compare: vec![compare],
+        success: only(Request::Put(put)),
+        failure: only(Request::Range(get)),
+    }
 }
 
 /// What an answer shows, and whether the turn was taken.
