@@ -16,6 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::StatusCode;
 use restow_apiserver::custom::Write as Permit;
+use restow_apiserver::gate::Writing;
 use restow_store::{Entry, Unchanged, Write, Written};
 use serde_json::Value;
 
@@ -180,6 +181,15 @@ impl From<Written> for Outcome {
     }
 }
 
+/// The right to store something now, to be held until it is stored; none for what is let in before all is registered.
+fn writing(api: &Api, call: &Call) -> Result<Option<Writing>, Failure> {
+    if !call.gated && call.resource.custom().is_none() {
+        return Ok(None);
+    }
+    let writing = api.gate.write().ok_or_else(|| Failure::service_unavailable(NOT_REGISTERED))?;
+    Ok(Some(writing))
+}
+
 async fn write(
     api: &Api,
     call: &Call,
@@ -188,10 +198,7 @@ async fn write(
     value: Option<Bytes>,
 ) -> Result<Outcome, Failure> {
     let value = value.map(|plain| api.seal(&call.resource, &key, plain)).transpose()?;
-    let writing = (call.gated || call.resource.custom().is_some()).then(|| api.gate.write());
-    if matches!(writing, Some(None)) {
-        return Err(Failure::service_unavailable(NOT_REGISTERED));
-    }
+    let _writing = writing(api, call)?;
     let written = api.store.write(Write { key, expected, value }).await;
     Ok(written.map_err(|error| refused(&error))?.into())
 }
@@ -207,6 +214,7 @@ async fn write_new(
     let key = call.resource.key(&call.target.namespace, name);
     let value = Some(api.seal(&call.resource, &key, plain)?);
     let write = Write { key, expected: 0, value };
+    let _writing = writing(api, call)?;
     loop {
         let written = match namespace {
             Some(unchanged) => api.store.write_while(write.clone(), unchanged).await,
