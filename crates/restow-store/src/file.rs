@@ -15,6 +15,7 @@ mod writer;
 
 use std::{
     fmt, fs, io,
+    os::unix::fs::OpenOptionsExt as _,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{Arc, mpsc},
@@ -119,6 +120,7 @@ impl FileStore {
     pub fn open(dir: &Path, settings: Settings) -> Result<Self, OpenError> {
         fs::create_dir_all(dir).map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
         let file = dir.join(FILE);
+        make_private(&file).map_err(|source| OpenError::Io { path: file.clone(), source })?;
         let opener = opener(file.clone(), settings.cache);
         let opened = catch_unwind(AssertUnwindSafe(|| Self::open_file(dir, &file, settings.keep, opener)));
         let panicked = |_| OpenError::Damaged { file, reason: "reading it failed".to_owned() };
@@ -231,6 +233,14 @@ fn opener(file: PathBuf, cache: usize) -> Opener {
             Opening::Again => builder.open(&file),
         }
     })
+}
+
+/// Makes a file that is missing for its owner alone: it may hold Secrets, whatever the umask says.
+fn make_private(file: &Path) -> io::Result<()> {
+    match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Makes the tables of a new file; tells the format of any, and what is its own.

@@ -1,6 +1,7 @@
 //! What built-in resources show of themselves.
 
 mod pod;
+mod service;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -19,6 +20,7 @@ const COLUMNS: &[(&str, &str, &str, Cells)] = &[
     ("", "configmaps", "Name,Data,Age", config_map),
     ("", "secrets", "Name,Type,Data,Age", secret),
     ("", "serviceaccounts", "Name,Age", service_account),
+    ("", "services", "Name,Type,Cluster-IP,External-IP,Port(s),Age|Selector", service::cells),
     ("", "pods", "Name,Ready,Status,Restarts,Age|IP,Node,Nominated Node,Readiness Gates", pod::cells),
     ("", "events", EVENT, event),
     ("events.k8s.io", "events", EVENT, event),

@@ -11,6 +11,7 @@ scenarios![
     what_nobody_has_is_not_acceptable,
     what_nobody_reads_is_unsupported,
     a_table_of_configmaps,
+    a_table_of_services,
     tables_include_what_is_asked_for,
     bodies_may_be_yaml,
     answers_may_be_yaml,
@@ -87,6 +88,33 @@ async fn a_table_of_configmaps(subject: &Subject) {
     assert_eq!(rows[0]["object"]["kind"], "PartialObjectMetadata");
     let one = place.send(Call::get("configmaps/a").header("accept", TABLE)).await.ok();
     assert_eq!((&one["kind"], one["rows"].as_array().unwrap().len()), (&json!("Table"), 1));
+}
+
+async fn a_table_of_services(subject: &Subject) {
+    let place = subject.namespace("table-services").await;
+    let ports = json!([{"name": "a", "port": 80}, {"name": "b", "port": 53, "protocol": "UDP"}]);
+    for (name, spec) in [
+        ("a", json!({"clusterIP": "None", "ports": ports, "selector": {"y": "2", "x": "1"}})),
+        ("b", json!({"type": "ExternalName", "externalName": "b.example"})),
+    ] {
+        place.post("services", json!({"metadata": {"name": name}, "spec": spec})).await.ok();
+    }
+    let table = place.send(Call::get("services").header("accept", TABLE)).await.ok();
+    let columns = table["columnDefinitions"].as_array().unwrap().iter();
+    let columns: Vec<String> = columns
+        .map(|column| format!("{} {}", column["name"].as_str().unwrap(), column["priority"]))
+        .collect();
+    assert_eq!(
+        columns,
+        ["Name 0", "Type 0", "Cluster-IP 0", "External-IP 0", "Port(s) 0", "Age 0", "Selector 1"]
+    );
+    let cells = |row: usize| {
+        let mut cells = table["rows"][row]["cells"].as_array().unwrap().clone();
+        cells.remove(5);
+        cells
+    };
+    assert_eq!(cells(0), ["a", "ClusterIP", "None", "<none>", "80/TCP,53/UDP", "x=1,y=2"]);
+    assert_eq!(cells(1), ["b", "ExternalName", "<none>", "b.example", "<none>", "<none>"]);
 }
 
 async fn tables_include_what_is_asked_for(subject: &Subject) {

@@ -215,3 +215,23 @@ async fn writes_leave_a_line_that_tells_nothing_of_their_content() {
     assert_eq!(told, ["create secrets default s 201", "delete secrets default s 200"]);
     assert!(!written.contains("hunter2") && !written.contains("aHVudGVyMg"));
 }
+
+#[tokio::test]
+async fn many_warnings_break_no_client() {
+    let server = listening(AtOnce::default(), Audit::off()).await;
+    let mut map = json!({"metadata": {"name": "a"}});
+    for field in 0..200 {
+        map[format!("field{field}")] = json!(1);
+    }
+    let request = Request::post("/api/v1/namespaces/default/configmaps?fieldValidation=Warn");
+    let request = request.header("content-type", "application/json");
+    let request = request.body(kube::client::Body::from(map.to_string().into_bytes())).unwrap();
+    let answer = admin(&server).send(request).await.unwrap();
+    assert_eq!(answer.status(), 201);
+    let warnings: Vec<_> = answer.headers().get_all("warning").iter().collect();
+    assert_eq!(
+        (warnings.len(), warnings[49].to_str().unwrap()),
+        (50, "299 - \"151 more warnings are not shown\"")
+    );
+    server.stop().await;
+}

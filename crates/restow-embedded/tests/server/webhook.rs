@@ -185,3 +185,19 @@ async fn webhooks_that_cannot_be_called_fail_the_request() {
     assert_eq!(webhook.calls.load(Ordering::SeqCst), 0);
     server.stop().await;
 }
+
+#[tokio::test]
+async fn an_answer_without_end_fails_the_request() {
+    let server = crate::basics::server().await;
+    let webhook = Webhook::start(|review| {
+        let padding = "x".repeat(20 * 1024 * 1024);
+        response(review, json!({"result": {"status": "Success", "message": padding}}))
+    })
+    .await;
+    define(&server, webhook.conversion()).await;
+    send(&server, "POST", V1, &widget("v1", "size", "a")).await.unwrap();
+    let (code, message) = refusal(&server, "GET", &format!("{V2}/a"), &json!({})).await;
+    assert_eq!(code, 500);
+    assert!(message.contains("the webhook's answer has more than 1677"), "{message}");
+    server.stop().await;
+}

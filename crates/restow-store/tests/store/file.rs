@@ -45,6 +45,15 @@ hold! {
     no_change_is_missed_or_told_twice,
 }
 
+#[test]
+fn a_new_file_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(&dir));
+    let mode = std::fs::metadata(dir.path().join("store.redb")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
 #[tokio::test]
 async fn a_second_one_on_the_same_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
