@@ -113,7 +113,11 @@ async fn definitions_hold_what_they_promise() {
         assert_eq!(header, ["NAME", "RESOURCE", "PHASE", "PROGRESS", "REMAINING", "AGE"], "{table}");
         let table = String::from_utf8(run(&["get", "sst"]).await.unwrap().stdout).unwrap();
         let header: Vec<&str> = table.lines().next().unwrap().split_whitespace().collect();
-        assert_eq!(header, ["NAME", "CURRENT", "PERSISTED", "AGREEMENT", "HEARTBEAT"], "{table}");
+        assert_eq!(
+            header,
+            ["NAME", "CURRENT", "PERSISTED", "CURRENT", "HASH", "AGREEMENT", "HEARTBEAT"],
+            "{table}"
+        );
     }
     permissions(&cluster, &client).await;
 }
