@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::{Ledger, failure, is_finished, left};
-use crate::plan::{Deed, Event, Plan, Setup};
+use crate::plan::{Deed, Effect, Event, Plan, Setup};
 use crate::process::{Clocks, process};
 use crate::run::World;
 use crate::users::send;
@@ -123,7 +123,7 @@ async fn done(world: &World, plan: &Plan) {
     world.at_rest(plan).await;
     // A key that was changed forth and back is seen at the next look.
     tokio::time::sleep(POLL + LOOK_EVERY).await;
-    if aborts(plan) {
+    if aborts(plan) || delays(plan) {
         // Nothing shows then whether the trigger has seen all there is to see.
         tokio::time::sleep_until(world.began + plan.quiet() + DELAYED).await;
     }
@@ -150,7 +150,7 @@ async fn is_done(world: &World, plan: &Plan, ledger: &Ledger) -> bool {
     let mut named = Vec::new();
     for (name, migration) in &migrations {
         let left = left(migration);
-        for object in left.iter().filter(|object| !world.layer.notes().is_to_blame(object)) {
+        for object in left.iter().filter(|object| !world.layer.notes().was_to_blame(object)) {
             let what = format!("{name} names {object} as refused, and it never was");
             world.trace.violate("L2", what);
         }
@@ -171,6 +171,13 @@ async fn is_done(world: &World, plan: &Plan, ledger: &Ledger) -> bool {
 /// Whether a user deletes migrations that are under way.
 fn aborts(plan: &Plan) -> bool {
     plan.events.iter().any(|event| matches!(event, Event::At(_, Deed::Abort)))
+}
+
+/// Whether an answer may come later than the trigger looks.
+fn delays(plan: &Plan) -> bool {
+    let late =
+        |event: &Event| matches!(event, Event::Fault(fault) if matches!(fault.effect, Effect::Late(_)));
+    plan.events.iter().any(late)
 }
 
 /// A user has what was left tried once more.

@@ -1,6 +1,6 @@
 //! Which fault of a plan hits which request: the same for simulated API servers and for real ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -88,6 +88,8 @@ pub struct Notes {
     pub pages: BTreeMap<String, u32>,
     /// The objects whose last write failed, and when the first and the last came that did since a good one.
     failing: BTreeMap<String, (Instant, Instant)>,
+    /// The objects that might have been named at some time.
+    blamed: BTreeSet<String>,
     /// The last page of objects that a server gave.
     pub page: Option<Bytes>,
 }
@@ -143,7 +145,16 @@ impl Notes {
 
     fn failed(&mut self, name: &str) {
         let now = Instant::now();
-        self.failing.entry(name.to_owned()).or_insert((now, now)).1 = now;
+        let (first, last) = self.failing.entry(name.to_owned()).or_insert((now, now));
+        *last = now;
+        if *last - *first >= LASTING {
+            self.blamed.insert(name.to_owned());
+        }
+    }
+
+    /// Whether an object might have been named at some time, by a run that is long over.
+    pub fn was_to_blame(&self, name: &str) -> bool {
+        self.blamed.contains(name)
     }
 
     /// Whether an object may be named: its last write failed, and so did all others for long enough before it.
