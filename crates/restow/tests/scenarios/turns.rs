@@ -47,12 +47,13 @@ async fn suspended_resumed_deleted_and_queued() {
     let (one, two) = (flipped(&client, "firsts").await, flipped(&client, "seconds").await);
     let _controller = Controller::start(&restow, &SLOW).await;
 
-    // Another one waits for its turn, and says for whom.
+    // Another one waits for its turn, and says so.
     ask_for(&client, "one", &one.name()).await;
     ask_for(&client, "two", &two.name()).await;
     wait("the second to be queued", || async {
         let queued = migration(&client, "two").await;
-        reason(&queued) == "Queued" && queued["status"]["conditions"][0]["message"] == "waits for one"
+        let message = &queued["status"]["conditions"][0]["message"];
+        reason(&queued) == "Queued" && message == "waits for its turn: 1 migration runs at a time"
     })
     .await;
     wait("some pages", || async { written(&client, "one").await >= 2 * PAGE }).await;
