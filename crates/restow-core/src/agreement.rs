@@ -14,6 +14,7 @@ use restow_api::UNKNOWN;
 pub use self::basis::Basis;
 pub use self::identity::{Identity, addresses, distinct};
 
+use crate::passing;
 use crate::resource::{GroupVersion, is_hash, storage_version_hash};
 
 /// One API server, as its identity Lease or the `kubernetes` endpoints tell.
@@ -219,8 +220,6 @@ impl Disagreement {
 
 /// How long servers that do not answer are waited for under a run, before it is unsafe to go on.
 pub const SILENCE: Duration = Duration::from_secs(300);
-/// How long an answer is waited out that may be somebody else's, while a run is under way.
-pub const ELSEWHERE: Duration = crate::passing::PATIENCE;
 /// How long a server is waited for that has never answered: it may be starting, or out of reach.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
@@ -232,7 +231,7 @@ pub fn patience(why: &Disagreement, known: bool) -> Duration {
         Disagreement::Unasked(_) => FIRST_ANSWER,
         Disagreement::Unsteady => SILENCE,
         // Who could list the servers before meets an answer of somebody else.
-        Disagreement::UnknownMembers(_) if known => ELSEWHERE,
+        Disagreement::UnknownMembers(_) if known => passing::PATIENCE,
         _ => Duration::ZERO,
     }
 }

@@ -154,18 +154,23 @@ async fn a_definition_goes_with_its_objects() {
     server.stop().await;
 }
 
+/// Creates a widget that the store holds up; nobody waits for the answer.
+async fn held_up(server: &Server, store: &Memory) {
+    store.hold(Some("/registry/example.com/widgets/"));
+    let late = widget("late");
+    tokio::select! {
+        answered = send(server, "POST", WIDGETS, &late) => panic!("{answered:?}"),
+        () = store.holds() => {}
+    }
+}
+
 /// A create that was let in before its definition began to go does not outlive the definition.
 #[tokio::test]
 async fn a_definition_waits_for_creates_under_way_and_takes_their_objects_along() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
-    store.hold(Some("/registry/example.com/widgets/"));
-    let late = widget("late");
-    tokio::select! {
-        answered = send(&server, "POST", WIDGETS, &late) => panic!("{answered:?}"),
-        () = store.holds() => {}
-    }
+    held_up(&server, &store).await;
     let path = format!("{DEFINITIONS}/widgets.example.com");
     send(&server, "DELETE", &path, &json!({})).await.unwrap();
     let gone = async || {
@@ -243,12 +248,7 @@ async fn a_write_that_nobody_waits_for_holds_a_change_of_version_up() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
-    store.hold(Some("/registry/example.com/widgets/"));
-    let late = widget("late");
-    tokio::select! {
-        answered = send(&server, "POST", WIDGETS, &late) => panic!("{answered:?}"),
-        () = store.holds() => {}
-    }
+    held_up(&server, &store).await;
     let versions = json!({"spec": {"versions": definition("v2")["spec"]["versions"]}});
     send(&server, "PATCH", &format!("{DEFINITIONS}/widgets.example.com"), &versions).await.unwrap();
     let registered = async || {

@@ -1,9 +1,10 @@
 //! Looks of a run at the API servers' encryption configurations.
 
 use restow_clock::Instant;
-use restow_core::agreement::{Disagreement, ELSEWHERE, SILENCE};
+use restow_core::agreement::{Disagreement, SILENCE};
 use restow_core::encryption::{Check, Demand, Encryption, UNREPORTED};
 use restow_core::inventory::Origin;
+use restow_core::passing;
 use restow_core::progress::Progress;
 
 use super::looks::Patience;
@@ -75,7 +76,7 @@ impl<O: Observer> Migration<'_, O> {
                 }
             };
             // Who has shown its metrics before may do so again; somebody else may have refused them.
-            let doubtful = expected && since.elapsed() < ELSEWHERE;
+            let doubtful = expected && since.elapsed() < passing::PATIENCE;
             let silent = match self.unless_stopped(Box::pin(look)).await? {
                 Ok(look) => {
                     let reported = look.heard.iter().any(|(_, hash)| hash.is_some());

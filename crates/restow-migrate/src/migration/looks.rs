@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::agreement::{self, Agreement, ELSEWHERE};
+use restow_core::agreement::{self, Agreement};
+use restow_core::passing;
 use restow_core::progress::Progress;
 
 use super::{Failure, Migration, Observer};
@@ -90,7 +91,7 @@ impl<O: Observer> Migration<'_, O> {
     /// credentials are accepted, the inventory has shown.
     fn passing(&self, error: RequestError, known: bool, since: Instant) -> Result<String, Failure> {
         let known = known || error.code() != Some(403);
-        if !error.is_final() || known && since.elapsed() < ELSEWHERE {
+        if !error.is_final() || known && since.elapsed() < passing::PATIENCE {
             return Ok(error.to_string());
         }
         Err(if error.code() == Some(404) { self.vanished() } else { error.into() })
