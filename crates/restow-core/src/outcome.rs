@@ -64,6 +64,17 @@ impl Answer {
         }
     }
 
+    /// Whether the write may have been carried out although the answer does not say so. A server that refuses a write,
+    /// or puts it off, has not carried it out.
+    pub fn hides_a_write(&self) -> bool {
+        match self {
+            Self::Http { code, returned, .. } => {
+                returned.is_none() && matches!(code, 200..=299 | 408 | 500..=599)
+            }
+            Self::Broken { .. } => true,
+        }
+    }
+
     /// An answer with just a status code, from an API server.
     pub fn http(code: u16) -> Self {
         Self::Http {

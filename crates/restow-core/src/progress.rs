@@ -131,6 +131,12 @@ pub struct Progress {
     pub mark: Option<String>,
     /// Whether that mark, or the seal, changed during the pass.
     pub shifted: bool,
+    /// Whether restow itself may have written an object of the pass that looks written or deleted by others.
+    #[serde(default)]
+    pub unsure: bool,
+    /// Whether an earlier process began the pass: it may have written objects without telling.
+    #[serde(skip)]
+    pub resumed: bool,
     /// The CustomResourceDefinition, as uid and generation, that the pass stands under.
     #[serde(default)]
     pub definition: Option<String>,
@@ -183,6 +189,8 @@ impl Progress {
             unconfirmed: false,
             mark: None,
             shifted: false,
+            unsure: false,
+            resumed: false,
             definition: None,
             encryption: None,
             seal: None,
@@ -225,7 +233,7 @@ impl Progress {
     /// Goes on with the objects as they are now, and not as they were when the list began: those that were written and
     /// not counted before a crash would look as if others had written them.
     ///
-    /// A pass that verifies writes nothing, and goes on with its list: a page can follow it only with all it announced.
+    /// A pass that verifies goes on with its list: there a write before the crash shows as a conflict.
     pub fn list_anew(&mut self) {
         let token = self.continue_token.as_deref().and_then(Token::decode);
         if let Some(token) = token.filter(|_| self.phase == Phase::Rewriting) {
@@ -316,7 +324,31 @@ impl Progress {
         self.keys = Check::default();
         self.unproven = None;
         self.shifted = false;
+        self.unsure = false;
+        self.resumed = false;
         self.passes += 1;
+    }
+
+    /// Begins the pass under way from its first object.
+    pub fn verify_anew(&mut self) {
+        self.passes = self.passes.saturating_sub(1);
+        self.begin_verifying();
+    }
+
+    /// Takes in what may hide a write of restow's own: its answer was lost, or an earlier process sent it. The pass does
+    /// not prove then that there was nothing to rewrite. One that was interrupted is not counted.
+    pub fn doubt(&mut self, answer_lost: bool, seems_written: bool) {
+        let interrupted = self.resumed && seems_written;
+        if interrupted && !self.unsure {
+            self.passes = self.passes.saturating_sub(1);
+        }
+        self.unsure |= answer_lost || interrupted;
+    }
+
+    /// The resourceVersion of the list that the pass goes on with, where its token tells.
+    pub fn snapshot(&self) -> Option<i64> {
+        let token = self.continue_token.as_deref().and_then(Token::decode)?;
+        Some(token.resource_version).filter(|version| *version != NEWEST)
     }
 
     /// How many objects of this pass are left, where that can be told.
@@ -339,9 +371,10 @@ pub enum Proof {
     Restless,
 }
 
-/// Judges a pass that verified, given whether the agreement shifted meanwhile and how many passes there were.
-pub fn judge(pass: &Counts, shifted: bool, passes: u32) -> Proof {
-    if pass.rewritten == 0 && !shifted {
+/// Judges a pass that verified, given whether the agreement shifted meanwhile, or a write of restow's own may be hidden,
+/// and how many passes there were.
+pub fn judge(pass: &Counts, shifted: bool, unsure: bool, passes: u32) -> Proof {
+    if pass.rewritten == 0 && !shifted && !unsure {
         Proof::Verified
     } else if passes < PASSES {
         Proof::Again
@@ -384,15 +417,43 @@ mod tests {
     #[test]
     fn only_a_still_pass_verifies() {
         let pass = |rewritten| Counts { listed: 9, rewritten, current: 9 - rewritten, ..Counts::default() };
-        for (rewritten, shifted, passes, expected) in [
-            (0, false, 1, Proof::Verified),
-            (1, false, 1, Proof::Again),
-            (0, true, 1, Proof::Again),
-            (1, false, 5, Proof::Restless),
-            (0, true, 5, Proof::Restless),
-            (0, false, 5, Proof::Verified),
+        for (rewritten, shifted, unsure, passes, expected) in [
+            (0, false, false, 1, Proof::Verified),
+            (1, false, false, 1, Proof::Again),
+            (0, true, false, 1, Proof::Again),
+            (0, false, true, 1, Proof::Again),
+            (1, false, false, 5, Proof::Restless),
+            (0, true, false, 5, Proof::Restless),
+            (0, false, true, 5, Proof::Restless),
+            (0, false, false, 5, Proof::Verified),
         ] {
-            assert_eq!(judge(&pass(rewritten), shifted, passes), expected, "{rewritten} {shifted} {passes}");
+            let proof = judge(&pass(rewritten), shifted, unsure, passes);
+            assert_eq!(proof, expected, "{rewritten} {shifted} {unsure} {passes}");
+        }
+    }
+
+    #[test]
+    fn a_write_that_may_be_restows_own_leaves_a_pass_unsure() {
+        let name = GroupResource::parse("widgets.example.com");
+        let mut verifying = Progress::new(name, "v2", "x", Timestamp::default());
+        verifying.begin_verifying();
+        verifying.begin_verifying();
+        // Whether the pass was resumed, what each page shows (an answer that was lost, an object that seems written by
+        // others), whether the pass is unsure and how many passes are counted.
+        for (resumed, pages, unsure, passes) in [
+            (false, vec![(false, true)], false, 2),
+            (false, vec![(true, true)], true, 2),
+            (true, vec![(false, false)], false, 2),
+            (true, vec![(false, true), (false, true)], true, 1),
+            (true, vec![(true, true), (false, true)], true, 1),
+        ] {
+            let mut progress = Progress { resumed, ..verifying.clone() };
+            for (answer_lost, seems_written) in &pages {
+                progress.doubt(*answer_lost, *seems_written);
+            }
+            assert_eq!((progress.unsure, progress.passes), (unsure, passes), "{resumed} {pages:?}");
+            progress.begin_verifying();
+            assert!(!progress.unsure && !progress.resumed);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a finished pass proves, and what it leaves unchecked.
 
 use crate::encryption::Demand;
-use crate::progress::Progress;
+use crate::progress::{Phase, Progress};
 
 impl Progress {
     /// Takes in that a pass under one agreement found nothing to rewrite: verified, unless something that matters about
@@ -13,8 +13,12 @@ impl Progress {
 
     /// Whether what was kept of a pass before a stop can still be judged: a mark shows whether a server was restarted
     /// since, a seal whether a key was changed. Objects that seemed gone and were not looked for are forgotten.
+    ///
+    /// A list that goes on at another resourceVersion would show what was written before the stop as current.
     pub fn outlasts_a_stop(&self, demand: Demand) -> bool {
-        self.is_marked() && !self.unconfirmed && (demand == Demand::Nothing || self.seal.is_some())
+        let sealed = demand == Demand::Nothing || self.seal.is_some();
+        let listed = self.phase != Phase::Verifying || self.snapshot().is_some();
+        self.is_marked() && !self.unconfirmed && sealed && listed
     }
 
     /// What went unchecked in a run whose storage version is proven, in sentences.
@@ -53,6 +57,7 @@ mod tests {
     use crate::agreement::{Agreement, Basis};
     use crate::encryption::{Config, Unread, agree};
     use crate::resource::GroupResource;
+    use crate::token::{NEWEST, Token};
 
     fn agreement(basis: Basis, leased: bool) -> Agreement {
         let (hash, mark) = ("x".to_owned(), "m".to_owned());
@@ -146,8 +151,18 @@ mod tests {
             (marked, Some(["k", "k"]), Demand::Declared, true),
             (unmarked, Some(["k", "k"]), Demand::Declared, false),
         ] {
-            let mut progress = pass(&[look], keys);
+            let mut progress = Progress { phase: Phase::Done, ..pass(&[look], keys) };
             assert_eq!(progress.outlasts_a_stop(demand), expected, "{look:?} {keys:?} {demand:?}");
+            for (token, same_list) in [
+                (None, false),
+                (Some(Token::behind("default/a", 238).encode()), true),
+                (Some(Token::behind("default/a", NEWEST).encode()), false),
+                (Some("opaque".to_owned()), false),
+            ] {
+                let verifying =
+                    Progress { phase: Phase::Verifying, continue_token: token.clone(), ..progress.clone() };
+                assert_eq!(verifying.outlasts_a_stop(demand), expected && same_list, "{token:?} {demand:?}");
+            }
             progress.unconfirmed = true;
             assert!(!progress.outlasts_a_stop(demand));
         }

@@ -79,6 +79,11 @@ impl<'a> Chunks<'a> {
         self
     }
 
+    /// The resourceVersion of the last page.
+    pub(crate) fn version(&self) -> i64 {
+        self.last_version
+    }
+
     /// The next page. Its `next` is what `new` takes to go on behind it.
     pub async fn next(&mut self) -> Result<Page, PageError> {
         let (mut tries, mut waits) = (0, 0);

@@ -178,7 +178,7 @@ impl<O: Observer> Migration<'_, O> {
             if progress.verify.quarantined > 0 {
                 break;
             }
-            match judge(&progress.verify, progress.shifted, progress.passes) {
+            match judge(&progress.verify, progress.shifted, progress.unsure, progress.passes) {
                 Proof::Verified => {
                     progress.conclude(self.demand());
                     break;
@@ -210,11 +210,8 @@ impl<O: Observer> Migration<'_, O> {
         match progress.phase {
             Phase::Rewriting if progress.counts.listed == 0 => return Ok(()),
             Phase::Rewriting => {}
-            Phase::Verifying if lasts => {}
-            Phase::Verifying => {
-                progress.passes = progress.passes.saturating_sub(1);
-                progress.begin_verifying();
-            }
+            Phase::Verifying if lasts => progress.resumed = true,
+            Phase::Verifying => progress.verify_anew(),
             Phase::Done if was_verified && lasts => {}
             Phase::Done => {
                 progress.passes = 0;
@@ -266,6 +263,11 @@ impl<O: Observer> Migration<'_, O> {
         let rewriter = self.rewriter(&target, Health::default());
         let mut listing = self.listing(&target, progress);
         let mut page = self.unless_stopped(listing.next()).await??;
+        if progress.resumed && listing.version() != progress.snapshot() {
+            // The list has expired. The one of now shows what an earlier process wrote as current.
+            progress.verify_anew();
+            return Box::pin(self.rewrite(progress, aside, journal)).await;
+        }
         let mut elsewhere = Elsewhere::default();
         loop {
             let began = Instant::now();
@@ -286,6 +288,7 @@ impl<O: Observer> Migration<'_, O> {
                     return Err(cut.into());
                 }
             };
+            progress.doubt(tally.answer_lost, !tally.elsewhere.is_empty());
             elsewhere.add(tally.elsewhere);
             tally.counts.quarantined += page.unreadable.len() as u64;
             tally.quarantined.append(&mut page.unreadable);
@@ -328,8 +331,9 @@ impl<O: Observer> Migration<'_, O> {
     ) -> Result<(), Failure> {
         let last =
             usize::try_from(cut.done.listed).ok().and_then(|count| page.items.get(count.checked_sub(1)?));
-        // Objects that cannot be read, or were set aside, would be passed over.
-        let whole = page.unreadable.is_empty() && aside.is_empty();
+        // Objects that cannot be read, or were set aside, would be passed over. A pass that verifies does the page again:
+        // what was rewritten behind its first objects shows there as written since.
+        let whole = page.unreadable.is_empty() && aside.is_empty() && progress.phase == Phase::Rewriting;
         let Some(last) = last.filter(|_| whole && journal.outlasts_a_stop()) else { return Ok(()) };
         progress.page_done(&cut.done, None, Some(last.key()));
         progress.announced = None;
@@ -439,6 +443,12 @@ fn restless(progress: &Progress) -> String {
              no pass can prove them stored",
             objects(progress.verify.rewritten),
             progress.passes + 1
+        )
+    } else if progress.unsure {
+        format!(
+            "answers to writes were lost in each of {} passes, and the objects were written: whether by restow itself \
+             cannot be told",
+            progress.passes
         )
     } else {
         format!("API servers came, went or started anew in each of {} passes", progress.passes)

@@ -55,6 +55,8 @@ pub struct Tally {
     pub refused: Vec<Item>,
     /// The objects that are gone or were changed, as a look-up of their names shows.
     pub(crate) elsewhere: Vec<(Item, Outcome)>,
+    /// Whether restow itself may have written one of those: the answer to a try was lost.
+    pub(crate) answer_lost: bool,
 }
 
 /// How often objects have been tried.
@@ -106,7 +108,11 @@ impl CutShort {
 
 /// How the writing of one object ended.
 enum End {
-    Decided(Outcome),
+    Decided {
+        outcome: Outcome,
+        /// Whether a try before may have been carried out.
+        answer_lost: bool,
+    },
     /// It was to stop.
     Stopped,
     /// Nor can any other be written.
@@ -148,13 +154,13 @@ impl Rewriter<'_> {
                     next = items.next();
                 }
                 Some((place, item, end)) = under_way.next(), if !under_way.is_empty() => match end {
-                    End::Decided(Outcome::Refused { .. }) => tally.refused.push(item.clone()),
-                    End::Decided(outcome) => {
+                    End::Decided { outcome: Outcome::Refused { .. }, .. } => tally.refused.push(item.clone()),
+                    End::Decided { outcome, answer_lost } => {
                         decided(&outcome);
                         if is_written(&outcome) {
                             written[place] = Some(outcome.clone());
                         }
-                        tally.take(item, outcome);
+                        tally.take(item, outcome, answer_lost);
                     }
                     End::Stopped => {}
                     End::Unfinished(why) => {
@@ -178,9 +184,9 @@ impl Rewriter<'_> {
     /// Writes one object until its outcome is decided.
     async fn one<'t>(&'t self, item: &Item, attempt: Attempt, mut slot: Slot<'t>, stop: &Stop) -> End {
         if let Some(left) = unsendable(item.identity(), &item.resource_version) {
-            return End::Decided(left);
+            return End::Decided { outcome: left, answer_lost: false };
         }
-        let (mut tries, mut unserved) = (0, None);
+        let (mut tries, mut unserved, mut answer_lost) = (0, None, false);
         let mut failures = Failures::new(&self.health);
         let refused_for = |failures: &Failures<'_>, sent: Instant| match attempt {
             Attempt::First => failures.lasted(sent),
@@ -196,7 +202,7 @@ impl Rewriter<'_> {
             slot.ended(if overloaded { Signal::Overloaded } else { Signal::Fine }, sent.bytes);
             if stop.is_stopped() && is_written(&sent.outcome) {
                 // It counts, although the run is to stop.
-                return End::Decided(sent.outcome);
+                return End::Decided { outcome: sent.outcome, answer_lost };
             }
             // Boxed, because it is rarely needed and every write under way would hold its space.
             let settled = Box::pin(self.found_out(item, sent.outcome));
@@ -207,14 +213,17 @@ impl Rewriter<'_> {
             }
             let Outcome::Again { after, blame, reason, message, .. } = outcome else {
                 self.health.saw(item, self.helper(item), &outcome, sent.version.as_deref(), began);
-                return End::Decided(lasting(outcome, refused_for(&failures, began)));
+                let outcome = lasting(outcome, refused_for(&failures, began));
+                return End::Decided { outcome, answer_lost };
             };
             tries += 1;
+            answer_lost |= sent.hides_a_write;
             match failures.add(blame, Instant::now(), self.target.conversion.is_some()) {
                 Patience::Again => {}
                 Patience::GiveUp => {
                     self.health.gave_up(item);
-                    return End::Decided(lasting(give_up(reason, message), refused_for(&failures, began)));
+                    let outcome = lasting(give_up(reason, message), refused_for(&failures, began));
+                    return End::Decided { outcome, answer_lost };
                 }
                 Patience::Later => {
                     let message = format!("{}: {message}", item.key());
@@ -332,10 +341,11 @@ impl Rewriter<'_> {
 struct Unasked;
 
 impl Tally {
-    fn take(&mut self, item: &Item, outcome: Outcome) {
+    fn take(&mut self, item: &Item, outcome: Outcome, answer_lost: bool) {
         self.counts.count(&outcome);
         match outcome {
             Outcome::Gone | Outcome::Conflicted => {
+                self.answer_lost |= answer_lost;
                 let item = Item { stale_fields: None, ..item.clone() };
                 self.elsewhere.push((item, outcome));
             }

@@ -63,6 +63,8 @@ pub(crate) struct Sent {
     pub(crate) bytes: usize,
     /// The resourceVersion that came back.
     pub(crate) version: Option<String>,
+    /// Whether it may have been carried out although the answer does not say so.
+    pub(crate) hides_a_write: bool,
     /// How many managedFields entries came back.
     kept: usize,
 }
@@ -71,14 +73,14 @@ impl Sent {
     /// A request that got no answer.
     pub(crate) fn broken(broken: Broken) -> Self {
         let outcome = classify(&Answer::Broken { message: broken.to_string() });
-        Self { outcome, accepted: false, bytes: 0, version: None, kept: 0 }
+        Self { outcome, accepted: false, bytes: 0, version: None, hides_a_write: true, kept: 0 }
     }
 
     /// An object that is left because of its managedFields.
     fn stale(why: &str) -> Self {
         let (reason, message) = ("StaleManagedFields".to_owned(), why.to_owned());
         let outcome = Outcome::Quarantined { reason, message };
-        Self { outcome, accepted: false, bytes: 0, version: None, kept: 0 }
+        Self { outcome, accepted: false, bytes: 0, version: None, hides_a_write: false, kept: 0 }
     }
 }
 
@@ -190,14 +192,14 @@ impl Rewriter<'_> {
         let (returned, kept) = self.returned(item, &reply);
         let version = returned.as_ref().map(|returned| returned.resource_version.clone());
         let answer = reply.answer(&item.resource_version, returned);
-        let accepted = answer.accepts();
+        let (accepted, hides_a_write) = (answer.accepts(), !dry_run && answer.hides_a_write());
         let outcome = match classify(&answer) {
             Outcome::Rewritten | Outcome::Current | Outcome::Doubtful(Doubt::Terminating) if dry_run => {
                 Outcome::Accepted
             }
             other => other,
         };
-        Ok(Sent { outcome, accepted, bytes, version, kept })
+        Ok(Sent { outcome, accepted, bytes, version, hides_a_write, kept })
     }
 
     /// What a successful answer says of the object, and how many managedFields entries it has; none where it is about

@@ -56,6 +56,7 @@ impl Observer for Quiet<'_> {
     }
     fn pass(&self, progress: &Progress) {
         self.0.trace.step(&format!("restow begins a pass: {:?}", progress.phase));
+        self.0.pass(progress);
     }
     fn decided(&self, _: &Outcome) {}
     fn page(&self, _: &Progress) {}

@@ -41,6 +41,8 @@ struct State {
     stored: BTreeMap<String, Entry>,
     /// The uids of objects that were deleted.
     deleted: BTreeSet<String>,
+    /// The revision of the last write that restow made, and of which object.
+    rewritten: (u64, String),
 }
 
 /// How the bytes of an object are kept: its version, or what it is encrypted with.
@@ -176,6 +178,7 @@ impl Oracle {
                 self.state().deleted.insert(uid(&before));
             }
             (Some(before), Some(now)) if number(&before) == number(&now) => {
+                self.state().rewritten = (change.revision, key.clone());
                 if owners(&before) != owners(&now) {
                     self.trace.violate("S5", format!("{key} has other field owners"));
                 }
@@ -203,6 +206,14 @@ impl Oracle {
                 let key = &entry.key;
                 self.trace.violate("S2", format!("verified for {wanted} while {key} is stored as {kept}"));
             }
+        }
+    }
+
+    /// S2: a pass that began when the store was at this revision proves something only if it wrote nothing.
+    pub fn proven_by_a_pass(&self, began: u64) {
+        let (revision, key) = self.state().rewritten.clone();
+        if revision > began {
+            self.trace.violate("S2", format!("verified by a pass that has rewritten {key}"));
         }
     }
 

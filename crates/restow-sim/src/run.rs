@@ -66,6 +66,8 @@ pub(crate) struct World {
     pub(crate) began: Instant,
     /// The servers that encrypt with the second key.
     rotated: Mutex<BTreeSet<usize>>,
+    /// The store's revision when the pass under way began.
+    pass_began: Mutex<u64>,
     /// When the storage version or a key was changed.
     moved: Mutex<Vec<Instant>>,
 }
@@ -141,6 +143,7 @@ async fn play(plan: &Plan, trace: &Trace, simulation: &Simulation) -> anyhow::Re
         servers: Mutex::default(),
         began: Instant::now(),
         rotated: Mutex::default(),
+        pass_began: Mutex::default(),
         moved: Mutex::default(),
     };
     for at in 0..plan.servers() {
@@ -377,8 +380,16 @@ impl World {
         self.oracle.stored_version().unwrap_or_default()
     }
 
+    /// A pass begins, or goes on after a kill.
+    pub(crate) fn pass(&self, progress: &Progress) {
+        if progress.pass().listed == 0 {
+            *lock(&self.pass_began) = self.oracle.revision();
+        }
+    }
+
     /// Judges a run that says that it is verified.
     pub(crate) fn verified(&self, progress: &Progress) {
+        self.oracle.proven_by_a_pass(*lock(&self.pass_began));
         let (looked, measured) = {
             let notes = self.layer.notes();
             (notes.looked, notes.measured)

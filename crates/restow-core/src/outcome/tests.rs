@@ -3,6 +3,28 @@
 use super::*;
 
 #[test]
+fn an_answer_that_does_not_refuse_may_hide_a_write() {
+    let broken = Answer::Broken { message: "reset".to_owned() };
+    assert!(broken.hides_a_write());
+    for (code, hides) in [
+        (200, true),
+        (302, false),
+        (401, false),
+        (404, false),
+        (408, true),
+        (409, false),
+        (422, false),
+        (429, false),
+        (500, true),
+        (503, true),
+        (504, true),
+    ] {
+        assert_eq!(Answer::http(code).hides_a_write(), hides, "{code}");
+    }
+    assert!(!Answer::http(200).with_versions("7", Some("8")).hides_a_write());
+}
+
+#[test]
 fn every_status_has_one_meaning() {
     let name = |outcome: &Outcome| match outcome {
         Outcome::Rewritten => "rewritten",

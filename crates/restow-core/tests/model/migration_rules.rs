@@ -71,7 +71,7 @@ pub(crate) fn begin_verifying(run: &mut Run) {
 /// What a finished pass proves.
 pub(crate) fn judged(run: &Run) -> Proof {
     let pass = Counts { rewritten: u64::from(run.rewritten), ..Counts::default() };
-    judge(&pass, run.shifted, u32::from(run.passes))
+    judge(&pass, run.shifted, false, u32::from(run.passes))
 }
 
 /// What becomes of storedVersions, if anything.

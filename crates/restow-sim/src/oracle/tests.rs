@@ -109,6 +109,21 @@ async fn a_verified_run_is_held_to_what_was_stored_at_its_last_look() {
     }
 }
 
+#[tokio::test]
+async fn a_pass_that_has_rewritten_something_proves_nothing() {
+    let writes = [
+        (BOAT, Some(boat("v1", "a", 1))),
+        (BOAT, Some(boat("v2", "a", 1))),
+        // A user writes.
+        (BOAT, Some(boat("v2", "a", 2))),
+    ];
+    for (began, expected) in [(1, Some("S2")), (2, None), (3, None)] {
+        let (oracle, trace) = told(&writes);
+        oracle.proven_by_a_pass(began);
+        assert_eq!(violated(&trace), expected, "began at {began}");
+    }
+}
+
 #[test]
 fn bytes_tell_the_version_or_the_key() {
     for (value, expected) in [
