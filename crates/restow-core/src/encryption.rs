@@ -162,7 +162,15 @@ impl Check {
         unchecked.retain(|one| !later.unchecked.iter().any(|other| other.server == one.server));
         unchecked.extend(later.unchecked);
         let untold = if later.untold.is_empty() { self.untold } else { later.untold };
-        Self { checked: self.checked && later.checked, unchecked, untold, ..later }
+        // A configuration that was reported once may cover the resource, whoever is silent later.
+        let config_hash = later.config_hash.or(self.config_hash);
+        Self {
+            checked: self.checked && later.checked,
+            config_hash,
+            unchecked,
+            untold,
+            servers: later.servers,
+        }
     }
 
     /// Why the key is not proven; none when it is.

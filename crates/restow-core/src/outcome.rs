@@ -30,6 +30,8 @@ pub enum Answer {
     Broken {
         /// What the connection said.
         message: String,
+        /// Whether the request was not sent.
+        unsent: bool,
     },
 }
 
@@ -71,7 +73,7 @@ impl Answer {
             Self::Http { code, returned, .. } => {
                 returned.is_none() && matches!(code, 200..=299 | 408 | 500..=599)
             }
-            Self::Broken { .. } => true,
+            Self::Broken { unsent, .. } => !unsent,
         }
     }
 
@@ -206,7 +208,7 @@ pub enum Blame {
 /// Decides what an answer means.
 pub fn classify(answer: &Answer) -> Outcome {
     let (code, status, reason, message, location, retry_after, sent, returned) = match answer {
-        Answer::Broken { message } => {
+        Answer::Broken { message, .. } => {
             return Outcome::Again {
                 after: None,
                 blame: Blame::Server,

@@ -94,6 +94,7 @@ pub fn step(refusal: &Refusal, tries: u32, lasted: Duration, continued: bool) ->
     match refusal.code {
         200..=299 if passes => Step::Wait(None),
         200..=399 if !passes => Step::GiveUp,
+        410 if passes && !refusal.status => Step::Wait(None),
         410 if tries >= EXPIRIES => Step::GiveUp,
         410 => match &refusal.fresh {
             Some(token) if !token.is_empty() => Step::ContinueWith(token.clone()),
@@ -179,6 +180,8 @@ mod tests {
             ("expired again and again", fresh, 8, 0, true, Step::GiveUp),
             ("expired, with an empty token", empty, 0, 0, true, Step::StartOver),
             ("expired, with none", refusal(410), 0, 0, true, Step::StartOver),
+            ("a proxy's 410", text(410), 99, 59, true, Step::Wait(None)),
+            ("a proxy's 410 for long", text(410), 99, 60, true, Step::GiveUp),
             ("overload", asked, 99, 999, true, Step::Wait(Some(Duration::from_secs(2)))),
             ("unavailable", refusal(503), 99, 999, false, Step::Wait(None)),
             ("broken connection", refusal(0), 99, 999, false, Step::Wait(None)),

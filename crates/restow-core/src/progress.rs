@@ -137,6 +137,9 @@ pub struct Progress {
     /// Whether an earlier process began the pass: it may have written objects without telling.
     #[serde(skip)]
     pub resumed: bool,
+    /// The resourceVersion of the resource when the pass began, where its server tells.
+    #[serde(default)]
+    pub began_at: Option<i64>,
     /// The CustomResourceDefinition, as uid and generation, that the pass stands under.
     #[serde(default)]
     pub definition: Option<String>,
@@ -191,6 +194,7 @@ impl Progress {
             shifted: false,
             unsure: false,
             resumed: false,
+            began_at: None,
             definition: None,
             encryption: None,
             seal: None,
@@ -233,7 +237,8 @@ impl Progress {
     /// Goes on with the objects as they are now, and not as they were when the list began: those that were written and
     /// not counted before a crash would look as if others had written them.
     ///
-    /// A pass that verifies goes on with its list: there a write before the crash shows as a conflict.
+    /// A pass that verifies goes on with its list, as long as it has not expired: there a write before the crash shows as
+    /// a conflict.
     pub fn list_anew(&mut self) {
         let token = self.continue_token.as_deref().and_then(Token::decode);
         if let Some(token) = token.filter(|_| self.phase == Phase::Rewriting) {
@@ -326,6 +331,7 @@ impl Progress {
         self.shifted = false;
         self.unsure = false;
         self.resumed = false;
+        self.began_at = None;
         self.passes += 1;
     }
 
@@ -345,10 +351,10 @@ impl Progress {
         self.unsure |= answer_lost || interrupted;
     }
 
-    /// The resourceVersion of the list that the pass goes on with, where its token tells.
-    pub fn snapshot(&self) -> Option<i64> {
-        let token = self.continue_token.as_deref().and_then(Token::decode)?;
-        Some(token.resource_version).filter(|version| *version != NEWEST)
+    /// Whether an object that is listed with this resourceVersion may have been written since the pass began.
+    pub fn is_written_since(&self, resource_version: &str) -> bool {
+        let began_at = self.began_at.unwrap_or(NEWEST);
+        resource_version.parse().ok().is_none_or(|version: i64| version > began_at)
     }
 
     /// How many objects of this pass are left, where that can be told.
@@ -359,6 +365,8 @@ impl Progress {
 
 /// How often a pass may find something to rewrite before it is given up.
 const PASSES: u32 = 5;
+/// How often answers may be lost before it is given up: that shows nothing of the objects.
+const UNSURE_PASSES: u32 = 20;
 
 /// What a finished pass that verifies means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -374,12 +382,12 @@ pub enum Proof {
 /// Judges a pass that verified, given whether the agreement shifted meanwhile, or a write of restow's own may be hidden,
 /// and how many passes there were.
 pub fn judge(pass: &Counts, shifted: bool, unsure: bool, passes: u32) -> Proof {
-    if pass.rewritten == 0 && !shifted && !unsure {
-        Proof::Verified
-    } else if passes < PASSES {
-        Proof::Again
-    } else {
-        Proof::Restless
+    let still = pass.rewritten == 0 && !shifted;
+    match (still, unsure) {
+        (true, false) => Proof::Verified,
+        (true, true) if passes < UNSURE_PASSES => Proof::Again,
+        (false, _) if passes < PASSES => Proof::Again,
+        _ => Proof::Restless,
     }
 }
 
@@ -424,7 +432,9 @@ mod tests {
             (0, false, true, 1, Proof::Again),
             (1, false, false, 5, Proof::Restless),
             (0, true, false, 5, Proof::Restless),
-            (0, false, true, 5, Proof::Restless),
+            (0, false, true, 5, Proof::Again),
+            (0, true, true, 5, Proof::Restless),
+            (0, false, true, 20, Proof::Restless),
             (0, false, false, 5, Proof::Verified),
         ] {
             let proof = judge(&pass(rewritten), shifted, unsure, passes);
@@ -454,6 +464,18 @@ mod tests {
             assert_eq!((progress.unsure, progress.passes), (unsure, passes), "{resumed} {pages:?}");
             progress.begin_verifying();
             assert!(!progress.unsure && !progress.resumed);
+        }
+    }
+
+    #[test]
+    fn resource_versions_tell_what_was_written_since_a_pass_began() {
+        let name = GroupResource::parse("widgets.example.com");
+        let mut progress = Progress::new(name, "v2", "x", Timestamp::default());
+        for (began_at, listed, since) in
+            [(Some(7), "7", false), (Some(7), "8", true), (Some(7), "", true), (None, "7", true)]
+        {
+            progress.began_at = began_at;
+            assert_eq!(progress.is_written_since(listed), since, "{began_at:?} {listed:?}");
         }
     }
 

@@ -1,23 +1,25 @@
 //! What a finished pass proves, and what it leaves unchecked.
 
-use crate::encryption::Demand;
+use crate::encryption::{Check, Demand, UNREPORTED};
 use crate::progress::{Phase, Progress};
 
 impl Progress {
     /// Takes in that a pass under one agreement found nothing to rewrite: verified, unless something that matters about
     /// the encryption key went unchecked.
     pub fn conclude(&mut self, demand: Demand) {
-        self.unproven = demand.unmet(&self.keys);
+        let reported = self.encryption.clone().filter(|hash| hash != UNREPORTED);
+        let keys = Check { config_hash: self.keys.config_hash.clone().or(reported), ..self.keys.clone() };
+        self.unproven = demand.unmet(&keys);
         self.verified = self.unproven.is_none();
     }
 
     /// Whether what was kept of a pass before a stop can still be judged: a mark shows whether a server was restarted
     /// since, a seal whether a key was changed. Objects that seemed gone and were not looked for are forgotten.
     ///
-    /// A list that goes on at another resourceVersion would show what was written before the stop as current.
+    /// What was written in a pass before the stop shows by a resourceVersion, where they are numbers.
     pub fn outlasts_a_stop(&self, demand: Demand) -> bool {
         let sealed = demand == Demand::Nothing || self.seal.is_some();
-        let listed = self.phase != Phase::Verifying || self.snapshot().is_some();
+        let listed = self.phase != Phase::Verifying || self.began_at.is_some();
         self.is_marked() && !self.unconfirmed && sealed && listed
     }
 
@@ -57,7 +59,6 @@ mod tests {
     use crate::agreement::{Agreement, Basis};
     use crate::encryption::{Config, Unread, agree};
     use crate::resource::GroupResource;
-    use crate::token::{NEWEST, Token};
 
     fn agreement(basis: Basis, leased: bool) -> Agreement {
         let (hash, mark) = ("x".to_owned(), "m".to_owned());
@@ -81,6 +82,26 @@ mod tests {
             progress.watch_keys(&look.seal, look.check());
         }
         progress
+    }
+
+    #[test]
+    fn a_configuration_that_was_reported_is_not_forgotten_when_nobody_reports_it_later() {
+        for (encryption, looks, verified) in [
+            (Some("k"), vec![["k", "k"]], true),
+            (Some("k"), vec![["k", "k"], ["403", "403"]], false),
+            (Some("k"), vec![["403", "403"], ["403", "403"]], false),
+            (Some(UNREPORTED), vec![["403", "403"]], true),
+            (None, vec![["403", "403"]], true),
+        ] {
+            let mut progress = pass(&[(Basis::Direct, true)], None);
+            progress.encryption = encryption.map(str::to_owned);
+            for look in &looks {
+                let keys = pass(&[], Some(*look)).keys;
+                progress.watch_keys("", keys);
+            }
+            progress.conclude(Demand::Reported);
+            assert_eq!(progress.verified, verified, "{encryption:?} {looks:?} {:?}", progress.unproven);
+        }
     }
 
     const BASES: [(Basis, bool, Option<&str>); 7] = [
@@ -153,15 +174,9 @@ mod tests {
         ] {
             let mut progress = Progress { phase: Phase::Done, ..pass(&[look], keys) };
             assert_eq!(progress.outlasts_a_stop(demand), expected, "{look:?} {keys:?} {demand:?}");
-            for (token, same_list) in [
-                (None, false),
-                (Some(Token::behind("default/a", 238).encode()), true),
-                (Some(Token::behind("default/a", NEWEST).encode()), false),
-                (Some("opaque".to_owned()), false),
-            ] {
-                let verifying =
-                    Progress { phase: Phase::Verifying, continue_token: token.clone(), ..progress.clone() };
-                assert_eq!(verifying.outlasts_a_stop(demand), expected && same_list, "{token:?} {demand:?}");
+            for (began_at, told) in [(None, false), (Some(7), true)] {
+                let verifying = Progress { phase: Phase::Verifying, began_at, ..progress.clone() };
+                assert_eq!(verifying.outlasts_a_stop(demand), expected && told, "{began_at:?} {demand:?}");
             }
             progress.unconfirmed = true;
             assert!(!progress.outlasts_a_stop(demand));

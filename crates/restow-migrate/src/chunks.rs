@@ -79,14 +79,9 @@ impl<'a> Chunks<'a> {
         self
     }
 
-    /// The resourceVersion of the last page.
-    pub(crate) fn version(&self) -> i64 {
-        self.last_version
-    }
-
     /// The next page. Its `next` is what `new` takes to go on behind it.
     pub async fn next(&mut self) -> Result<Page, PageError> {
-        let (mut tries, mut waits) = (0, 0);
+        let (mut tries, mut waits, mut anew) = (0, 0, 0);
         let (mut failing, mut row) = (None, Row::default());
         loop {
             let refusal = match self.ask(self.limit, self.token.as_deref()).await {
@@ -99,6 +94,13 @@ impl<'a> Chunks<'a> {
             let since = *failing.get_or_insert_with(Instant::now);
             let next = step(&refusal, tries, row.lasted(&refusal), self.token.is_some());
             tries += u32::from(refusal.counts());
+            if matches!(next, Step::ContinueWith(_) | Step::StartOver) {
+                // One that has expired may have; further ones in a row are somebody's mistake, which may pass.
+                if anew > 0 {
+                    self.wait(&refusal, anew, None).await;
+                }
+                anew += 1;
+            }
             match next {
                 Step::Wait(asked) => {
                     waits += 1;

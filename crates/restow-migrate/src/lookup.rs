@@ -13,13 +13,22 @@ use crate::wire::{List, ObjectMeta};
 
 /// How many objects a resource has, as far as its server tells.
 pub async fn count(server: &Server, target: &Target) -> Result<Option<u64>, Refusal> {
-    let page = first_page(server, target, 1).await?;
+    Ok(count_at(server, target).await?.0)
+}
+
+/// How many objects a resource has, and at which resourceVersion, as far as its server tells.
+pub(crate) async fn count_at(
+    server: &Server,
+    target: &Target,
+) -> Result<(Option<u64>, Option<i64>), Refusal> {
+    let (page, version) = first_page(server, target, 1).await?;
     let shown = page.items.len() as u64;
-    Ok(match page.remaining {
+    let objects = match page.remaining {
         Some(remaining) => Some(remaining + shown),
         None if page.last => Some(shown),
         None => None,
-    })
+    };
+    Ok((objects, Some(version).filter(|version| *version > 0)))
 }
 
 /// The first object besides those of these uids; none where there is no other.
@@ -28,16 +37,16 @@ pub(crate) async fn another(
     target: &Target,
     besides: &[Box<str>],
 ) -> Result<Option<Item>, Refusal> {
-    let page = first_page(server, target, besides.len() as u32 + 1).await?;
+    let (page, _) = first_page(server, target, besides.len() as u32 + 1).await?;
     Ok(page.items.into_iter().find(|other| !besides.contains(&other.uid)))
 }
 
-async fn first_page(server: &Server, target: &Target, limit: u32) -> Result<Page, Refusal> {
+async fn first_page(server: &Server, target: &Target, limit: u32) -> Result<(Page, i64), Refusal> {
     let mut refused = None;
     for version in target.readable() {
         let path = format!("{}?limit={limit}", target.list_path_at(version, ""));
         match page(server, target, &path).await {
-            Ok((page, _)) => return Ok(page),
+            Ok(page) => return Ok(page),
             Err(refusal) => refused = refused.or(Some(refusal)),
         }
     }

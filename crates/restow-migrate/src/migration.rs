@@ -210,7 +210,7 @@ impl<O: Observer> Migration<'_, O> {
         match progress.phase {
             Phase::Rewriting if progress.counts.listed == 0 => return Ok(()),
             Phase::Rewriting => {}
-            Phase::Verifying if lasts => progress.resumed = true,
+            Phase::Verifying if lasts && progress.verify.listed > 0 => progress.resumed = true,
             Phase::Verifying => progress.verify_anew(),
             Phase::Done if was_verified && lasts => {}
             Phase::Done => {
@@ -257,17 +257,13 @@ impl<O: Observer> Migration<'_, O> {
             self.check_keys(progress, Patience::Running).await?;
         }
         if progress.pass().listed == 0 {
-            progress.expected = self.unless_stopped(lookup::count(server, &target)).await?.ok().flatten();
+            let counted = self.unless_stopped(lookup::count_at(server, &target)).await?;
+            (progress.expected, progress.began_at) = counted.unwrap_or_default();
         }
         self.observer.pass(progress);
         let rewriter = self.rewriter(&target, Health::default());
         let mut listing = self.listing(&target, progress);
         let mut page = self.unless_stopped(listing.next()).await??;
-        if progress.resumed && listing.version() != progress.snapshot() {
-            // The list has expired. The one of now shows what an earlier process wrote as current.
-            progress.verify_anew();
-            return Box::pin(self.rewrite(progress, aside, journal)).await;
-        }
         let mut elsewhere = Elsewhere::default();
         loop {
             let began = Instant::now();
@@ -288,7 +284,10 @@ impl<O: Observer> Migration<'_, O> {
                     return Err(cut.into());
                 }
             };
-            progress.doubt(tally.answer_lost, !tally.elsewhere.is_empty());
+            let written = |item: &pages::Item| progress.is_written_since(&item.resource_version);
+            let seems_written =
+                !tally.elsewhere.is_empty() || progress.resumed && page.items.iter().any(written);
+            progress.doubt(tally.answer_lost, seems_written);
             elsewhere.add(tally.elsewhere);
             tally.counts.quarantined += page.unreadable.len() as u64;
             tally.quarantined.append(&mut page.unreadable);

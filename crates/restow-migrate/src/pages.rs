@@ -255,14 +255,6 @@ pub enum Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// The resourceVersion of the last page, where its list has one for all pages.
-    pub(crate) fn version(&self) -> Option<i64> {
-        match self {
-            Self::Chunks(chunks) => Some(chunks.version()),
-            Self::Stream(_) => None,
-        }
-    }
-
     /// The next page. A stream that cannot go on is continued in chunks.
     pub async fn next(&mut self) -> Result<Page, PageError> {
         match self {

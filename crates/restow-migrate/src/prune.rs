@@ -51,8 +51,8 @@ pub async fn prune_stored_versions(
         let gone = || discovery::is_undefined(server, &progress.resource);
         match error.code() {
             Some(404) if gone().await.is_ok_and(|gone| gone) => return Err(error.into()),
-            Some(401 | 403 | 404 | 409) => {}
-            _ if error.is_final() => return Err(error.into()),
+            // An API server that says so has read the patch.
+            Some(422) => return Err(error.into()),
             _ => {}
         }
         tokio::time::sleep(ASK_EVERY).await;

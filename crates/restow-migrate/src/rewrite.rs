@@ -300,7 +300,7 @@ impl Rewriter<'_> {
             }
             return if listed { Standing::Well } else { Standing::Unwell };
         }
-        let (witness, sent) = match self.ask_witness(item).await {
+        let (witness, sent) = match self.ask_witness(item, blame).await {
             Ok(Some(answered)) => answered,
             Ok(None) => return Standing::Alone,
             Err(Unasked) => return Standing::Unwell,
@@ -317,7 +317,10 @@ impl Rewriter<'_> {
 
     /// Sends a dry run of another object, which needs all that the write of this one needs; none where there is no
     /// other object.
-    async fn ask_witness(&self, item: &Item) -> Result<Option<(Item, Sent)>, Unasked> {
+    ///
+    /// A conversion webhook that is down makes an API server answer with 500. For any other failure it does not matter
+    /// whether the other object needs one.
+    async fn ask_witness(&self, item: &Item, blame: Blame) -> Result<Option<(Item, Sent)>, Unasked> {
         let other = |witness: &Item| witness.uid != item.uid;
         let mut witness = self.health.witness().filter(other);
         if witness.is_none() {
@@ -329,7 +332,8 @@ impl Rewriter<'_> {
             let others = self.health.besides(item);
             let another = lookup::another(self.server, self.target, &others).await.map_err(|_| Unasked)?;
             let Some(another) = another else { return Ok(None) };
-            witness = Some(another).filter(|another| self.helper(another) != Helper::Perhaps);
+            let is_fit = |another: &Item| blame != Blame::Object || self.helper(another) != Helper::Perhaps;
+            witness = Some(another).filter(is_fit);
         }
         let witness = witness.ok_or(Unasked)?;
         let sent = self.careful(&witness, true).await.unwrap_or_else(Sent::broken);

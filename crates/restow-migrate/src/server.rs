@@ -57,20 +57,22 @@ pub struct Broken {
     message: String,
     /// Whether nobody that is trusted has signed the server's certificate.
     pub untrusted: bool,
+    /// Whether it was not sent: there was nobody to connect to.
+    pub(crate) unsent: bool,
 }
 
 impl Broken {
     fn new(message: String) -> Self {
-        Self { message, untrusted: false }
+        Self { message, untrusted: false, unsent: false }
     }
 
     /// What an error of the client means.
     fn of(error: &(dyn std::error::Error + 'static)) -> Self {
         if is_untrusted(error) {
             let message = "its certificate is signed by an unknown authority".to_owned();
-            return Self { message, untrusted: true };
+            return Self { message, untrusted: true, unsent: true };
         }
-        Self::new(chain(error))
+        Self { unsent: is_unconnected(error), ..Self::new(chain(error)) }
     }
 }
 
@@ -86,6 +88,14 @@ fn is_untrusted(error: &(dyn std::error::Error + 'static)) -> bool {
         Some(held) => is_untrusted(held),
         None => error.source().is_some_and(is_untrusted),
     }
+}
+
+/// Whether an error is that of a connection that did not come about, however deep inside.
+fn is_unconnected(error: &(dyn std::error::Error + 'static)) -> bool {
+    use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    let error_kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    matches!(error_kind, Some(ConnectionRefused | HostUnreachable | NetworkUnreachable))
+        || error.source().is_some_and(is_unconnected)
 }
 
 /// A request that was answered with an error, or not at all.

@@ -72,8 +72,9 @@ pub(crate) struct Sent {
 impl Sent {
     /// A request that got no answer.
     pub(crate) fn broken(broken: Broken) -> Self {
-        let outcome = classify(&Answer::Broken { message: broken.to_string() });
-        Self { outcome, accepted: false, bytes: 0, version: None, hides_a_write: true, kept: 0 }
+        let answer = Answer::Broken { message: broken.to_string(), unsent: broken.unsent };
+        let (outcome, hides_a_write) = (classify(&answer), answer.hides_a_write());
+        Self { outcome, accepted: false, bytes: 0, version: None, hides_a_write, kept: 0 }
     }
 
     /// An object that is left because of its managedFields.
@@ -127,7 +128,10 @@ impl Rewriter<'_> {
 
     /// Sends a write only if a dry run of it comes back with so many managedFields entries.
     async fn tried(&self, item: &Item, way: Way<'_>, entries: usize, dry_run: bool) -> Result<Sent, Broken> {
-        let tried = self.send(item, way, true).await?;
+        let tried = match self.send(item, way, true).await {
+            Ok(tried) => tried,
+            Err(broken) => return Ok(Sent { hides_a_write: false, ..Sent::broken(broken) }),
+        };
         if tried.outcome != Outcome::Accepted {
             return Ok(tried);
         }

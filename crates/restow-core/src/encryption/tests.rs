@@ -152,9 +152,13 @@ fn both_ends_of_a_pass_count() {
         (vec!["a", "down"], vec!["a", "a"], false, 1),
         (vec!["a", "a"], vec!["a", "403"], false, 1),
         (vec!["a", "down"], vec!["a", "down"], false, 1),
+        (vec!["a"], vec!["403"], false, 1),
+        (vec!["a"], vec!["down"], false, 1),
     ] {
         let both = looked(&before).check().and(looked(&after).check());
         assert_eq!((both.checked, both.unchecked.len()), (checked, unchecked), "{before:?} {after:?}");
+        let unmet = Demand::Reported.unmet(&both).is_some();
+        assert_eq!(unmet, !checked, "a configuration was reported: {before:?} {after:?}");
     }
 }
 

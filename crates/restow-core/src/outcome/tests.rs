@@ -4,8 +4,10 @@ use super::*;
 
 #[test]
 fn an_answer_that_does_not_refuse_may_hide_a_write() {
-    let broken = Answer::Broken { message: "reset".to_owned() };
-    assert!(broken.hides_a_write());
+    for unsent in [false, true] {
+        let broken = Answer::Broken { message: "no connection".to_owned(), unsent };
+        assert_eq!(broken.hides_a_write(), !unsent);
+    }
     for (code, hides) in [
         (200, true),
         (302, false),
@@ -270,7 +272,7 @@ fn only_what_needed_the_same_shows_that_the_server_is_well() {
 
 #[test]
 fn a_broken_connection_is_never_final_by_itself() {
-    let outcome = classify(&Answer::Broken { message: "connection refused".to_owned() });
+    let outcome = classify(&Answer::Broken { message: "connection refused".to_owned(), unsent: true });
     assert!(matches!(outcome, Outcome::Again { blame: Blame::Server, overloaded: true, .. }), "{outcome:?}");
 }
 
@@ -301,7 +303,7 @@ fn an_api_servers_own_answer_shows_that_the_credentials_were_accepted() {
         (Answer::http(500), true),
         (proxy(500), false),
         (proxy(302), false),
-        (Answer::Broken { message: "connection refused".to_owned() }, false),
+        (Answer::Broken { message: "connection refused".to_owned(), unsent: true }, false),
     ] {
         assert_eq!(answer.accepts(), accepts, "{answer:?}");
     }

@@ -330,6 +330,18 @@ async fn two_rejected_conversions_do_not_block_the_rest() {
     webhook.mend();
     restow.migrate(&widgets.name(), &["--retry-quarantined"]).await.expect(0);
     assert_eq!(stored(cluster, &widgets).await, (0, OBJECTS));
+
+    // With v1 not served any more no other object shows that the webhook is well. A denial with 503 is not its fault.
+    widgets.set_versions(&client, &[("v1", false, false), ("v2", true, true)]).await;
+    let rule = |seen: &Seen, _: usize| match number(seen) {
+        Some(3) => status(503, "ServiceUnavailable", "the quota cannot be looked up"),
+        _ => Action::Forward,
+    };
+    let (recorder, _traffic) = Traffic::record(cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let report = restow.migrate(&widgets.name(), &["--pace", "fast"]).await.expect(3).resource();
+    assert_eq!(report["quarantined"].as_array().unwrap().len(), 1, "{report:#}");
+    assert_eq!(report["quarantined"][0]["name"], name(3), "{report:#}");
 }
 
 /// The fields each manager owns by each operation, whatever the version they are recorded through.
