@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::evidence::Evidence;
 use crate::near::nearest;
 use crate::resource::{GroupResource, GroupVersion, storage_version_hash, version_of_hash};
 
@@ -183,27 +184,33 @@ impl Resource {
         }
     }
 
-    /// Whether it is to be migrated, given how many objects it has and what has proven that they are stored as they
-    /// should be, as far as that is known.
-    pub fn needed(&self, objects: Option<u64>, proof: Option<&str>) -> Needed {
+    /// Whether it is to be migrated, given how many objects it has, as far as that is known, and what tells how they are
+    /// stored.
+    pub fn needed(&self, objects: Option<u64>, evidence: Evidence) -> Needed {
         match (&self.obstacle, self.need()) {
             // It would be, if it could.
             (None | Some(Obstacle::Unserved(_)), Need::Yes(_)) => {
                 let stored = self.crd.as_ref().map(|crd| crd.stored_versions.join(", "));
                 Needed::Yes(format!("storedVersions {}", stored.unwrap_or_default()))
             }
+            // It may be, when its server answers.
+            (Some(obstacle @ Obstacle::Unavailable(_)), _) => Needed::Maybe(obstacle.explain()),
             (Some(obstacle), _) => Needed::No(obstacle.explain()),
             (None, Need::Unlikely) => {
                 Needed::No(format!("its CRD says that all is stored in {}", self.storage_version_name()))
             }
             (None, Need::Unknown) if objects == Some(0) => Needed::No("it has no objects".to_owned()),
-            (None, Need::Unknown) => match proof {
-                Some(proof) => Needed::No(proof.to_owned()),
-                None => Needed::Maybe("nothing tells in which version its objects are stored".to_owned()),
+            (None, Need::Unknown) => match evidence {
+                Evidence::Proof(proof) => Needed::No(proof),
+                Evidence::Doubt(doubt) => Needed::Maybe(doubt),
+                Evidence::Nothing => Needed::Maybe(UNTOLD.to_owned()),
             },
         }
     }
 }
+
+/// Said of a resource whose CRD, StorageState and former runs tell nothing.
+pub const UNTOLD: &str = "nothing tells in which version its objects are stored";
 
 /// Whether a resource is to be migrated, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,6 +19,7 @@ pub mod delegation;
 pub mod election;
 pub mod encryption;
 pub mod estimate;
+pub mod evidence;
 pub mod flood;
 pub mod inventory;
 pub mod isolate;

@@ -348,6 +348,16 @@ pub fn is_foreign(state: &StorageStateStatus) -> bool {
     state.last_heartbeat_time.is_some() && state.agreement.is_none()
 }
 
+/// Why a state is not relied on at a time: another controller wrote it, or its heartbeat is older than `stale`, so that
+/// a change may have been missed.
+pub fn distrust(state: &StorageStateStatus, at: Timestamp, stale: Duration) -> Option<Reason> {
+    match () {
+        () if is_foreign(state) => Some(Reason::ForeignState),
+        () if age(state, at) > stale => Some(Reason::StaleHeartbeat),
+        () => None,
+    }
+}
+
 /// Whether a state may have missed a change. One that knows nothing, and waits for all servers to be heard, can miss
 /// nothing: their agreement will be news to it.
 fn is_stale(look: &Look<'_>, state: &StorageStateStatus) -> bool {
@@ -357,7 +367,7 @@ fn is_stale(look: &Look<'_>, state: &StorageStateStatus) -> bool {
         && anything(&state.persisted_encryption_config_hashes);
     let waits = !is_known(&state.current_storage_version_hash)
         || (look.encryption.is_some() && !is_known(&state.current_encryption_config_hash));
-    age(state, look.began) > look.stale && !(nothing_known && waits)
+    distrust(state, look.began, look.stale).is_some() && !(nothing_known && waits)
 }
 
 /// Whether servers that are silent are waited for: what is current was known until now, and those that are heard say

@@ -258,6 +258,7 @@ fn rows(made: &Made, dry_run: bool) -> Vec<Row> {
 
 #[cfg(test)]
 mod tests {
+    use restow_core::evidence::Evidence;
     use restow_core::inventory::{Crd, Document, Served, inventory};
     use restow_core::resource::{GroupResource, GroupVersion, storage_version_hash};
 
@@ -334,7 +335,7 @@ mod tests {
             ("scales", true, Some("not stored"), false),
         ] {
             let resource = one(&resources, name);
-            let needed = resource.needed(None, None);
+            let needed = resource.needed(None, Evidence::Nothing);
             assert_eq!(why_not(&resource, needed, all).as_deref(), why, "{name}");
             assert_eq!(is_stored(&resource), stored, "{name}");
         }

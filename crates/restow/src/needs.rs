@@ -5,14 +5,18 @@ use std::path::Path;
 
 use futures::{StreamExt as _, stream};
 use kube::ResourceExt as _;
-use restow_api::StorageState;
+use restow_api::{StorageState, StorageStateStatus};
+use restow_core::encryption::Encryption;
+use restow_core::evidence::{Evidence, Present, of_run, of_state};
 use restow_core::inventory::{Needed, Resource};
 use restow_core::progress::Progress;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::lookup;
 use restow_migrate::pages::Target;
+use restow_migrate::survey::Survey;
 
 use crate::objects;
+use crate::output::say;
 use crate::state;
 
 /// How many resources are counted at once.
@@ -34,11 +38,11 @@ pub(crate) async fn assess<'r>(
     resources: impl IntoIterator<Item = &'r Resource>,
     state_dir: Option<&Path>,
 ) -> Vec<Assessed<'r>> {
-    let proofs = &Proofs::read(cluster, state_dir).await;
+    let resources: Vec<&Resource> = resources.into_iter().collect();
+    let known = &Known::read(cluster, &resources, state_dir).await;
     let each = async |resource: &'r Resource| {
         let (objects, unlisted) = count(cluster, resource).await;
-        let proof = proofs.of(resource);
-        Assessed { resource, objects, unlisted, needed: resource.needed(objects, proof.as_deref()) }
+        Assessed { resource, objects, unlisted, needed: resource.needed(objects, known.of(resource)) }
     };
     stream::iter(resources).map(each).buffered(AT_ONCE).collect().await
 }
@@ -53,92 +57,64 @@ async fn count(cluster: &Cluster, resource: &Resource) -> (Option<u64>, Option<S
     }
 }
 
-/// What has proven before that all objects of a resource are stored as they should be.
-#[derive(Default)]
-struct Proofs {
-    /// The storage version hash that a StorageState is settled on.
-    settled: BTreeMap<String, String>,
-    /// The hash that a run of this user has verified, and when.
-    verified: BTreeMap<String, (String, String)>,
+/// What may tell how resources are stored, by their names.
+struct Known {
+    states: BTreeMap<String, StorageStateStatus>,
+    /// The last run of this user that came to its end.
+    runs: BTreeMap<String, Progress>,
+    /// What the API servers say now, to compare runs with.
+    survey: Result<Survey, String>,
+    keys: Result<Encryption, String>,
 }
 
-impl Proofs {
-    /// Reads what there is; what cannot be read proves nothing.
-    async fn read(cluster: &Cluster, state_dir: Option<&Path>) -> Self {
-        let states: Vec<StorageState> = objects::list_if_defined(cluster.server()).await.unwrap_or_default();
-        let runs = state::finished(state_dir, &cluster.identity().await);
-        Self::new(&states, &runs)
+impl Known {
+    /// Reads what there is; what cannot be read tells nothing.
+    async fn read(cluster: &Cluster, resources: &[&Resource], state_dir: Option<&Path>) -> Self {
+        let states = match objects::list_if_defined::<StorageState>(cluster.server()).await {
+            Ok(states) => states,
+            Err(failure) => {
+                say!("warning: the StorageStates cannot be read: {failure}");
+                Vec::new()
+            }
+        };
+        let status = |state: StorageState| Some((state.name_any(), state.status?));
+        let states = states.into_iter().filter_map(status).collect();
+        let runs = state::finished(state_dir, &cluster.identity().await).into_iter();
+        let runs: BTreeMap<String, Progress> = runs.map(|run| (run.resource.to_string(), run)).collect();
+        // A CRD tells by itself, and a run without a proof needs none.
+        let worth = |resource: &&Resource| {
+            let run = runs.get(&resource.name.to_string());
+            resource.crd.is_none() && run.is_some_and(|run| run.verified)
+        };
+        let worth: Vec<_> = resources.iter().copied().filter(worth).collect();
+        let sealed = |resource: &&Resource| runs[&resource.name.to_string()].seal.is_some();
+        let unasked = || "they were not asked".to_owned();
+        let survey = match worth.is_empty() {
+            true => Err(unasked()),
+            false => cluster.survey(true).await.map_err(|error| error.to_string()),
+        };
+        let keys = match worth.iter().any(sealed) {
+            true => cluster.encryption_if_reported().await.map_err(|error| error.to_string()),
+            false => Err(unasked()),
+        };
+        Self { states, runs, survey, keys }
     }
 
-    fn new(states: &[StorageState], runs: &[Progress]) -> Self {
-        let settled = states.iter().filter_map(|state| {
-            let status = state.status.as_ref().filter(|status| status.is_settled())?;
-            Some((state.name_any(), status.current_storage_version_hash.clone()?))
-        });
-        let verified = runs.iter().filter(|progress| progress.verified).map(|progress| {
-            let day = progress.updated.strftime("%F").to_string();
-            (progress.resource.to_string(), (progress.storage_version_hash.clone(), day))
-        });
-        Self { settled: settled.collect(), verified: verified.collect() }
+    /// What tells how a resource is stored now.
+    fn of(&self, resource: &Resource) -> Evidence {
+        let Some(hash) = &resource.hash else { return Evidence::Nothing };
+        let name = resource.name.to_string();
+        let state = self.states.get(&name).map(|state| of_state(state, hash, restow_clock::now()));
+        let run = self.runs.get(&name).map(|run| of_run(run, hash, &self.present(resource)));
+        state.unwrap_or(Evidence::Nothing).or(run.unwrap_or(Evidence::Nothing))
     }
 
-    /// The proof for a resource as it is stored now.
-    fn of(&self, resource: &Resource) -> Option<String> {
-        let (name, hash) = (resource.name.to_string(), resource.hash.as_ref()?);
-        if self.settled.get(&name) == Some(hash) {
-            return Some("its StorageState is settled".to_owned());
-        }
-        let (verified, day) = self.verified.get(&name)?;
-        (verified == hash).then(|| format!("verified on {day}"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use jiff::Timestamp;
-    use restow_core::inventory::{Document, Served, inventory};
-    use restow_core::resource::{GroupResource, GroupVersion, storage_version_hash};
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_proof_is_for_the_storage_version_of_now() {
-        let hash = storage_version_hash(&GroupVersion::parse("v1"), "Secret");
-        let served = Served {
-            name: "secrets".to_owned(),
-            kind: "Secret".to_owned(),
-            verbs: vec!["list".to_owned(), "patch".to_owned()],
-            hash: Some(hash.clone()),
-            ..Served::default()
-        };
-        let version = GroupVersion::parse("v1");
-        let secrets =
-            &inventory(&[Document { version, aggregated: false, resources: Ok(vec![served]) }], &[], false)
-                [0];
-        let state = |current: &str, persisted: &[&str]| -> StorageState {
-            serde_json::from_value(json!({
-                "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageState", "metadata": {"name": "secrets"},
-                "spec": {"resource": {"resource": "secrets"}},
-                "status": {"currentStorageVersionHash": current, "persistedStorageVersionHashes": persisted},
-            }))
-            .unwrap()
-        };
-        let run = |hash: &str, verified: bool| Progress {
-            verified,
-            ..Progress::new(GroupResource::parse("secrets"), "v1", hash, Timestamp::default())
-        };
-        let settled = Some("its StorageState is settled");
-        for (states, runs, expected) in [
-            (vec![], vec![], None),
-            (vec![state(&hash, &[&hash])], vec![], settled),
-            (vec![state(&hash, &["Unknown", &hash])], vec![], None),
-            (vec![state("old", &["old"])], vec![], None),
-            (vec![], vec![run(&hash, true)], Some("verified on 1970-01-01")),
-            (vec![], vec![run(&hash, false)], None),
-            (vec![], vec![run("old", true)], None),
-        ] {
-            assert_eq!(Proofs::new(&states, &runs).of(secrets).as_deref(), expected);
-        }
+    fn present(&self, resource: &Resource) -> Present {
+        let agreement = self
+            .survey
+            .as_ref()
+            .map_err(String::clone)
+            .and_then(|survey| survey.word(resource).1.map_err(|disagreement| disagreement.to_string()));
+        Present { agreement, keys: self.keys.clone() }
     }
 }

@@ -1,7 +1,7 @@
 //! `restow plan`: what is stored, and what a migration of it would be.
 
 use restow_core::estimate::{estimate, usual_rate};
-use restow_core::inventory::{Needed, Obstacle, Origin, Resource};
+use restow_core::inventory::{Needed, Obstacle, Origin, Resource, UNTOLD};
 use restow_core::progress::{End, Quarantined, exit_code};
 use restow_migrate::cluster::Cluster;
 use restow_migrate::migration::{Migration, Settings};
@@ -24,6 +24,8 @@ use crate::view::View;
 
 /// The exit code of `--needed` when something is to be migrated.
 const NEEDED: u8 = 3;
+/// The exit code of `--needed` when something could not be looked at.
+const UNSEEN: u8 = 1;
 
 /// One line of the plan.
 #[derive(Serialize)]
@@ -41,6 +43,9 @@ struct Line {
     migratable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     why_not: Option<String>,
+    /// Whether its objects cannot be listed, which may be just for now.
+    #[serde(skip)]
+    unlisted: bool,
     needed: &'static str,
     /// Why it is needed, or not.
     reason: String,
@@ -60,6 +65,12 @@ pub(crate) async fn run(connection: &Connection, flags: &Plan) -> Result<u8, Fai
         inventory.resources.iter().collect()
     } else {
         select::named(&inventory, &flags.resources)?
+    };
+    // What cannot be seen may have to be migrated.
+    let hidden = if flags.resources.is_empty() {
+        !inventory.unavailable.is_empty()
+    } else {
+        chosen.iter().any(|resource| matches!(resource.obstacle, Some(Obstacle::Unavailable(_))))
     };
     chosen.retain(|resource| !flags.migratable || resource.obstacle.is_none());
     let assessed = assess(&cluster, chosen, flags.state_dir.as_deref()).await;
@@ -88,11 +99,24 @@ pub(crate) async fn run(connection: &Connection, flags: &Plan) -> Result<u8, Fai
         rehearsed.iter().for_each(|report| output::print(&summary(report, "", width())));
         say!("{}", total(&lines));
     }
-    let needed = flags.needed && lines.iter().any(|line| line.needed == "yes");
-    Ok(match exit_code(rehearsed.iter().map(|report| report.end)) {
-        0 if needed => NEEDED,
-        code => code,
-    })
+    let rehearsal = exit_code(rehearsed.iter().map(|report| report.end));
+    if !flags.needed || rehearsal != 0 {
+        return Ok(rehearsal);
+    }
+    let code = verdict(&lines, hidden);
+    if code == UNSEEN {
+        say!("warning: not everything could be looked at, so more may have to be migrated");
+    }
+    Ok(code)
+}
+
+/// The exit code of `--needed`. Nothing is called unneeded that was not looked at.
+fn verdict(lines: &[Line], hidden: bool) -> u8 {
+    match () {
+        () if hidden || lines.iter().any(|line| line.needed == "maybe" && line.unlisted) => UNSEEN,
+        () if lines.iter().any(|line| line.needed == "yes") => NEEDED,
+        () => 0,
+    }
 }
 
 /// What the lines come to, in one line.
@@ -136,6 +160,7 @@ fn line(assessed: Assessed<'_>, flags: &Plan) -> Line {
         stored_versions: resource.crd.as_ref().map(|crd| crd.stored_versions.clone()).unwrap_or_default(),
         shares_storage_with: shares,
         migratable: resource.obstacle.is_none() && unlisted.is_none(),
+        unlisted: unlisted.is_some(),
         why_not: resource.obstacle.as_ref().map(Obstacle::explain).or(unlisted),
         needed,
         reason,
@@ -234,7 +259,8 @@ fn row(line: &Line, wide: bool) -> Vec<String> {
     let number = |number: Option<u64>| number.map(count).unwrap_or_default();
     let mut notes = Vec::new();
     // What cannot be migrated says so below.
-    let explained = line.needed == "yes" || wide && line.why_not.is_none();
+    let doubtful = line.needed == "maybe" && line.reason != UNTOLD;
+    let explained = line.needed == "yes" || (wide || doubtful) && line.why_not.is_none();
     notes.extend(explained.then(|| line.reason.clone()));
     if line.migratable && !line.shares_storage_with.is_empty() {
         notes.push(format!("also {}", line.shares_storage_with.join(", ")));
@@ -280,6 +306,7 @@ mod tests {
             shares_storage_with: Vec::new(),
             migratable: true,
             why_not: None,
+            unlisted: false,
             needed,
             reason: reason.to_owned(),
             requests: Some(objects),
@@ -313,6 +340,25 @@ mod tests {
             (&[], "0 resources: 0 to be migrated".to_owned()),
         ] {
             assert_eq!(total(lines), expected);
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_looked_at_is_told_by_the_exit_code() {
+        let all = lines();
+        let unlisted = |needed: &'static str| vec![Line { unlisted: true, ..line("pods", 0, needed, "") }];
+        for (lines, hidden, expected) in [
+            (&all[..], false, NEEDED),
+            (&all[1..], false, 0),
+            (&[], false, 0),
+            (&[], true, UNSEEN),
+            (&all[..], true, UNSEEN),
+            (&unlisted("maybe"), false, UNSEEN),
+            // Its CRD tells, whatever it has stored.
+            (&unlisted("yes"), false, NEEDED),
+            (&unlisted("no"), false, 0),
+        ] {
+            assert_eq!(verdict(lines, hidden), expected);
         }
     }
 

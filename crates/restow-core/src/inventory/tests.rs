@@ -153,26 +153,34 @@ fn need_is_told_from_stored_versions() {
 fn what_is_to_be_migrated_and_why() {
     let yes = |why: &str| Needed::Yes(why.to_owned());
     let no = |why: &str| Needed::No(why.to_owned());
-    let maybe = Needed::Maybe("nothing tells in which version its objects are stored".to_owned());
-    let proof = Some("verified on 2026-11-16");
-    for (name, stored, objects, proof, expected) in [
-        ("widgets.example.com", vec!["v1", "v2"], Some(3), None, yes("storedVersions v1, v2")),
+    let maybe = |why: &str| Needed::Maybe(why.to_owned());
+    let nothing = Evidence::Nothing;
+    let proof = Evidence::Proof("verified on 2026-11-16".to_owned());
+    let doubt = Evidence::Doubt("verified on 2026-11-16, but".to_owned());
+    for (name, stored, objects, evidence, expected) in [
+        ("widgets.example.com", vec!["v1", "v2"], Some(3), &nothing, yes("storedVersions v1, v2")),
         // storedVersions are pruned only after a migration, be it of nothing.
-        ("widgets.example.com", vec!["v1", "v2"], Some(0), None, yes("storedVersions v1, v2")),
-        ("widgets.example.com", vec!["v1", "v2"], Some(3), proof, yes("storedVersions v1, v2")),
-        ("widgets.example.com", vec!["v2"], Some(3), None, no("its CRD says that all is stored in v2")),
-        ("secrets", vec![], Some(3), None, maybe.clone()),
-        ("secrets", vec![], None, None, maybe),
-        ("secrets", vec![], Some(3), proof, no("verified on 2026-11-16")),
-        ("secrets", vec![], Some(0), None, no("it has no objects")),
-        ("bindings", vec![], None, None, no("does not answer list and patch")),
+        ("widgets.example.com", vec!["v1", "v2"], Some(0), &nothing, yes("storedVersions v1, v2")),
+        ("widgets.example.com", vec!["v1", "v2"], Some(3), &proof, yes("storedVersions v1, v2")),
+        ("widgets.example.com", vec!["v2"], Some(3), &nothing, no("its CRD says that all is stored in v2")),
+        ("secrets", vec![], Some(3), &nothing, maybe(UNTOLD)),
+        ("secrets", vec![], None, &nothing, maybe(UNTOLD)),
+        ("secrets", vec![], Some(3), &proof, no("verified on 2026-11-16")),
+        ("secrets", vec![], Some(3), &doubt, maybe("verified on 2026-11-16, but")),
+        ("secrets", vec![], Some(0), &nothing, no("it has no objects")),
+        ("secrets", vec![], Some(0), &doubt, no("it has no objects")),
+        ("bindings", vec![], None, &nothing, no("does not answer list and patch")),
     ] {
         let mut resource =
             cluster(false).into_iter().find(|r| r.name.to_string() == name).unwrap_or_else(|| unreachable!());
         if resource.crd.is_some() {
             resource.crd = Some(widgets(&stored));
         }
-        assert_eq!(resource.needed(objects, proof), expected, "{name} {stored:?} {objects:?}");
+        assert_eq!(resource.needed(objects, evidence.clone()), expected, "{name} {stored:?} {objects:?}");
+        // What its server does not show now, it may still have to be migrated.
+        let silent = Resource { obstacle: Some(Obstacle::Unavailable("503".to_owned())), ..resource };
+        let unknown = maybe("its API server cannot be asked: 503");
+        assert_eq!(silent.needed(objects, evidence.clone()), unknown, "{name}");
     }
 }
 

@@ -174,6 +174,10 @@ async fn an_aggregated_server_that_is_down_has_not_lost_its_resources() {
         let warning = format!("warning: wardle.example.com/{version}: its API server cannot be asked");
         assert!(plan.stderr.contains(&warning), "{plan:#?}");
     }
+    // What is not there to be seen may have to be migrated.
+    let plan = restow.run(&["plan", "--needed"]).await.expect(1);
+    assert!(plan.stderr.contains("warning: not everything could be looked at"), "{plan:#?}");
+    restow.run(&["plan", "configmaps", "--needed"]).await.expect(0);
 
     // Not the user's mistake, so not exit code 2.
     for name in ["flunders", FLUNDERS] {

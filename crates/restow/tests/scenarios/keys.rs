@@ -45,6 +45,17 @@ async fn secrets_follow_when_all_servers_have_the_key() {
     };
     let untouched = revision().await;
 
+    // A run of a user's own proves the same, as long as the key is the same.
+    let flags = ["--api-server", &urls[0], "--api-server", &urls[1]];
+    restow.run(&[&["migrate", "secrets", "--encrypted", "secrets"], &flags[..]].concat()).await.expect(0);
+    let plan = async || {
+        let ran = restow.run(&[&["plan", "secrets", "-o", "json"], &flags[..]].concat()).await.expect(0);
+        let line = ran.report()[0].clone();
+        (line["needed"].as_str().unwrap().to_owned(), line["reason"].as_str().unwrap().to_owned())
+    };
+    let settled_state = ("no".to_owned(), "its StorageState is settled".to_owned());
+    assert_eq!(plan().await, settled_state);
+
     // One server has the new key, the other one lags: nothing starts.
     cluster.set_encryption(0, &second).unwrap();
     cluster.wait_for_encryption(0, &second).await.unwrap();
@@ -52,6 +63,9 @@ async fn secrets_follow_when_all_servers_have_the_key() {
         state().await["status"]["currentEncryptionConfigHash"] == "Unknown"
     })
     .await;
+    let (needed, reason) = plan().await;
+    assert!(needed == "maybe" && reason.starts_with("verified on 20"), "{reason}");
+    assert!(reason.ends_with("has taken up another encryption configuration since"), "{reason}");
     let both = state().await["status"]["persistedEncryptionConfigHashes"].clone();
     assert!(both.as_array().unwrap().contains(&json!(second.hash())), "{both}");
     assert!(both.as_array().unwrap().contains(&json!(first.hash())), "{both}");
@@ -63,6 +77,7 @@ async fn secrets_follow_when_all_servers_have_the_key() {
     cluster.wait_for_encryption(1, &second).await.unwrap();
     wait("the second key to be settled", || settled(&second)).await;
     assert_eq!(keys(&cluster).await, BTreeSet::from(["key2".to_owned()]));
+    assert_eq!(plan().await, settled_state);
     assert_ne!(revision().await, untouched);
     let after = migrations(&client, "secrets").await;
     assert_eq!(after.len(), 1, "{after:#?}");
