@@ -20,7 +20,7 @@ left to rewrite.";
 
 const EXIT_CODES: &str = "Exit codes:
   0  done and verified
-  1  failed
+  1  failed, or plan --needed, migrate --all or init could not look at everything
   2  wrong usage
   3  some objects were left (quarantined), or plan --needed found something
   4  unsafe: the API servers disagree, the version changed under the run, or the encryption key is not proven
@@ -122,7 +122,7 @@ pub(crate) struct Connection {
     /// The certificates that sign the server's, instead of the kubeconfig's
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "insecure_skip_tls_verify")]
     pub(crate) certificate_authority: Option<PathBuf>,
-    /// Wait for an answer to one request no longer than this, up to 70s [default: 70s]
+    /// Wait for an answer to one request no longer than this, up to 70s; 0 for no such limit [default: 0]
     #[arg(long, global = true, value_name = "DURATION", value_parser = request_timeout)]
     pub(crate) request_timeout: Option<Duration>,
     /// Do not verify the server's certificate
@@ -144,13 +144,15 @@ pub(crate) struct Connection {
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   restow plan                            every resource
-  restow plan --needed                   just what is to be migrated; for CI, exit code 3 if there is any
+  restow plan --needed                   just what is to be migrated; for CI: exit code 3 if there is
+                                         any, 1 if not everything could be looked at
   restow plan widgets.example.com        one
   restow plan secrets --dry-run-objects  send every write as a server-side dry run
-  restow plan --needed -o name | xargs restow migrate
+  restow plan --needed -o name | while read -r name; do restow migrate \"$name\"; done
 
 NEEDED is yes where a CRD's storedVersions name other versions than its storage version. It is maybe where nothing tells, \
-as for built-in resources: a verified restow migrate, or a settled StorageState of the controllers, turns it into no.")]
+as for built-in resources. A settled StorageState turns it into no while restow's controllers keep it up to date; so does a \
+verified restow migrate, until an API server is restarted or takes up another encryption configuration.")]
 pub(crate) struct Plan {
     /// Resources, such as secrets or widgets.example.com; all when none is named
     #[arg(value_name = "RESOURCE", value_delimiter = ',')]
@@ -163,7 +165,8 @@ pub(crate) struct Plan {
     /// Leave out what cannot be migrated
     #[arg(long)]
     pub(crate) migratable: bool,
-    /// Show just what needs to be migrated, or may; ends with exit code 3 if something does
+    /// Show just what needs to be migrated, or may; ends with exit code 3 if something does, and 1 if not everything
+    /// could be looked at
     #[arg(long)]
     pub(crate) needed: bool,
     #[command(flatten)]
@@ -329,7 +332,7 @@ pub(crate) enum Verify {
     None,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum List {
     Chunked,
     Streaming,
@@ -359,14 +362,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())
 }
 
-/// Reads how long a request may take; a bare number is of seconds, as kubectl has it.
+/// Reads how long a request may take; a bare number is of seconds, and zero means no limit, as kubectl has it.
 fn request_timeout(text: &str) -> Result<Duration, String> {
-    let timeout = text.parse().map(Duration::from_secs).or_else(|_| duration(text))?;
-    let bounds = Duration::from_millis(1)..=Duration::from_secs(70);
-    if bounds.contains(&timeout) {
-        Ok(timeout)
-    } else {
-        Err("give a time above zero, and 70s at most".to_owned())
+    match text.parse().map(Duration::from_secs).or_else(|_| duration(text))? {
+        timeout if timeout <= Duration::from_secs(70) => Ok(timeout),
+        _ => Err("API servers end a request after a minute: give 70s at most, or 0 for no limit".to_owned()),
     }
 }
 
@@ -483,9 +483,14 @@ mod tests {
         {
             assert_eq!(sampling(text).ok(), expected.map(Duration::from_secs), "{text}");
         }
-        for (text, expected) in
-            [("30", Some(30)), ("1m", Some(60)), ("2m", None), ("0", None), ("0s", None), ("soon", None)]
-        {
+        for (text, expected) in [
+            ("30", Some(30)),
+            ("1m", Some(60)),
+            ("2m", None),
+            ("0", Some(0)),
+            ("0s", Some(0)),
+            ("soon", None),
+        ] {
             assert_eq!(request_timeout(text).ok(), expected.map(Duration::from_secs), "{text}");
         }
         assert!(positive("0").is_err() && positive("nan").is_err() && positive("2.5").is_ok());

@@ -1,11 +1,13 @@
 //! From connection flags to a cluster.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use http::uri::{PathAndQuery, Scheme};
 use kube::client::AuthError;
 use kube::config::{AuthInfo, ExecConfig, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use restow_core::resource::GroupResource;
+use restow_core::troubleshooting::explained;
 use restow_migrate::access::{self, Missing};
 use restow_migrate::cluster::{Cluster, Trust};
 use restow_migrate::server::{RequestError, Server};
@@ -21,14 +23,13 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster, Failure> {
     if let Some(server) = &flags.server {
         config.cluster_url = server.clone();
     }
-    config.accept_invalid_certs |= flags.insecure_skip_tls_verify;
-    if let Some(path) = &flags.certificate_authority {
-        config.root_cert = Some(certificates(path)?);
-    }
+    let authority = flags.certificate_authority.as_deref().map(certificates).transpose()?;
+    verify(&mut config, authority, flags.insecure_skip_tls_verify);
     if let Some(token) = &flags.token {
         config.auth_info = AuthInfo { token: Some(token.clone().into()), ..AuthInfo::default() };
     }
-    config.read_timeout = flags.request_timeout.or(config.read_timeout);
+    // None, as kubectl has it, leaves just the bound that every request has.
+    config.read_timeout = flags.request_timeout.filter(|timeout| !timeout.is_zero()).or(config.read_timeout);
     let plugin = config.auth_info.exec.clone();
     let secured =
         config.root_cert.is_some() || config.accept_invalid_certs || has_certificate(&config.auth_info);
@@ -76,6 +77,15 @@ fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, Failure> {
     }
 }
 
+/// Says how the server's certificate is verified. Who names an authority wants that, whatever the kubeconfig says.
+fn verify(config: &mut kube::Config, authority: Option<Vec<Vec<u8>>>, skip: bool) {
+    if let Some(authority) = authority {
+        (config.root_cert, config.root_cert_file) = (Some(authority), None);
+        config.accept_invalid_certs = false;
+    }
+    config.accept_invalid_certs |= skip;
+}
+
 /// Whether a user has a client certificate.
 fn has_certificate(user: &AuthInfo) -> bool {
     user.client_certificate.is_some() || user.client_certificate_data.is_some()
@@ -120,24 +130,47 @@ async fn config(flags: &Connection) -> Result<kube::Config, Failure> {
         user: flags.user.clone(),
     };
     let chosen = options.context.is_some() || options.cluster.is_some() || options.user.is_some();
+    let set = std::env::var_os("KUBECONFIG").is_some_and(|paths| !paths.is_empty());
     let kubeconfig = match &flags.kubeconfig {
-        Some(path) => Kubeconfig::read_from(path),
-        None if std::env::var_os("KUBECONFIG").is_some_and(|paths| !paths.is_empty()) => merged(),
-        None if chosen => Kubeconfig::read(),
-        None => {
-            return kube::Config::infer().await.map_err(|error| {
-                Failure::failed(format!("no cluster to connect to: {error}"))
-                    .hint("give --kubeconfig FILE, set KUBECONFIG, or run inside a cluster")
-            });
-        }
+        Some(path) => Kubeconfig::read_from(path).map(Some),
+        None if set => merged().map(Some),
+        None if chosen => Kubeconfig::read().map(Some),
+        None => absent(Kubeconfig::read()),
     };
     let kubeconfig = kubeconfig.map_err(|error| unreadable(&error, flags))?;
+    // One that names no context has nothing to say, unless it was asked for and nothing else is.
+    let asked = chosen || flags.server.is_none() && (set || flags.kubeconfig.is_some());
+    let speaks = |kubeconfig: &Kubeconfig| {
+        asked || kubeconfig.current_context.as_ref().is_some_and(|name| !name.is_empty())
+    };
+    let Some(kubeconfig) = kubeconfig.filter(speaks) else { return without(flags) };
     known_user(&kubeconfig, &options)?;
     let contexts: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
     kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| {
         Failure::usage(format!("the kubeconfig cannot be used: {error}"))
             .hint(format!("its contexts are: {}", contexts.join(", ")))
     })
+}
+
+/// No kubeconfig, where there is no file.
+fn absent(read: Result<Kubeconfig, KubeconfigError>) -> Result<Option<Kubeconfig>, KubeconfigError> {
+    match read {
+        Err(KubeconfigError::FindPath) => Ok(None),
+        Err(KubeconfigError::ReadConfig(error, _)) if error.kind() == ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
+    }
+}
+
+/// The cluster without a kubeconfig: the server that was named, else the one this pod runs in. The credentials of a pod
+/// are for its own cluster alone.
+fn without(flags: &Connection) -> Result<kube::Config, Failure> {
+    match &flags.server {
+        Some(server) => Ok(kube::Config::new(server.clone())),
+        None => kube::Config::incluster().map_err(|error| {
+            Failure::failed(format!("no cluster to connect to: there is no kubeconfig, and {error}"))
+                .hint("give --kubeconfig FILE or --server URL, set KUBECONFIG, or run inside a cluster")
+        }),
+    }
 }
 
 /// The files of KUBECONFIG as one; those that do not exist are left out, unless none does.
@@ -163,7 +196,11 @@ fn known_user(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result<()
     match user.filter(|user| !user.is_empty()) {
         Some(user) if !known(&user) => {
             let users: Vec<&str> = kubeconfig.auth_infos.iter().map(|named| named.name.as_str()).collect();
-            Err(Failure::usage(format!("the kubeconfig has no user {user:?}"))
+            let of = match context.filter(|_| options.user.is_none()) {
+                Some(context) => format!(", which its context {:?} names", context.name),
+                None => String::new(),
+            };
+            Err(Failure::usage(format!("the kubeconfig has no user {user:?}{of}"))
                 .hint(format!("its users are: {}", users.join(", "))))
         }
         _ => Ok(()),
@@ -206,7 +243,8 @@ pub(crate) fn unreached(server: &Server, error: &RequestError) -> Failure {
         RequestError::Broken(broken) => Failure::failed(format!("cannot reach {server}: {broken}"))
             .hint("is the address right and the server up? kubectl cluster-info asks the same server"),
         RequestError::Refused { code: 401, .. } => {
-            Failure::failed(format!("{server} does not accept these credentials"))
+            let text = format!("{server} does not accept these credentials");
+            Failure::failed(explained("Unauthorized", &text))
                 .hint("kubectl auth whoami shows who you are to it")
         }
         _ => {
@@ -238,6 +276,26 @@ mod tests {
     }
 
     #[test]
+    fn an_authority_that_is_named_is_what_counts() {
+        let authority = vec![vec![1]];
+        for (skipped, named, skip, expected) in [
+            (false, None, false, false),
+            (true, None, false, true),
+            (false, None, true, true),
+            (true, Some(&authority), false, false),
+            (false, Some(&authority), false, false),
+        ] {
+            let mut config = kube::Config::new(http::Uri::from_static("https://localhost"));
+            config.accept_invalid_certs = skipped;
+            config.root_cert_file = Some(PathBuf::from("/other"));
+            verify(&mut config, named.cloned(), skip);
+            assert_eq!(config.accept_invalid_certs, expected, "{skipped} {named:?} {skip}");
+            assert_eq!(config.root_cert.as_ref(), named);
+            assert_eq!(config.root_cert_file.is_none(), named.is_some());
+        }
+    }
+
+    #[test]
     fn a_user_that_is_not_there_is_refused() {
         let kubeconfig: Kubeconfig = serde_json::from_value(serde_json::json!({
             "current-context": "lab",
@@ -250,18 +308,23 @@ mod tests {
         }))
         .unwrap();
         for (context, user, expected) in [
-            (None, None, true),
-            (None, Some("alice"), true),
-            (None, Some("nope"), false),
-            (Some("lost"), None, false),
-            (Some("lost"), Some("alice"), true),
-            (Some("nobody"), None, true),
+            (None, None, None),
+            (None, Some("alice"), None),
+            (None, Some("nope"), Some("the kubeconfig has no user \"nope\"")),
+            (
+                Some("lost"),
+                None,
+                Some("the kubeconfig has no user \"gone\", which its context \"lost\" names"),
+            ),
+            (Some("lost"), Some("alice"), None),
+            (Some("nobody"), None, None),
             // That there is no such context is somebody else's to say.
-            (Some("nowhere"), None, true),
+            (Some("nowhere"), None, None),
         ] {
             let own = |name: Option<&str>| name.map(str::to_owned);
             let options = KubeConfigOptions { context: own(context), cluster: None, user: own(user) };
-            assert_eq!(known_user(&kubeconfig, &options).is_ok(), expected, "{context:?} {user:?}");
+            let said = known_user(&kubeconfig, &options).err().map(|failure| failure.to_string());
+            assert_eq!(said.as_deref(), expected, "{context:?} {user:?}");
         }
     }
 }

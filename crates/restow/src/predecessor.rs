@@ -5,13 +5,25 @@ use restow_migrate::server::Server;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::output::say;
 
 /// Its Deployments have one of these labels.
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments?labelSelector=app%20in%20(migrator,trigger)";
 
-/// Fails while kube-storage-version-migrator is running. Who may not list Deployments is not told.
+/// Fails while kube-storage-version-migrator is running; warns where that cannot be seen.
 pub(crate) async fn refuse(server: &Server) -> Result<(), Failure> {
-    let Ok(list) = server.get::<Value>(DEPLOYMENTS).await else { return Ok(()) };
+    let list: Value = match server.get(DEPLOYMENTS).await {
+        Ok(list) => list,
+        // Without Deployments, none of it runs in this cluster.
+        Err(error) if error.code() == Some(404) => return Ok(()),
+        Err(error) => {
+            say!(
+                "warning: cannot tell whether kube-storage-version-migrator is running, because Deployments cannot be \
+                 listed: {error}; if it is, scale it down first"
+            );
+            return Ok(());
+        }
+    };
     let deployments = list["items"].as_array().cloned().unwrap_or_default();
     let running: Vec<Deployment> = deployments.iter().map(deployment).filter(is_running).collect();
     if running.is_empty() {

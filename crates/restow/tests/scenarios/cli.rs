@@ -106,6 +106,37 @@ async fn connections_are_described_as_for_kubectl() {
         write("unsigned", &kubeconfig).run(&["plan", "--certificate-authority", "/missing"]).await.expect(2);
     assert!(ran.stderr.contains("--certificate-authority /missing"), "{ran:#?}");
 
+    // An authority that is named is verified by, although the kubeconfig would verify nothing.
+    kubeconfig["clusters"][0]["cluster"] = json!({"server": ca["server"], "insecure-skip-tls-verify": true});
+    let insecure = write("insecure", &kubeconfig);
+    insecure.run(&["plan", "secrets", "--request-timeout", "0"]).await.expect(0);
+    let file = |name: &str| cluster.dir().join(name).display().to_string();
+    let (right, wrong) = (file("ca.crt"), file("apiserver-0.crt"));
+    insecure.run(&["plan", "secrets", "--certificate-authority", &right]).await.expect(0);
+    let ran = insecure.run(&["plan", "secrets", "--certificate-authority", &wrong]).await.expect(1);
+    assert!(ran.stderr.contains("its certificate is signed by an unknown authority"), "{ran:#?}");
+
+    // Without a kubeconfig, the server that is named is asked; with the default one, its users count.
+    let home = dir.path().join("home");
+    let at_home = async |args: &[&str]| -> Ran {
+        let mut command = insecure.command(args);
+        command.env_remove("KUBECONFIG").env("HOME", &home).output().await.unwrap().into()
+    };
+    let server = ca["server"].as_str().unwrap();
+    let named = ["plan", "-s", server, "--certificate-authority", &right, "--token", "wrong"];
+    let ran = at_home(&named).await.expect(1);
+    assert!(ran.stderr.contains("does not accept these credentials"), "{ran:#?}");
+    let ran = at_home(&["plan"]).await.expect(1);
+    assert!(ran.stderr.contains("there is no kubeconfig") && ran.stderr.contains("--server URL"), "{ran:#?}");
+    std::fs::create_dir_all(home.join(".kube")).unwrap();
+    let mut lost = original.clone();
+    lost["contexts"][0]["context"]["user"] = json!("gone");
+    std::fs::write(home.join(".kube/config"), lost.to_string()).unwrap();
+    let ran = at_home(&["plan"]).await.expect(2);
+    let context = &original["contexts"][0]["name"];
+    let said = format!("the kubeconfig has no user \"gone\", which its context {context} names");
+    assert!(ran.stderr.contains(&said), "{ran:#?}");
+
     kubeconfig = original;
     let exec = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin", "interactiveMode": "Never",
@@ -144,6 +175,12 @@ async fn permissions_are_asked_for_by_name() {
         ],
     )
     .await;
+    // A CRD tells what is needed; of what cannot even be counted, nothing does.
+    restow.run(&["plan", &widgets.name(), "--needed"]).await.expect(3);
+    let ran = restow.run(&["plan", "secrets", "--needed"]).await.expect(1);
+    assert!(ran.stdout.contains("cannot be listed: ") && ran.stdout.contains("maybe"), "{ran:#?}");
+    assert!(ran.stderr.contains("the StorageStates cannot be read: no permission"), "{ran:#?}");
+    assert!(ran.stderr.contains("not everything could be looked at"), "{ran:#?}");
     let ran = restow.migrate(&widgets.name(), &["--prune-stored-versions"]).await.expect(1);
     assert!(ran.stderr.contains(&format!("you may not patch {}", widgets.name())), "{ran:#?}");
     let wanted =

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use restow_core::resource::{GroupVersion, storage_version_hash};
 use restow_lab::ClusterSpec;
 use serde_json::{Value, json};
 
-use crate::controller::{MIGRATIONS, define};
+use crate::cli::grant;
+use crate::controller::{MIGRATIONS, STATES, define};
 use crate::objects::{set, standing};
-use crate::support::{Restow, Widgets, cluster, lab, send};
+use crate::support::{Restow, Widgets, cluster, lab, patch, send};
 use crate::terminal::OnTerminal;
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
@@ -58,9 +60,7 @@ async fn each_resource_gets_one_migration() {
     let of_moved = &all[&moved.name()][0];
     let spec = json!({
         "resource": {"group": moved.group(), "version": "v2", "resource": "moved"},
-        "storageVersionHash": restow_core::resource::storage_version_hash(
-            &restow_core::resource::GroupVersion::new(moved.group(), "v2"), "Widget",
-        ),
+        "storageVersionHash": storage_version_hash(&GroupVersion::new(moved.group(), "v2"), "Widget"),
     });
     assert_eq!(of_moved["spec"], spec);
     let meta = &of_moved["metadata"];
@@ -75,10 +75,50 @@ async fn each_resource_gets_one_migration() {
     let plan = restow.run(&["plan", "--needed", "-o", "name"]).await.expect(3).stdout;
     assert_eq!(plan.lines().collect::<BTreeSet<_>>(), all.keys().map(String::as_str).collect());
 
+    believed(&client, &restow).await;
     once_more(&client, &restow, &moved).await;
+    // Who cannot see whether another migrator runs is told so.
+    let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+    let rules = [
+        rule("apiextensions.k8s.io", "customresourcedefinitions", &["list"]),
+        rule("apiregistration.k8s.io", "apiservices", &["list"]),
+        rule("migration.k8s.io", "storageversionmigrations", &["list", "create"]),
+    ];
+    grant(&client, "init", &rules).await;
+    let args = ["init", &still.name(), "--dry-run", "--owner", "none", "--as", "alice"];
+    let ran = restow.run(&args).await.expect(0);
+    assert!(ran.stderr.contains("cannot tell whether kube-storage-version-migrator is running"), "{ran:#?}");
     owners(&client, &restow, &still).await;
     let (code, shown) = OnTerminal::start(restow.command(&["init", "--dry-run"]), 80, 24).end().await;
     assert!(code == 0 && shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+}
+
+/// A settled StorageState counts only if restow wrote it, and has watched until now.
+async fn believed(client: &kube::Client, restow: &Restow) {
+    let name = "priorityclasses.scheduling.k8s.io";
+    let (group, kind) = (GroupVersion::parse("scheduling.k8s.io/v1"), "PriorityClass");
+    let hash = storage_version_hash(&group, kind);
+    let state = json!({
+        "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageState", "metadata": {"name": name},
+        "spec": {"resource": {"group": "scheduling.k8s.io", "resource": "priorityclasses"}},
+    });
+    send(client, "POST", STATES, Some(&state)).await;
+    let ago = |seconds| restow_clock::now() - jiff::SignedDuration::from_secs(seconds);
+    for (agreement, beat, needed, reason) in [
+        (json!("direct"), ago(0), "no", "its StorageState is settled"),
+        (json!("direct"), ago(700), "maybe", "nobody watched its storage version for too long"),
+        (Value::Null, ago(0), "maybe", "its state was written by another controller"),
+    ] {
+        let status = json!({"status": {
+            "currentStorageVersionHash": hash, "persistedStorageVersionHashes": [hash],
+            "agreement": agreement, "lastHeartbeatTime": beat.strftime("%FT%TZ").to_string(),
+        }});
+        patch(client, &format!("{STATES}/{name}/status"), &status).await;
+        let line = restow.run(&["plan", name, "-o", "json"]).await.expect(0).report()[0].clone();
+        assert_eq!(line["needed"], needed, "{line:#}");
+        assert!(line["reason"].as_str().unwrap().contains(reason), "{line:#}");
+    }
+    send(client, "DELETE", &format!("{STATES}/{name}"), None).await;
 }
 
 /// What is unfinished is left alone, what has ended can be made anew.
