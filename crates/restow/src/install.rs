@@ -14,11 +14,11 @@ pub(crate) mod workload;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use restow_core::inventory::Resource;
+use restow_core::inventory::{NameError, Resource, find};
 use restow_core::resource::GroupResource;
 use restow_migrate::cluster::{Cluster, Inventory};
 
-use crate::args::{Connection, PaceName, duration};
+use crate::args::{Connection, List, PaceName, duration};
 use crate::connect::{connect, unanswered};
 use crate::controller::{Adopted, BackendName, Name as Controller};
 use crate::failure::Failure;
@@ -27,7 +27,7 @@ use crate::predecessor;
 use crate::select;
 use choice::{Choice, Earlier};
 use manifests::Setup;
-use rules::InTree;
+use rules::{InTree, Listing};
 use workload::Workload;
 
 /// Where restow is installed unless told otherwise.
@@ -98,6 +98,9 @@ pub(crate) struct ControllerFlags {
     /// How fast migrations go
     #[arg(long, value_enum, value_name = "PACE")]
     pace: Option<PaceName>,
+    /// How objects are listed; streaming and auto, which streams from 10,000 objects on, grant watch too [default: chunks]
+    #[arg(long, value_enum, value_name = "HOW")]
+    list: Option<List>,
     /// How many migrations run at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     concurrent_migrations: Option<u32>,
@@ -116,6 +119,14 @@ pub(crate) struct ControllerFlags {
 }
 
 impl ControllerFlags {
+    /// How lists come; what cannot be used is not granted.
+    fn listing(&self) -> Listing {
+        match self.list {
+            Some(List::Streaming | List::Auto) => Listing::Streamed,
+            Some(List::Chunked) | None => Listing::Chunked,
+        }
+    }
+
     fn in_tree(&self) -> InTree {
         match (self.backend, self.adopt) {
             (Some(BackendName::InTree), _) => InTree::Backend,
@@ -154,7 +165,8 @@ pub(crate) async fn run(connection: &Connection, flags: &Install) -> Result<u8, 
 
 async fn setup(cluster: &Cluster, connection: &Connection, flags: &Install) -> Result<Setup, Failure> {
     let earlier = Earlier::find(cluster.server(), flags).await?;
-    let (mut choice, image) = earlier.keep(Choice::given(connection, flags), flags.image.as_ref());
+    let given = Choice::given(connection, flags);
+    let (mut choice, image) = earlier.keep(given.clone(), flags.image.as_ref())?;
     let image = image.filter(|_| !flags.without_deployment);
     if image.is_none() && !flags.without_deployment {
         return Err(no_image());
@@ -163,7 +175,8 @@ async fn setup(cluster: &Cluster, connection: &Connection, flags: &Install) -> R
         Ok(inventory) => inventory,
         Err(error) => return Err(unanswered(cluster, error).await),
     };
-    let resources = choose(&inventory, &choice)?;
+    choice.drop_gone(&given, |name| is_gone(&inventory, name))?;
+    let resources = choose(&inventory, &given, &choice)?;
     // Remembered by their full names, which stay clear when other resources are defined.
     let named = select::named(&inventory, choice.named())?;
     choice.resources = Some(named.into_iter().map(|resource| resource.name.to_string()).collect());
@@ -178,6 +191,7 @@ async fn setup(cluster: &Cluster, connection: &Connection, flags: &Install) -> R
         resources,
         controllers: choice.controllers(),
         in_tree: choice.controller.in_tree(),
+        listing: choice.controller.listing(),
         define_in_tree: choice.controller.adopt.is_some() && !serves_in_tree(&inventory),
         given: choice.words(),
         workload: image.map(|image| Workload { image, flags: arguments }),
@@ -197,12 +211,18 @@ fn serves_in_tree(inventory: &Inventory) -> bool {
     inventory.resources.iter().any(|resource| resource.name == name && resource.crd.is_none())
 }
 
+/// Whether nobody serves a resource that an earlier install was for, and nobody is silent who may.
+fn is_gone(inventory: &Inventory, name: &str) -> bool {
+    let group = GroupResource::parse(name).group;
+    let silent = inventory.unavailable.iter().any(|(version, _)| version.group == group);
+    !silent && matches!(find(&inventory.resources, name), Err(NameError::Unknown { .. }))
+}
+
 /// What may be rewritten; what the encryption controller is to rewrite is always part of it.
-fn choose(inventory: &Inventory, choice: &Choice) -> Result<Vec<GroupResource>, Failure> {
-    let mut names = choice.named().to_vec();
-    names.extend(choice.controller.encryption_resources.iter().cloned());
-    let named = select::named(inventory, &names)?;
-    select::migratable(&named)?;
+fn choose(inventory: &Inventory, given: &Choice, choice: &Choice) -> Result<Vec<GroupResource>, Failure> {
+    // What an earlier install was for may have an obstacle that passes.
+    select::migratable(&select::named(inventory, &given.all_named())?)?;
+    let named = select::named(inventory, &choice.all_named())?;
     if !choice.named().is_empty() {
         return Ok(named.into_iter().map(|resource| resource.name.clone()).collect());
     }

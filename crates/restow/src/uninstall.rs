@@ -20,7 +20,7 @@ use crate::install::apply::{installed_in, look, note, refused};
 use crate::install::manifest::{Manifest, is_ours};
 use crate::install::manifests::{Setup, manifests};
 use crate::install::ready::Deleted;
-use crate::install::rules::{InTree, NAME};
+use crate::install::rules::{InTree, Listing, NAME};
 use crate::install::workload::Workload;
 use crate::install::{self, ready};
 use crate::objects::Keep;
@@ -132,6 +132,7 @@ fn everything(namespace: &str) -> Vec<Manifest> {
         resources: Vec::new(),
         controllers: ALL.to_vec(),
         in_tree: InTree::Adopted,
+        listing: Listing::default(),
         define_in_tree: true,
         given: Vec::new(),
         workload: Some(Workload { image: String::new(), flags: Vec::new() }),

@@ -1,5 +1,6 @@
 //! What an install is to be like: what it was given, and what it keeps of an earlier one.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{Parser as _, ValueEnum};
@@ -17,6 +18,10 @@ use crate::output::say;
 
 /// The annotation of the ClusterRole that has the words `restow install` was given, as a list in JSON.
 pub(crate) const GIVEN: &str = "restow.dev/install";
+
+/// What to do when nothing tells which resources are wanted.
+const NAME_RESOURCES: &str =
+    "name the resources that may be rewritten, or give --all for every one that can be migrated";
 
 /// What was chosen.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,6 +49,8 @@ struct Servers {
 pub(crate) struct Earlier {
     choice: Choice,
     image: Option<String>,
+    /// Whether nothing tells which resources it was for.
+    unclear: bool,
 }
 
 impl Choice {
@@ -83,6 +90,7 @@ impl Choice {
                     given.controllers
                 },
                 pace: given.pace.or(before.pace),
+                list: given.list.or(before.list),
                 concurrent_migrations: given.concurrent_migrations.or(before.concurrent_migrations),
                 poll_interval: given.poll_interval.or(before.poll_interval),
                 encryption_resources: either(given.encryption_resources, before.encryption_resources),
@@ -102,6 +110,49 @@ impl Choice {
     /// The resources that were named.
     pub(crate) fn named(&self) -> &[String] {
         self.resources.as_deref().unwrap_or_default()
+    }
+
+    /// All resources that are named, those among them that are encrypted twice perhaps.
+    pub(crate) fn all_named(&self) -> Vec<String> {
+        self.named().iter().chain(&self.controller.encryption_resources).cloned().collect()
+    }
+
+    /// Leaves out what the earlier install was for and is gone, and says so. Without any that is left, nothing tells what
+    /// is wanted: it would become everything.
+    pub(crate) fn drop_gone(&mut self, given: &Self, is_gone: impl Fn(&str) -> bool) -> Result<(), Failure> {
+        let had = self.named().len();
+        let mut gone = BTreeSet::new();
+        let mut drop = |kept: &mut Vec<String>| {
+            let (without, left): (Vec<String>, Vec<String>) =
+                std::mem::take(kept).into_iter().partition(|name| is_gone(name));
+            gone.extend(without);
+            *kept = left;
+        };
+        if given.resources.is_none() {
+            self.resources.iter_mut().for_each(&mut drop);
+        }
+        if given.controller.encryption_resources.is_empty() {
+            drop(&mut self.controller.encryption_resources);
+        }
+        let gone = gone.into_iter().collect::<Vec<_>>().join(", ");
+        if had > 0 && self.named().is_empty() {
+            let all = "no resource that the earlier install was for is served any more";
+            return Err(Failure::usage(format!("{all}: {gone}")).hint(NAME_RESOURCES));
+        }
+        if !gone.is_empty() {
+            say!("dropped, because no API server serves it any more: {gone}");
+        }
+        Ok(())
+    }
+
+    /// What the flags of a Deployment tell of the install that made it.
+    fn deployed(args: &[String]) -> Option<Self> {
+        const ALWAYS: [&str; 3] = ["--leader-election-namespace=", "--listen=", "--log-format="];
+        let chosen = args.iter().skip_while(|word| *word == "controller");
+        let chosen = chosen.filter(|word| !ALWAYS.iter().any(|always| word.starts_with(always)));
+        let words: Vec<String> =
+            chosen.map(|word| word.strip_prefix("--resources=").unwrap_or(word).to_owned()).collect();
+        Self::read(&words)
     }
 
     /// What the Deployment gives `restow controller`: always which controllers run, else what was chosen.
@@ -127,6 +178,7 @@ impl Choice {
         let flags = &self.controller;
         let mut all = Vec::new();
         all.extend(flags.pace.map(|pace| format!("--pace={}", name(pace))));
+        all.extend(flags.list.map(|list| format!("--list={}", name(list))));
         all.extend(flags.concurrent_migrations.map(|count| format!("--concurrent-migrations={count}")));
         all.extend(flags.poll_interval.map(|period| format!("--poll-interval={}s", period.as_secs())));
         if !flags.encryption_resources.is_empty() {
@@ -179,11 +231,11 @@ impl Earlier {
         if !is_ours(&role) {
             return Ok(Self::default());
         }
+        let Deployed { image, args } = deployed(server).await?;
         let Some(words) = words(&role) else {
-            say!(
-                "warning: clusterrole/{NAME} does not tell what the earlier install was given: nothing is kept of it"
-            );
-            return Ok(Self { image: image(server).await?, ..Self::default() });
+            // It was made by an earlier version, which did not write down what it was given.
+            let choice = Choice::deployed(&args).unwrap_or_default();
+            return Ok(Self { unclear: choice.resources.is_none(), choice, image });
         };
         let choice = Choice::read(&words).ok_or_else(|| {
             Failure::failed(format!(
@@ -192,18 +244,26 @@ impl Earlier {
             ))
             .hint("--reset forgets that; say then what is to be installed")
         })?;
-        Ok(Self { choice, image: image(server).await? })
+        Ok(Self { choice, image, unclear: false })
     }
 
     /// What is to be installed, given what the command line says; tells what is kept.
-    pub(crate) fn keep(self, given: Choice, new_image: Option<&String>) -> (Choice, Option<String>) {
+    pub(crate) fn keep(
+        self,
+        given: Choice,
+        new_image: Option<&String>,
+    ) -> Result<(Choice, Option<String>), Failure> {
+        if self.unclear && given.resources.is_none() {
+            let why = format!("clusterrole/{NAME} does not tell which resources the earlier install was for");
+            return Err(Failure::usage(why).hint(NAME_RESOURCES));
+        }
         let said = given.words();
         let choice = given.or(self.choice);
         let kept: Vec<String> = choice.words().into_iter().filter(|word| !said.contains(word)).collect();
         if !kept.is_empty() {
             say!("kept from the earlier install: {} (--reset forgets it)", kept.join(" "));
         }
-        (choice, new_image.cloned().or(self.image))
+        Ok((choice, new_image.cloned().or(self.image)))
     }
 }
 
@@ -212,16 +272,26 @@ fn words(role: &Value) -> Option<Vec<String>> {
     serde_json::from_str(role["metadata"]["annotations"][GIVEN].as_str()?).ok()
 }
 
-/// The image that runs.
-async fn image(server: &Server) -> Result<Option<String>, Failure> {
-    let Some(namespace) = installed_in(server).await? else { return Ok(None) };
+/// What runs.
+#[derive(Default)]
+struct Deployed {
+    image: Option<String>,
+    args: Vec<String>,
+}
+
+async fn deployed(server: &Server) -> Result<Deployed, Failure> {
+    let Some(namespace) = installed_in(server).await? else { return Ok(Deployed::default()) };
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{NAME}");
     match server.get::<Value>(&path).await {
         Ok(deployment) => {
             let container = &deployment["spec"]["template"]["spec"]["containers"][0];
-            Ok(container["image"].as_str().map(str::to_owned))
+            let args = container["args"].as_array().into_iter().flatten();
+            Ok(Deployed {
+                image: container["image"].as_str().map(str::to_owned),
+                args: args.filter_map(Value::as_str).map(str::to_owned).collect(),
+            })
         }
-        Err(error) if error.code() == Some(404) => Ok(None),
+        Err(error) if error.code() == Some(404) => Ok(Deployed::default()),
         Err(error) => Err(refused(&format!("deployment/{NAME} in {namespace}"), &error)),
     }
 }
@@ -242,6 +312,8 @@ mod tests {
             ("secrets", "configmaps", "configmaps"),
             ("secrets", "--all", ""),
             ("secrets", "--pace=gentle", "secrets --pace=gentle"),
+            ("secrets --list=streaming", "", "secrets --list=streaming"),
+            ("secrets --list=streaming", "--list=chunked", "secrets --list=chunked"),
             (
                 "secrets --pace=fast --poll-interval=60s",
                 "--pace=gentle",
@@ -264,6 +336,57 @@ mod tests {
             let merged = choice(given).or(choice(before));
             assert_eq!(merged.words().join(" "), expected, "{before} then {given}");
             assert_eq!(choice(expected).words(), merged.words(), "what is kept is read again");
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_dropped_and_nothing_is_widened() {
+        let gone = |name: &str| name.starts_with("gone");
+        for (before, given, expected) in [
+            ("secrets gone.example.com", "", Some("secrets")),
+            (
+                "secrets gone.example.com --encryption-resources=secrets,gone.example.com",
+                "",
+                Some("secrets --encryption-resources=secrets"),
+            ),
+            ("secrets", "", Some("secrets")),
+            ("", "", Some("")),
+            // It would become everything.
+            ("gone.example.com", "", None),
+            ("gone.example.com", "--all", Some("")),
+            // Who names it is told that there is none.
+            ("secrets", "gone.example.com", Some("gone.example.com")),
+        ] {
+            let given = choice(given);
+            let mut merged = given.clone().or(choice(before));
+            let words = merged.drop_gone(&given, gone).ok().map(|()| merged.words().join(" "));
+            assert_eq!(words.as_deref(), expected, "{before}");
+        }
+    }
+
+    #[test]
+    fn what_an_unmarked_install_was_for_is_read_or_asked_for() {
+        let always = "controller --leader-election-namespace=ops --listen=0.0.0.0:8080 --log-format=json";
+        for (flags, given, expected) in [
+            (
+                "--controllers=migrator --resources=secrets,configmaps",
+                "--pace=fast",
+                Some("secrets configmaps --controllers=migrator --pace=fast"),
+            ),
+            ("--controllers=migrator --pace=gentle", "", None),
+            (
+                "--controllers=migrator --pace=gentle",
+                "secrets",
+                Some("secrets --controllers=migrator --pace=gentle"),
+            ),
+            ("--controllers=migrator", "--all", Some("--controllers=migrator")),
+            ("--unknown --resources=secrets", "", None),
+        ] {
+            let args: Vec<String> = always.split(' ').chain(flags.split(' ')).map(str::to_owned).collect();
+            let earlier = Choice::deployed(&args).unwrap_or_default();
+            let earlier = Earlier { unclear: earlier.resources.is_none(), choice: earlier, image: None };
+            let kept = earlier.keep(choice(given), None).ok().map(|(kept, _)| kept.words().join(" "));
+            assert_eq!(kept.as_deref(), expected, "{flags} then {given}");
         }
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::choice::GIVEN;
 use super::flow;
 use super::manifest::{Manifest, comment};
-use super::rules::{self, InTree, NAME, Rule};
+use super::rules::{self, InTree, Listing, NAME, Rule};
 use super::workload::{self, Workload};
 use crate::controller::Name as Controller;
 
@@ -27,6 +27,8 @@ pub(crate) struct Setup {
     pub(crate) controllers: Vec<Controller>,
     /// What they have to do with the API of the built-in migrator.
     pub(crate) in_tree: InTree,
+    /// How they list what they rewrite.
+    pub(crate) listing: Listing,
     /// Whether that API has to be defined.
     pub(crate) define_in_tree: bool,
     /// The words of the command line that an upgrade keeps.
@@ -104,7 +106,7 @@ fn service_account(namespace: &str) -> Manifest {
 }
 
 fn cluster_roles(setup: &Setup) -> Vec<Manifest> {
-    let rules = rules::cluster(&setup.resources, &setup.controllers, setup.in_tree);
+    let rules = rules::cluster(&setup.resources, &setup.controllers, setup.in_tree, setup.listing);
     let generated = "What the controllers may do in all namespaces, made for the resources that were chosen.\n\n\
         Kubernetes has no right to list metadata alone, nor to patch without changing anything: who gets hold of this\n\
         account could read and change what is named here. restow does neither. To grant less, name the resources:\n\
@@ -179,6 +181,7 @@ mod tests {
             resources: vec![GroupResource::new("", "secrets")],
             controllers: crate::controller::ALL.to_vec(),
             in_tree: InTree::Unused,
+            listing: Listing::Chunked,
             define_in_tree: false,
             given: Vec::new(),
             workload: deployed.then_some(workload),

@@ -68,8 +68,13 @@ fn in_tree(usage: InTree) -> Vec<Rule> {
 }
 
 /// The rules of the cluster-wide role.
-pub(crate) fn cluster(chosen: &[GroupResource], controllers: &[Controller], usage: InTree) -> Vec<Rule> {
-    let mut rules = rewriting(chosen);
+pub(crate) fn cluster(
+    chosen: &[GroupResource],
+    controllers: &[Controller],
+    usage: InTree,
+    listing: Listing,
+) -> Vec<Rule> {
+    let mut rules = rewriting(chosen, listing);
     rules.extend(knowing(controllers));
     if controllers.contains(&Controller::Pruner) {
         let why = "The pruner cuts status.storedVersions down after a verified migration.";
@@ -85,16 +90,30 @@ pub(crate) fn cluster(chosen: &[GroupResource], controllers: &[Controller], usag
     rules
 }
 
-/// List and patch, and nothing else, on what is to be rewritten.
-fn rewriting(chosen: &[GroupResource]) -> Vec<Rule> {
+/// How objects are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Listing {
+    /// In chunks.
+    #[default]
+    Chunked,
+    /// As a stream, at least where there are many: a watch is what brings it.
+    Streamed,
+}
+
+/// List and patch on what is to be rewritten, watch where lists are streamed, and nothing else.
+fn rewriting(chosen: &[GroupResource], listing: Listing) -> Vec<Rule> {
     let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for name in chosen.iter().filter(|name| name.group != MIGRATION) {
         groups.entry(&name.group).or_default().insert(&name.resource);
     }
+    let verbs = match listing {
+        Listing::Chunked => &["list", "patch"][..],
+        Listing::Streamed => &["list", "watch", "patch"],
+    };
     let each = |(group, resources): (&str, BTreeSet<&str>)| {
         let why =
             "To be rewritten: listed as metadata, and patched with nothing but uid and resourceVersion.";
-        rule(why, group, &resources.into_iter().collect::<Vec<_>>(), &["list", "patch"])
+        rule(why, group, &resources.into_iter().collect::<Vec<_>>(), verbs)
     };
     groups.into_iter().map(each).collect()
 }
@@ -184,7 +203,7 @@ mod tests {
     }
 
     fn everywhere(chosen: &[&str], controllers: &[Controller]) -> Vec<Rule> {
-        let mut rules = cluster(&names(chosen), controllers, InTree::Unused);
+        let mut rules = cluster(&names(chosen), controllers, InTree::Unused, Listing::Chunked);
         rules.extend(own().into_iter().chain(kube_system()).chain(default()));
         rules
     }
@@ -203,6 +222,18 @@ mod tests {
         let core = serde_json::to_value(&rules[0]).unwrap();
         let expected = serde_json::json!({"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["list", "patch"]});
         assert_eq!(core, expected);
+    }
+
+    #[test]
+    fn watch_is_granted_only_where_lists_are_streamed() {
+        for (listing, expected) in [
+            (Listing::Chunked, BTreeSet::from(["list", "patch"])),
+            (Listing::Streamed, BTreeSet::from(["list", "patch", "watch"])),
+        ] {
+            let rules = cluster(&names(&["secrets"]), &ALL, InTree::Unused, listing);
+            assert_eq!(verbs(&rules, "secrets"), expected, "{listing:?}");
+            assert_eq!(verbs(&rules, "pods"), BTreeSet::new());
+        }
     }
 
     #[test]
@@ -231,7 +262,7 @@ mod tests {
             (&[Controller::Pruner], true, false),
             (&[Controller::Encryption], false, true),
         ] {
-            let rules = cluster(&[], controllers, InTree::Unused);
+            let rules = cluster(&[], controllers, InTree::Unused, Listing::Chunked);
             assert_eq!(verbs(&rules, status).contains("patch"), prunes, "{controllers:?}");
             let metrics = rules.iter().any(|rule| rule.non_resource_urls.contains(&"/metrics"));
             assert_eq!(metrics, reads_metrics, "{controllers:?}");
@@ -247,7 +278,7 @@ mod tests {
             (InTree::Backend, BTreeSet::from(["get", "list", "create", "delete"])),
             (InTree::Adopted, BTreeSet::from(["get", "list", "watch"])),
         ] {
-            assert_eq!(verbs(&cluster(&[], &ALL, usage), name), expected, "{usage:?}");
+            assert_eq!(verbs(&cluster(&[], &ALL, usage, Listing::Chunked), name), expected, "{usage:?}");
         }
     }
 
@@ -255,8 +286,8 @@ mod tests {
     fn own_definitions_do_not_change_the_rules() {
         let migrations = names(&["secrets", "storagestates.migration.k8s.io"]);
         assert_eq!(
-            cluster(&migrations, &ALL, InTree::Unused),
-            cluster(&names(&["secrets"]), &ALL, InTree::Unused)
+            cluster(&migrations, &ALL, InTree::Unused, Listing::Chunked),
+            cluster(&names(&["secrets"]), &ALL, InTree::Unused, Listing::Chunked)
         );
     }
 }

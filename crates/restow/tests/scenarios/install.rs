@@ -8,7 +8,7 @@ use restow_lab::ClusterSpec;
 use serde_json::{Value, json};
 
 use crate::snapshot::{assert_same, first_snapshot, snapshot};
-use crate::support::{Restow, Widgets, cluster, lab, send, shared, try_send, wait};
+use crate::support::{CRDS, Restow, Widgets, cluster, lab, patch, send, shared, try_send, wait};
 
 pub(crate) const IMAGE: &str = "registry.example/restow:test";
 const ACCOUNT: &str = "system:serviceaccount:restow-system:restow";
@@ -257,6 +257,7 @@ async fn applied_it_grants_what_is_needed_and_no_more() {
     let ran = restow.run(&["install", "--image", IMAGE, "--apply", "-n", "elsewhere"]).await.expect(1);
     assert!(ran.stderr.contains("installed in the namespace restow-system already"), "{ran:#?}");
     upgrade(&client, &restow).await;
+    never_wider(&client, &restow, &widgets).await;
 }
 
 /// An upgrade keeps what was chosen unless told otherwise, and shows what changes.
@@ -297,6 +298,41 @@ async fn upgrade(client: &kube::Client, restow: &Restow) {
     assert!(ran.stderr.contains("  + list, patch: "), "{ran:#?}");
     assert!(ran.stderr.contains("  - --resources=secrets\n"), "{ran:#?}");
     assert!(now().await.0.to_string().contains("deployments"));
+}
+
+/// What an earlier install was for is kept as far as it is there, read where it can be, and else asked for.
+async fn never_wider(client: &kube::Client, restow: &Restow, widgets: &Widgets) {
+    let path = format!("{RBAC}/clusterroles/restow");
+    let rules = async || send(client, "GET", &path, None).await["rules"].clone();
+    let unmarked = json!({"metadata": {"annotations": {"restow.dev/install": null}}});
+    let rule = |verbs: &[&str]| json!({"apiGroups": [""], "resources": ["secrets"], "verbs": verbs});
+    // All that can be migrated, and nothing tells any more that this was chosen.
+    patch(client, &path, &unmarked).await;
+    let ran = restow.run(&["install", "--apply"]).await.expect(2);
+    assert!(ran.stderr.contains("does not tell which resources the earlier install was for"), "{ran:#?}");
+    let name = widgets.name();
+    let ran = restow.run(&["install", "secrets", &name, "--list", "streaming", "--apply"]).await.expect(0);
+    assert!(ran.stderr.contains("  + --list=streaming\n"), "{ran:#?}");
+    assert_eq!(rules().await[0], rule(&["list", "watch", "patch"]));
+
+    // The Deployment tells the same.
+    patch(client, &path, &unmarked).await;
+    let ran = restow.run(&["install", "--list", "chunked", "--apply"]).await.expect(0);
+    assert!(ran.stderr.contains(&format!("kept from the earlier install: secrets {name} ")), "{ran:#?}");
+    assert!(!ran.stderr.contains("  + list"), "{ran:#?}");
+    assert_eq!(rules().await[0], rule(&["list", "patch"]));
+
+    send(client, "DELETE", &format!("{CRDS}/{name}"), None).await;
+    wait("the group to be gone", || async {
+        !send(client, "GET", "/apis", None).await.to_string().contains(&widgets.group())
+    })
+    .await;
+    let ran = restow.run(&["install", "--apply"]).await.expect(0);
+    let dropped = format!("dropped, because no API server serves it any more: {name}\n");
+    assert!(ran.stderr.contains(&dropped), "{ran:#?}");
+    assert!(!rules().await.to_string().contains(widgets.plural));
+    let ran = restow.run(&["install", "secrets", &name, "--apply"]).await.expect(2);
+    assert!(ran.stderr.contains("no resource"), "{ran:#?}");
 }
 
 async fn permissions(client: &kube::Client) {
