@@ -3,11 +3,14 @@
 use restow_core::agreement::Disagreement;
 use restow_core::inventory::Resource;
 use restow_core::resource::GroupResource;
+use restow_core::troubleshooting::explained;
 use restow_migrate::access::{self, Missing};
 use restow_migrate::cluster::Cluster;
 use restow_migrate::migration::Failure;
+use restow_migrate::pages::PageError;
+use restow_migrate::rewrite::Unfinished;
 
-/// Says why, and names the permissions that are missing.
+/// Says why, names the permissions that are missing, and where more is said about it.
 pub(crate) async fn explain(cluster: &Cluster, resource: &Resource, failure: &Failure) -> String {
     let cause = std::error::Error::source(failure).map(|cause| format!(": {cause}")).unwrap_or_default();
     let mut text = format!("{failure}{cause}");
@@ -24,7 +27,37 @@ pub(crate) async fn explain(cluster: &Cluster, resource: &Resource, failure: &Fa
         let otherwise = if missing.is_empty() { "" } else { "without it, " };
         text = format!("{text}; {otherwise}{}", why.advice());
     }
-    text
+    match reason(failure) {
+        Some(reason) => explained(reason, &text),
+        None => text,
+    }
+}
+
+/// The reason that a controller would give, by which docs/TROUBLESHOOTING.md has it.
+fn reason(failure: &Failure) -> Option<&'static str> {
+    match failure {
+        Failure::Disagreement(_) => Some("WaitingForAgreement"),
+        Failure::Moved(_) => Some("StorageVersionChanged"),
+        Failure::Restless(_) => Some("Restless"),
+        Failure::Page(PageError::Refused { code, .. }) => Some(refusal(Some(*code)).unwrap_or("ListRefused")),
+        Failure::Page(PageError::Unavailable { .. }) => Some("WaitingForServer"),
+        Failure::Page(PageError::Vanished(_)) => Some("NotServed"),
+        Failure::Page(_) => Some("ListRefused"),
+        Failure::Unfinished(Unfinished::Unavailable(_)) => Some("WaitingForServer"),
+        Failure::Unfinished(Unfinished::Stopped) | Failure::Journal(_) => None,
+        Failure::Unfinished(Unfinished::Unauthorized(_)) => Some("Unauthorized"),
+        Failure::Unfinished(Unfinished::Vanished(_)) => Some("NotServed"),
+        Failure::Request(error) => Some(refusal(error.code()).unwrap_or("WaitingForServer")),
+    }
+}
+
+/// The reason for an answer that is about the user.
+fn refusal(code: Option<u16>) -> Option<&'static str> {
+    match code {
+        Some(401) => Some("Unauthorized"),
+        Some(403) => Some("Forbidden"),
+        _ => None,
+    }
 }
 
 /// The permission whose lack would explain a failure: in which namespace, on what, which verb.
@@ -42,5 +75,34 @@ fn suspected(
             Some((None, GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions"), "get"))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_but_a_stop_is_explained_somewhere() {
+        let refused = |code| PageError::Refused {
+            resource: GroupResource::new("", "secrets"),
+            code,
+            message: String::new(),
+        };
+        for (failure, expected) in [
+            (Failure::Disagreement(Disagreement::Unsteady), Some("WaitingForAgreement")),
+            (Failure::Moved(String::new()), Some("StorageVersionChanged")),
+            (Failure::Restless(String::new()), Some("Restless")),
+            (Failure::Page(refused(403)), Some("Forbidden")),
+            (Failure::Page(refused(401)), Some("Unauthorized")),
+            (Failure::Page(refused(405)), Some("ListRefused")),
+            (Failure::Unfinished(Unfinished::Stopped), None),
+            (Failure::Journal(std::io::Error::other("full")), None),
+        ] {
+            assert_eq!(reason(&failure), expected, "{failure}");
+            // The page has a section for each.
+            let text = expected.map_or_else(String::new, |reason| explained(reason, ""));
+            assert_eq!(text.contains("docs/TROUBLESHOOTING.md#"), expected.is_some(), "{failure}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use restow_core::encryption::{Demand, Pattern};
 use restow_core::inventory::{Need, Obstacle, Resource};
 use restow_core::progress::{End, Phase, Progress, exit_code};
 use restow_core::resource::GroupVersion;
+use restow_core::troubleshooting::explained;
 use restow_migrate::cluster::{Cluster, Inventory};
 use restow_migrate::migration::{self, Migration, Settings};
 use restow_migrate::prune::prune_stored_versions;
@@ -365,7 +366,8 @@ impl Run<'_> {
             Err(error) => {
                 let cause =
                     std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-                report.error = Some(format!("storedVersions were not pruned: {error}{cause}"));
+                let text = format!("storedVersions were not pruned: {error}{cause}");
+                report.error = Some(explained("NotPruned", &text));
                 report.end = match error {
                     restow_migrate::prune::PruneError::Refused(_) => End::Unsafe,
                     restow_migrate::prune::PruneError::Request(_) => End::Failed,
@@ -437,9 +439,10 @@ pub(crate) fn finished(progress: &Progress) -> End {
 /// What a run that is complete does not prove.
 pub(crate) fn unproven(progress: &Progress) -> Option<String> {
     let why = progress.unproven.as_ref()?;
-    Some(format!(
+    let text = format!(
         "every object is stored as {}, but under which encryption key is not proven: {why}; let restow read /metrics of \
          every API server (name them with --api-server), or say what is encrypted with --encrypted",
         progress.storage_version
-    ))
+    );
+    Some(explained("Unverified", &text))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use restow_core::encryption::Check;
 use restow_core::progress::{End, Phase, Progress, Quarantined};
+use restow_core::troubleshooting::explained;
 use restow_migrate::prune::Pruned;
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
@@ -242,6 +243,9 @@ fn told(report: &ResourceReport) -> Vec<String> {
             Left::Here(_) => format!("and {rest} more; -o json lists all"),
         });
     }
+    if report.end == End::Left && !report.dry_run {
+        lines.push(explained("Quarantined", "what can be done about them"));
+    }
     lines.extend(report.error.clone().filter(|_| report.end != End::Stopped));
     lines
 }
@@ -264,5 +268,39 @@ fn next(report: &ResourceReport, flags: &str) -> Option<(&'static str, String)> 
             Some(("to go on", format!("{program} migrate {name}{how}{flags}")))
         }
         End::Succeeded | End::Unsafe => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use restow_core::resource::GroupResource;
+
+    use super::*;
+
+    #[test]
+    fn a_report_says_where_its_trouble_is_explained() {
+        let progress = Progress::new(GroupResource::parse("secrets"), "v1", "x", Timestamp::default());
+        let report = |end, progress: &Progress, dry_run| ResourceReport {
+            error: unproven(progress),
+            progress: progress.clone(),
+            left: Left::Here(Vec::new()),
+            end,
+            pruned: None,
+            dry_run,
+            retried: false,
+        };
+        let unproven = Progress { unproven: Some("no metrics".to_owned()), ..progress.clone() };
+        for (report, expected) in [
+            (report(End::Left, &progress, false), Some("docs/TROUBLESHOOTING.md#quarantined")),
+            (report(End::Unsafe, &unproven, false), Some("docs/TROUBLESHOOTING.md#unverified")),
+            (report(End::Succeeded, &progress, false), None),
+            // Nothing was left: nothing was done.
+            (report(End::Left, &progress, true), None),
+        ] {
+            let text = summary(&report, "", None);
+            assert_eq!(text.contains("TROUBLESHOOTING"), expected.is_some(), "{text}");
+            assert!(text.contains(expected.unwrap_or_default()), "{text}");
+        }
     }
 }
