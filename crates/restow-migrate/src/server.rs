@@ -72,7 +72,12 @@ impl Broken {
             let message = "its certificate is signed by an unknown authority".to_owned();
             return Self { message, untrusted: true, unsent: true };
         }
-        Self { unsent: is_unconnected(error), ..Self::new(chain(error)) }
+        // That it was the client's service that failed says nothing to anybody.
+        let message = match error.downcast_ref() {
+            Some(kube::Error::Service(cause)) => chain(cause.as_ref()),
+            _ => chain(error),
+        };
+        Self { unsent: is_unconnected(error), ..Self::new(message) }
     }
 }
 
@@ -470,6 +475,13 @@ fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_broke_is_said_without_the_clients_own_words() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let error = kube::Error::Service(Box::new(refused));
+        assert_eq!(Broken::of(&error).to_string(), "connection refused");
+    }
 
     #[test]
     fn logs_have_the_servers_words() {

@@ -145,11 +145,24 @@ async fn config(flags: &Connection) -> Result<kube::Config, Failure> {
     };
     let Some(kubeconfig) = kubeconfig.filter(speaks) else { return without(flags) };
     known_user(&kubeconfig, &options)?;
-    let contexts: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
-    kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| {
-        Failure::usage(format!("the kubeconfig cannot be used: {error}"))
-            .hint(format!("its contexts are: {}", contexts.join(", ")))
+    let contexts = names(&kubeconfig.contexts, |context| &context.name);
+    let clusters = names(&kubeconfig.clusters, |cluster| &cluster.name);
+    kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| match error {
+        KubeconfigError::LoadClusterOfContext(name) => {
+            Failure::usage(format!("the kubeconfig has no cluster {name:?}"))
+                .hint(format!("its clusters are: {clusters}"))
+        }
+        KubeconfigError::LoadContext(name) => {
+            Failure::usage(format!("the kubeconfig has no context {name:?}"))
+                .hint(format!("its contexts are: {contexts}"))
+        }
+        _ => Failure::usage(format!("the kubeconfig cannot be used: {error}"))
+            .hint(format!("its contexts are: {contexts}")),
     })
+}
+
+fn names<T>(all: &[T], name: impl Fn(&T) -> &String) -> String {
+    all.iter().map(|one| name(one).as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// No kubeconfig, where there is no file.
@@ -195,24 +208,28 @@ fn known_user(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result<()
     let known = |user: &&String| kubeconfig.auth_infos.iter().any(|named| named.name == **user);
     match user.filter(|user| !user.is_empty()) {
         Some(user) if !known(&user) => {
-            let users: Vec<&str> = kubeconfig.auth_infos.iter().map(|named| named.name.as_str()).collect();
+            let users = names(&kubeconfig.auth_infos, |named| &named.name);
             let of = match context.filter(|_| options.user.is_none()) {
                 Some(context) => format!(", which its context {:?} names", context.name),
                 None => String::new(),
             };
             Err(Failure::usage(format!("the kubeconfig has no user {user:?}{of}"))
-                .hint(format!("its users are: {}", users.join(", "))))
+                .hint(format!("its users are: {users}")))
         }
         _ => Ok(()),
     }
 }
 
 fn unreadable(error: &KubeconfigError, flags: &Connection) -> Failure {
-    let path = match &flags.kubeconfig {
-        Some(path) => path.display().to_string(),
-        None => std::env::var("KUBECONFIG").unwrap_or_else(|_| "~/.kube/config".to_owned()),
+    let path = match (error, &flags.kubeconfig) {
+        (KubeconfigError::ReadConfig(_, path), _) | (_, Some(path)) => path.display().to_string(),
+        _ => std::env::var("KUBECONFIG").unwrap_or_else(|_| "~/.kube/config".to_owned()),
     };
-    Failure::usage(format!("the kubeconfig {path} cannot be read: {error}"))
+    let why = match error {
+        KubeconfigError::ReadConfig(cause, _) => cause.to_string(),
+        _ => error.to_string(),
+    };
+    Failure::usage(format!("the kubeconfig {path} cannot be read: {why}"))
         .hint("kubectl config view shows what kubectl makes of it")
 }
 
@@ -228,7 +245,13 @@ pub(crate) async fn unanswered(cluster: &Cluster, error: RequestError) -> Failur
         let name = GroupResource::new(group, resource);
         missing.extend(access::missing(cluster.server(), &name, &["list"]).await.unwrap_or_default());
     }
-    Failure::failed(format!("no permission: {message}")).hint(Missing::grant(&missing))
+    let failure = Failure::failed(format!("no permission: {message}"));
+    match missing.is_empty() {
+        // Everybody who is known to the server may see what it serves.
+        true => failure
+            .hint("are these the right credentials? kubectl auth whoami shows who you are to the server"),
+        false => failure.hint(Missing::grant(&missing)),
+    }
 }
 
 /// Says what it means that a server gave no answer, or an error that has nothing to do with what was asked for.

@@ -27,7 +27,7 @@ pub(crate) fn stop_on_signals(timeout: Option<Duration>) -> std::io::Result<Canc
         tokio::select! {
             _ = interrupt.recv() => say!("stopping; what is under way is finished first (ctrl-C again: at once)"),
             _ = terminate.recv() => say!("stopping; what is under way is finished first"),
-            () = out_of_time => say!("the time is over; what is under way is finished first"),
+            () = out_of_time => say!("timed out; what is under way is finished first"),
         }
         told.cancel();
         tokio::select! {

@@ -76,7 +76,7 @@ pub(crate) struct Steer {
     /// Return only when it has come about
     #[arg(long, conflicts_with = "dry_run")]
     pub(crate) wait: bool,
-    /// Wait no longer than this; what was asked for goes on all the same
+    /// Wait no longer than this; the request was sent and is still carried out
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
     pub(crate) timeout: Option<Duration>,
     /// Print just the names
@@ -192,7 +192,7 @@ pub(crate) async fn run(connection: &Connection, act: Act, steer: &Steer) -> Res
 
 /// Says that nobody waits any longer; the exit code.
 pub(crate) fn out_of_time() -> u8 {
-    say!("the time is over; what was asked for goes on all the same");
+    say!("timed out; the request was sent and is still being carried out");
     STOPPED
 }
 

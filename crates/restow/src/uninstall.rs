@@ -208,7 +208,7 @@ async fn delete(
     match sent {
         Ok(_) => say!("{} deleted{with}{}", object.title, note(flags.dry_run)),
         Err(error) if error.code() == Some(404) => {}
-        Err(error) => return Err(refused(&object.title, &error)),
+        Err(error) => return Err(refused(server, &object.title, &error)),
     }
     Ok(Fate::Deleted(object))
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::changes::changes;
 use super::manifest::{Manifest, PART_OF, is_ours};
 use super::rules::NAME;
+use crate::connect::unreached;
 use crate::failure::Failure;
 use crate::output::say;
 
@@ -108,7 +109,7 @@ pub(crate) async fn look(server: &Server, manifest: &Manifest) -> Result<Option<
     match server.get(&manifest.path()).await {
         Ok(object) => Ok(Some(object)),
         Err(error) if error.code() == Some(404) => Ok(None),
-        Err(error) => Err(refused(&manifest.title(), &error)),
+        Err(error) => Err(refused(server, &manifest.title(), &error)),
     }
 }
 
@@ -121,7 +122,7 @@ pub(crate) async fn installed_in(server: &Server) -> Result<Option<String>, Fail
         }
         Ok(_) => Ok(None),
         Err(error) if error.code() == Some(404) => Ok(None),
-        Err(error) => Err(refused(&format!("clusterrolebinding/{NAME}"), &error)),
+        Err(error) => Err(refused(server, &format!("clusterrolebinding/{NAME}"), &error)),
     }
 }
 
@@ -164,18 +165,25 @@ async fn send(server: &Server, manifest: Manifest, dry_run: bool) -> Result<Valu
     );
     let body = manifest.object.to_string().into_bytes();
     let sent = server.write(Method::PATCH, &path, "application/apply-patch+yaml", body).await;
-    sent.map_err(|error| refused(&manifest.title(), &error))
+    sent.map_err(|error| refused(server, &manifest.title(), &error))
 }
 
 /// What a server's refusal means.
-pub(crate) fn refused(title: &str, error: &RequestError) -> Failure {
+pub(crate) fn refused(server: &Server, title: &str, error: &RequestError) -> Failure {
     let failure = Failure::failed(format!("{title}: {error}"));
     match error.code() {
         Some(403) => {
             failure.hint("roles can be given only by who holds all they grant: do this as cluster-admin")
         }
         Some(404) => failure.hint("the API server must be of Kubernetes 1.29 or later"),
-        None => failure.hint("run it again: what was done is not done twice"),
+        Some(415) => failure.hint(
+            "this API server has no server-side apply; restow install --crds > FILE, and kubectl apply -f FILE, do \
+             without it",
+        ),
+        Some(401) => unreached(server, error),
+        None => unreached(server, error)
+            .about(title)
+            .hint("is the server up? Run it again then: what was done is not done twice"),
         _ => failure,
     }
 }

@@ -226,7 +226,7 @@ impl Earlier {
                 say!("warning: nothing is kept of an earlier install, because it cannot be read: {error}");
                 return Ok(Self::default());
             }
-            Err(error) => return Err(refused(&format!("clusterrole/{NAME}"), &error)),
+            Err(error) => return Err(refused(server, &format!("clusterrole/{NAME}"), &error)),
         };
         if !is_ours(&role) {
             return Ok(Self::default());
@@ -292,7 +292,7 @@ async fn deployed(server: &Server) -> Result<Deployed, Failure> {
             })
         }
         Err(error) if error.code() == Some(404) => Ok(Deployed::default()),
-        Err(error) => Err(refused(&format!("deployment/{NAME} in {namespace}"), &error)),
+        Err(error) => Err(refused(server, &format!("deployment/{NAME} in {namespace}"), &error)),
     }
 }
 

@@ -45,7 +45,8 @@ async fn wrong_usage_is_explained() {
         (&["migrate", "secrets", "--api-server", "here"], &["--api-server here is no URL", "https://"]),
         (&["plan", "--kubeconfig", broken], &["cannot be read", "line 1"]),
         (&["plan", "--kubeconfig", "/no/such/file"], &["cannot be read", "No such file"]),
-        (&["plan", "--context", "elsewhere"], &["elsewhere", "its contexts are: lab"]),
+        (&["plan", "--context", "elsewhere"], &["no context \"elsewhere\"", "its contexts are: lab"]),
+        (&["plan", "--cluster", "elsewhere"], &["no cluster \"elsewhere\"", "its clusters are: lab"]),
         (&["plan", "--user", "nope"], &["the kubeconfig has no user \"nope\"", "its users are: "]),
         (&["plan", "--server", "ftp://localhost"], &["ftp://localhost/ is not the address", "https://"]),
     ] {
@@ -65,6 +66,9 @@ async fn a_server_that_is_not_there() {
         (&["plan"][..], "https://127.0.0.1:1"),
         (&["migrate", "secrets"], "https://127.0.0.1:1"),
         (&["migrate", "--all", "-o", "json"], "https://127.0.0.1:1"),
+        (&["status"], "https://127.0.0.1:1"),
+        (&["install", "--image", "x", "--apply"], "https://127.0.0.1:1"),
+        (&["uninstall", "--dry-run"], "https://127.0.0.1:1"),
         // As kubectl reads it where the kubeconfig has a certificate.
         (&["plan"], "127.0.0.1:1"),
     ] {
@@ -126,6 +130,9 @@ async fn connections_are_described_as_for_kubectl() {
     let named = ["plan", "-s", server, "--certificate-authority", &right, "--token", "wrong"];
     let ran = at_home(&named).await.expect(1);
     assert!(ran.stderr.contains("does not accept these credentials"), "{ran:#?}");
+    let ran = at_home(&named[..5]).await.expect(1);
+    assert!(ran.stderr.contains("\"system:anonymous\" cannot"), "{ran:#?}");
+    assert!(ran.stderr.contains("are these the right credentials?"), "{ran:#?}");
     let ran = at_home(&["plan"]).await.expect(1);
     assert!(ran.stderr.contains("there is no kubeconfig") && ran.stderr.contains("--server URL"), "{ran:#?}");
     std::fs::create_dir_all(home.join(".kube")).unwrap();

@@ -50,7 +50,10 @@ async fn suspend_and_resume(client: &kube::Client, restow: &Restow) {
 
     // Nobody does it: the time is over, or somebody has enough of waiting.
     let ran = restow.run(&["suspend", "runs", "--wait", "--timeout", "1s"]).await.expect(130);
-    assert!(ran.stderr.contains("the time is over; what was asked for goes on"), "{ran:#?}");
+    assert!(
+        ran.stderr.contains("timed out; the request was sent and is still being carried out"),
+        "{ran:#?}"
+    );
     let waiting = start(restow, &["resume", "runs", "--wait"]);
     end(waiting).await.expect(0);
     let waiting = start(restow, &["suspend", "runs", "--wait"]);
