@@ -2,10 +2,12 @@
 //! on one real control plane.
 
 mod built_in;
+pub(crate) mod large;
 mod link;
 mod loader;
 mod machine;
 mod probe;
+pub(crate) mod registration;
 mod report;
 mod restow;
 pub(crate) mod servers;

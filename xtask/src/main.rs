@@ -24,6 +24,10 @@ struct Cli {
 enum Chore {
     /// Measure restow beside others on a real control plane.
     Bench(bench::Bench),
+    /// Measure what a run on very many objects takes: memory, bytes on the wire, work of the API server.
+    BenchLarge(bench::large::BenchLarge),
+    /// Measure what it costs API servers to register their storage versions.
+    BenchRegistration(bench::registration::BenchRegistration),
     /// Measure the embedded API server beside kube-apiserver and etcd.
     BenchServers(bench::servers::BenchServers),
     /// Put known defects back, one at a time, and require the simulation to catch each of them.
@@ -57,6 +61,8 @@ fn cargo() -> Command {
 async fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::Bench(bench) => bench::run(bench).await,
+        Chore::BenchLarge(bench) => bench::large::run(bench).await,
+        Chore::BenchRegistration(bench) => bench::registration::run(bench).await,
         Chore::BenchServers(bench) => bench::servers::run(bench).await,
         Chore::Bugs(bugs) => bugs::run(&bugs),
         Chore::Lab(command) => lab::run(command).await,

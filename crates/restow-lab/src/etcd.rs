@@ -16,6 +16,8 @@ use serde_json::json;
 
 /// Keys per page of a walk: the memory it takes does not grow with the store.
 const PAGE: u32 = 250;
+/// Writes in one transaction: etcd's own limit.
+const AT_ONCE: usize = 128;
 
 /// A client of the cluster's store.
 #[derive(Clone, Debug)]
@@ -74,6 +76,16 @@ impl Etcd {
     pub async fn put(&self, key: &str, value: &[u8]) -> Result<()> {
         let body = json!({ "key": encode(key), "value": encode(value) });
         self.call::<serde::de::IgnoredAny>("/v3/kv/put", &body).await.map(drop)
+    }
+
+    /// Writes many values past every API server, in transactions of as many as etcd takes.
+    pub async fn put_all(&self, values: &[(String, Vec<u8>)]) -> Result<()> {
+        for some in values.chunks(AT_ONCE) {
+            let put = |(key, value): &(String, Vec<u8>)| json!({"requestPut": {"key": encode(key), "value": encode(value)}});
+            let body = json!({"success": some.iter().map(put).collect::<Vec<_>>()});
+            self.call::<serde::de::IgnoredAny>("/v3/kv/txn", &body).await?;
+        }
+        Ok(())
     }
 
     /// Deletes a key past every API server and says whether it was there.

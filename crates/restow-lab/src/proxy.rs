@@ -1,6 +1,7 @@
-//! A TCP proxy on loopback whose connections can be cut, for tests of lost networks.
+//! A TCP proxy on loopback whose connections can be cut, for tests of lost networks, and whose bytes are counted.
 
 use std::{
+    io,
     net::SocketAddr,
     sync::{
         Arc,
@@ -10,8 +11,11 @@ use std::{
 
 use anyhow::{Context, Result};
 use tokio::{
-    io,
-    net::{TcpListener, TcpStream},
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
     sync::watch,
     task::AbortHandle,
 };
@@ -29,6 +33,9 @@ struct Shared {
     target: SocketAddr,
     refuse: AtomicBool,
     connections: AtomicU64,
+    /// Bytes from the clients to the target, and back.
+    sent: AtomicU64,
+    received: AtomicU64,
     /// Counts the cuts; every connection watches it.
     cuts: watch::Sender<u64>,
 }
@@ -42,6 +49,8 @@ impl Proxy {
             target,
             refuse: AtomicBool::new(false),
             connections: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
             cuts: watch::channel(0).0,
         });
         let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
@@ -72,6 +81,11 @@ impl Proxy {
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
     }
+
+    /// How many bytes clients have sent and received through it, TLS included.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.shared.sent.load(Ordering::SeqCst), self.shared.received.load(Ordering::SeqCst))
+    }
 }
 
 impl Drop for Proxy {
@@ -87,20 +101,43 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         if shared.refuse.load(Ordering::SeqCst) {
             reset(incoming);
         } else {
-            tokio::spawn(forward(incoming, shared.target, shared.cuts.subscribe()));
+            tokio::spawn(forward(incoming, Arc::clone(&shared)));
         }
     }
 }
 
-async fn forward(mut incoming: TcpStream, target: SocketAddr, mut cuts: watch::Receiver<u64>) {
-    let Ok(mut outgoing) = TcpStream::connect(target).await else { return reset(incoming) };
+async fn forward(incoming: TcpStream, shared: Arc<Shared>) {
+    let mut cuts = shared.cuts.subscribe();
+    let Ok(outgoing) = TcpStream::connect(shared.target).await else { return reset(incoming) };
+    let ((mut from, mut back), (mut answers, mut to)) = (incoming.into_split(), outgoing.into_split());
     let cut = tokio::select! {
-        _ = io::copy_bidirectional(&mut incoming, &mut outgoing) => false,
+        _ = async {
+            tokio::try_join!(
+                copy(&mut from, &mut to, &shared.sent),
+                copy(&mut answers, &mut back, &shared.received)
+            )
+        } => false,
         _ = cuts.changed() => true,
     };
     if cut {
-        reset(incoming);
-        reset(outgoing);
+        for (read, write) in [(from, back), (answers, to)] {
+            if let Ok(stream) = read.reunite(write) {
+                reset(stream);
+            }
+        }
+    }
+}
+
+/// Passes on what is read until its end, which is passed on too.
+async fn copy(from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf, count: &AtomicU64) -> io::Result<()> {
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        let length = from.read(&mut buffer).await?;
+        if length == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&buffer[..length]).await?;
+        count.fetch_add(length as u64, Ordering::SeqCst);
     }
 }
 

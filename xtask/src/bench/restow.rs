@@ -56,6 +56,7 @@ pub(crate) struct Running {
     stdout: ChildStdout,
     began: Instant,
     rewriting: oneshot::Receiver<Instant>,
+    verifying: oneshot::Receiver<Instant>,
     said: JoinHandle<String>,
     peak: watch::Receiver<u64>,
     _state: TempDir,
@@ -97,14 +98,17 @@ impl Restow {
         let mut child = command.spawn().with_context(|| format!("starting {}", self.program.display()))?;
         let stdout = child.stdout.take().context("restow has no output")?;
         let mut lines = BufReader::new(child.stderr.take().context("restow has no errors")?).lines();
-        let (tell, rewriting) = oneshot::channel();
+        let ((rewrites, rewriting), (verifies, verifying)) = (oneshot::channel(), oneshot::channel());
         let said = tokio::spawn(async move {
-            let (mut said, mut tell) = (String::new(), Some(tell));
+            let mut said = String::new();
+            let mut signs = [(": rewriting ", Some(rewrites)), (": verifying ", Some(verifies))];
             while let Ok(Some(line)) = lines.next_line().await {
-                if line.contains(": rewriting ")
-                    && let Some(tell) = tell.take()
-                {
-                    tell.send(Instant::now()).ok();
+                for (sign, tell) in &mut signs {
+                    if line.contains(*sign)
+                        && let Some(tell) = tell.take()
+                    {
+                        tell.send(Instant::now()).ok();
+                    }
                 }
                 said.push_str(&line);
                 said.push('\n');
@@ -112,7 +116,7 @@ impl Restow {
             said
         });
         let peak = look(child.id().context("restow ended at once")?);
-        Ok(Running { child, stdout, began, rewriting, said, peak, _state: state })
+        Ok(Running { child, stdout, began, rewriting, verifying, said, peak, _state: state })
     }
 
     /// A whole migration.
@@ -177,6 +181,14 @@ impl Running {
         bail!("restow rewrote nothing: {}", (&mut self.said).await?)
     }
 
+    /// When the pass that verifies was about to begin.
+    pub(crate) async fn verifying(&mut self) -> Result<Instant> {
+        if let Ok(since) = (&mut self.verifying).await {
+            return Ok(since);
+        }
+        bail!("restow verified nothing: {}", (&mut self.said).await?)
+    }
+
     /// Waits for the process to end, by itself or by [`stop`](Self::stop).
     pub(crate) async fn exited(&mut self) -> Result<()> {
         self.child.wait().await?;
@@ -189,7 +201,7 @@ impl Running {
     }
 
     /// Waits for its end, which must be a good one.
-    async fn end(mut self, rewriting: Instant) -> Result<Ran> {
+    pub(crate) async fn end(mut self, rewriting: Instant) -> Result<Ran> {
         let mut report = String::new();
         self.stdout.read_to_string(&mut report).await?;
         let status = self.child.wait().await?;

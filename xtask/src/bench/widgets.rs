@@ -25,6 +25,8 @@ const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const PREFIX: &str = "/registry/bench.example.com/widgets/";
 /// The size of one object as it is stored.
 const STORED_BYTES: usize = 1024;
+/// Objects that are held in memory at once while they are put into the store.
+const PLANTED_AT_ONCE: usize = 4096;
 /// A CRD's handlers may follow its discovery only seconds later (kubernetes#130235).
 const SETTLE: Duration = Duration::from_secs(7);
 
@@ -41,6 +43,12 @@ pub(crate) struct Widgets<'a> {
 #[serde(rename_all = "camelCase")]
 struct Stored {
     api_version: String,
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    uid: String,
 }
 
 impl<'a> Widgets<'a> {
@@ -88,6 +96,28 @@ impl<'a> Widgets<'a> {
             );
         }
         Ok(took)
+    }
+
+    /// Puts more of them into the store itself, up to so many: the first one's bytes under other names and uids.
+    ///
+    /// They stay in the version in which the first one is stored.
+    pub(crate) async fn plant(&mut self, count: usize) -> Result<()> {
+        let etcd = self.etcd.as_ref().context("objects can be planted in etcd alone")?;
+        let key = |index| format!("{PREFIX}default/{}", object_name(index));
+        let first = etcd.get(&key(0)).await?.context("there is no first object")?;
+        let first = String::from_utf8(first)?;
+        let stored: Stored = serde_json::from_str(&first)?;
+        let indices: Vec<usize> = (self.count..count).collect();
+        for some in indices.chunks(PLANTED_AT_ONCE) {
+            let object = |&index: &usize| {
+                let uid = format!("{}{index:012}", &stored.metadata.uid[..24]);
+                let object = first.replace(&object_name(0), &object_name(index));
+                (key(index), object.replace(&stored.metadata.uid, &uid).into_bytes())
+            };
+            etcd.put_all(&some.iter().map(object).collect::<Vec<_>>()).await?;
+        }
+        self.count = count;
+        Ok(())
     }
 
     /// The full name, as restow takes it.
