@@ -17,7 +17,7 @@ pub struct Estimate {
 /// rather than late.
 pub fn usual_rate(preset: Preset) -> f64 {
     match preset {
-        Preset::Gentle => 15.0,
+        Preset::Gentle => 7.0,
         Preset::Steady => 100.0,
         Preset::Fast => 300.0,
     }

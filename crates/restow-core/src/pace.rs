@@ -9,7 +9,7 @@ use std::time::Duration;
 /// A named set of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
-    /// Hardly to be noticed: for clusters near their limits.
+    /// Hardly to be noticed, for clusters near their limits: fewer than ten writes and ten megabits a second.
     Gentle,
     /// The cluster's own traffic comes first.
     Steady,
@@ -35,12 +35,17 @@ pub struct Bounds {
 impl Preset {
     /// Its bounds.
     pub fn bounds(self) -> Bounds {
-        let (max_in_flight, qps, tolerance, rest) = match self {
-            Self::Gentle => (1, Some(20.0), 1.3, 1.0),
-            Self::Steady => (8, None, 1.15, 1.0),
-            Self::Fast => (32, None, f64::INFINITY, 0.0),
+        let (max_in_flight, tolerance, rest) = match self {
+            Self::Gentle => (1, 1.3, 1.0),
+            Self::Steady => (8, 1.15, 1.0),
+            Self::Fast => (32, f64::INFINITY, 0.0),
         };
-        Bounds { max_in_flight, qps, bandwidth: None, tolerance, rest }
+        let (qps, bandwidth) = match self {
+            // The writes alone are a tenth of a megabit, so that the bandwidth bounds lists of large metadata.
+            Self::Gentle => (Some(8.0), Some(1_250_000.0)),
+            Self::Steady | Self::Fast => (None, None),
+        };
+        Bounds { max_in_flight, qps, bandwidth, tolerance, rest }
     }
 }
 
@@ -235,6 +240,28 @@ mod tests {
     fn fast_grows_to_its_bound() {
         let mut pace = Pace::new(Preset::Fast.bounds());
         assert_eq!(play(&mut pace, 3000, 6, 2.0), 32.0);
+    }
+
+    #[test]
+    fn gentle_stays_below_ten_writes_and_ten_megabits_a_second() {
+        for (bytes, least, most) in [(1_300, 70, 99), (1_000_000, 10, 14)] {
+            let mut pace = Pace::new(Preset::Gentle.bounds());
+            let (mut now, mut writes) = (Duration::ZERO, 0);
+            while now < ms(10_000) {
+                match pace.permit(now, 0) {
+                    Permit::Now => {
+                        pace.sent(now);
+                        now += ms(3);
+                        pace.transferred(now, bytes);
+                        pace.ended(now, ms(3), Signal::Fine);
+                        writes += 1;
+                    }
+                    Permit::At(then) => now = then,
+                    Permit::WhenOneEnds => now += ms(1),
+                }
+            }
+            assert!((least..=most).contains(&writes), "{writes} writes of {bytes} bytes in 10 s");
+        }
     }
 
     #[test]

@@ -258,7 +258,7 @@ fn cluster_wide(_: &str) -> Result<String, String> {
 #[derive(ClapArgs)]
 #[command(next_help_heading = "Pace")]
 pub(crate) struct Pace {
-    /// gentle: hardly noticed; steady: the cluster's own traffic first; fast: all the servers give
+    /// gentle: hardly noticed, 8 writes a second; steady: the cluster's own traffic first; fast: all the servers give
     #[arg(long, value_enum, default_value_t = PaceName::Steady, value_name = "PACE")]
     pub(crate) pace: PaceName,
     /// At most so many writes under way
@@ -285,7 +285,7 @@ impl Pace {
         Bounds {
             max_in_flight: self.max_in_flight.unwrap_or(bounds.max_in_flight),
             qps: self.qps.or(bounds.qps),
-            bandwidth: self.bandwidth,
+            bandwidth: self.bandwidth.or(bounds.bandwidth),
             ..bounds
         }
     }
