@@ -36,6 +36,16 @@ struct Inner {
     registered: watch::Sender<Option<Registered>>,
 }
 
+/// How a request has passed the gate: an extension of each request behind it, decided once. A handler that decided
+/// again could find the gate closed meanwhile, and take a write that was let in for one that is an exception.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// The gate was open. What it stores needs [`Gate::write`].
+    Open,
+    /// It passes a closed gate too. What it stores needs [`Gate::write_exempt`].
+    Exempt,
+}
+
 /// Something that is being stored: whoever leaves waits for it.
 #[derive(Debug)]
 pub struct Writing {
@@ -90,6 +100,11 @@ impl Gate {
         self.is_open().then_some(Writing { _writes: writes })
     }
 
+    /// The right to store what passes a closed gate too, to be held until it is stored.
+    pub async fn write_exempt(&self) -> Writing {
+        Writing { _writes: Arc::clone(&self.0.writes).read_owned().await }
+    }
+
     /// Ends when nothing is being stored that began before the gate was closed.
     pub async fn drained(&self) {
         drop(self.0.writes.write().await);
@@ -135,10 +150,14 @@ impl Gate {
         GateLayer { gate: self.clone(), entrance: Entrance::Loopback }
     }
 
-    fn lets_pass<B>(&self, entrance: Entrance, request: &Request<B>) -> bool {
+    /// How a request passes; none if it is refused.
+    fn passage<B>(&self, entrance: Entrance, request: &Request<B>) -> Option<Passage> {
         let target = request::target(request.uri().path());
-        self.is_open()
-            || exception(entrance, request.method().as_str(), target.as_ref(), &self.0.origin).is_some()
+        // Asked first: an exception is one whether the gate is open or not.
+        match exception(entrance, request.method().as_str(), target.as_ref(), &self.0.origin) {
+            Some(_) => Some(Passage::Exempt),
+            None => self.is_open().then_some(Passage::Open),
+        }
     }
 }
 
@@ -187,11 +206,13 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        if self.layer.gate.lets_pass(self.layer.entrance, &request) {
-            Either::Right(self.inner.call(request))
-        } else {
-            Either::Left(ready(Ok(unavailable("its storage version is not registered yet"))))
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        match self.layer.gate.passage(self.layer.entrance, &request) {
+            Some(passage) => {
+                request.extensions_mut().insert(passage);
+                Either::Right(self.inner.call(request))
+            }
+            None => Either::Left(ready(Ok(unavailable("its storage version is not registered yet")))),
         }
     }
 }

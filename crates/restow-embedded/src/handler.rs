@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use restow_apiserver::gate::Passage;
 use serde_json::json;
 
 use crate::accept::{ACCEPTED, Asked, negotiate};
@@ -138,8 +139,17 @@ fn call(
     let manager = manager(&options.field_manager, agent);
     let content_type = text(&head.headers, header::CONTENT_TYPE).to_owned();
     let sender = sender(head);
-    let gated = api.gate.is_open();
-    Ok((verb, Call { resource, target, options, accepted, view, content_type, body, manager, sender, gated }))
+    // What comes around the gate is the server's own identity Lease. The gate lets custom resources pass, because they
+    // are registered by themselves; the server has to be a member for them all the same.
+    let passage = match head.extensions.get::<Passage>() {
+        _ if resource.custom().is_some() => Passage::Open,
+        Some(passage) => *passage,
+        None => Passage::Exempt,
+    };
+    Ok((
+        verb,
+        Call { resource, target, options, accepted, view, content_type, body, manager, sender, passage },
+    ))
 }
 
 /// Whether a resource has what a path names, and a verb there.

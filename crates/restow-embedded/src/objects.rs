@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::StatusCode;
 use restow_apiserver::custom::Write as Permit;
-use restow_apiserver::gate::Writing;
+use restow_apiserver::gate::{Passage, Writing};
 use restow_store::{Entry, Unchanged, Write, Written};
 use serde_json::Value;
 
@@ -62,8 +62,8 @@ pub struct Call {
     pub manager: String,
     /// Who sent it.
     pub sender: Arc<User>,
-    /// Whether it was let in because the storage versions are registered, not as an exception from that.
-    pub gated: bool,
+    /// How it has passed the gate.
+    pub passage: Passage,
 }
 
 /// What is answered.
@@ -181,13 +181,12 @@ impl From<Written> for Outcome {
     }
 }
 
-/// The right to store something now, to be held until it is stored; none for what is let in before all is registered.
-fn writing(api: &Api, call: &Call) -> Result<Option<Writing>, Failure> {
-    if !call.gated && call.resource.custom().is_none() {
-        return Ok(None);
+/// The right to store something now, to be held until it is stored.
+async fn writing(api: &Api, call: &Call) -> Result<Writing, Failure> {
+    match call.passage {
+        Passage::Open => api.gate.write().ok_or_else(|| Failure::service_unavailable(NOT_REGISTERED)),
+        Passage::Exempt => Ok(api.gate.write_exempt().await),
     }
-    let writing = api.gate.write().ok_or_else(|| Failure::service_unavailable(NOT_REGISTERED))?;
-    Ok(Some(writing))
 }
 
 async fn write(
@@ -198,7 +197,7 @@ async fn write(
     value: Option<Bytes>,
 ) -> Result<Outcome, Failure> {
     let value = value.map(|plain| api.seal(&call.resource, &key, plain)).transpose()?;
-    let _writing = writing(api, call)?;
+    let _writing = writing(api, call).await?;
     let written = api.store.write(Write { key, expected, value }).await;
     Ok(written.map_err(|error| refused(&error))?.into())
 }
@@ -214,8 +213,9 @@ async fn write_new(
     let key = call.resource.key(&call.target.namespace, name);
     let value = Some(api.seal(&call.resource, &key, plain)?);
     let write = Write { key, expected: 0, value };
-    let _writing = writing(api, call)?;
     loop {
+        // Each time: the gate may have closed since.
+        let _writing = writing(api, call).await?;
         let written = match namespace {
             Some(unchanged) => api.store.write_while(write.clone(), unchanged).await,
             None => api.store.write(write.clone()).await.map(Some),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
-use restow_apiserver::gate::{GateLayer, Uncovered};
+use restow_apiserver::gate::{GateLayer, Passage, Uncovered};
 use restow_apiserver::readiness::NotReady;
 use restow_apiserver::{Gate, Identity, Participation, Resource};
 use restow_core::inventory::Origin;
@@ -84,6 +84,18 @@ async fn what_passes_a_closed_gate() {
     assert_eq!(send(&network, forged).await.status(), StatusCode::SERVICE_UNAVAILABLE);
 }
 
+/// How a request has passed, as the handlers are told.
+async fn passage(layer: &GateLayer, method: Method, path: &str) -> Option<Passage> {
+    let (told, mut handlers_were_told) = tokio::sync::mpsc::unbounded_channel();
+    let handlers = service_fn(async |request: Request<Full<Bytes>>| {
+        told.send(request.extensions().get::<Passage>().copied()).unwrap();
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+    });
+    let request = Request::builder().method(method).uri(path).body(Full::default()).unwrap();
+    layer.layer(handlers).oneshot(request).await.unwrap();
+    handlers_were_told.try_recv().ok().flatten()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_what_stands_behind_the_gate_opens_it() {
     let Some(cluster) = shared() else { return };
@@ -95,6 +107,12 @@ async fn only_what_stands_behind_the_gate_opens_it() {
     assert!(!gate.is_open());
     assert_eq!(gate.open(server.register(group, "v1").await), Ok(()));
     assert_eq!(gate.readiness().check(), Ok(()));
+    for (path, expected) in [
+        ("/apis/covered.example/v1/widgets", Passage::Open),
+        ("/apis/internal.apiserver.k8s.io/v1alpha1/storageversions", Passage::Exempt),
+    ] {
+        assert_eq!(passage(&gate.loopback_layer(), Method::POST, path).await, Some(expected), "{path}");
+    }
     // With the Lease the right to write ends, whoever has told the gate or not.
     server.identity.leave(&server.tenure).await;
     assert_eq!(gate.readiness().check(), Err(NotReady::Lapsed));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::StatusCode;
+use restow_apiserver::gate::Passage;
 use restow_store::Entry;
 use serde_json::{Value, json};
 
@@ -147,7 +148,7 @@ pub(crate) async fn delete_stored(
         body: Bytes::new(),
         manager: OWN_AGENT.to_owned(),
         sender: User::loopback(),
-        gated: true,
+        passage: Passage::Open,
     };
     let removed = remove(api, &call, &Options::default(), entry).await?;
     Ok(removed.is_none_or(|removed| removed.gone))

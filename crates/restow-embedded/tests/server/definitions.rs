@@ -156,7 +156,7 @@ async fn a_definition_goes_with_its_objects() {
 
 /// Creates a widget that the store holds up; nobody waits for the answer.
 async fn held_up(server: &Server, store: &Memory) {
-    store.hold(Some("/registry/example.com/widgets/"));
+    store.hold(&["/registry/example.com/widgets/"]);
     let late = widget("late");
     tokio::select! {
         answered = send(server, "POST", WIDGETS, &late) => panic!("{answered:?}"),
@@ -180,7 +180,7 @@ async fn a_definition_waits_for_creates_under_way_and_takes_their_objects_along(
     let early =
         tokio::time::timeout(Duration::from_millis(300), until("the definition is gone", &gone)).await;
     assert!(early.is_err(), "the definition went before a create of its objects had ended");
-    store.hold(None);
+    store.hold(&[]);
     until("the definition is gone", gone).await;
     assert_eq!(store.get("/registry/example.com/widgets/default/late").await.unwrap().entry, None);
     server.stop().await;
@@ -257,7 +257,7 @@ async fn a_write_that_nobody_waits_for_holds_a_change_of_version_up() {
         status.and_then(|status| status.common_encoding_version)
     };
     assert_eq!(registered().await.as_deref(), Some("example.com/v1"));
-    store.hold(None);
+    store.hold(&[]);
     until("v2 to be registered", || async { registered().await.as_deref() == Some("example.com/v2") }).await;
     assert_eq!(stored(&store, "late").await["apiVersion"], "example.com/v1");
     server.stop().await;

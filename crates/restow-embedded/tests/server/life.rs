@@ -1,11 +1,15 @@
 //! A server's life: what it says of its health, and how it leaves.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use restow_embedded::server::{Server, Settings};
-use restow_store::Store as _;
+use restow_store::{Store as _, Write};
+use serde_json::json;
 
 use crate::basics::config_map;
+use crate::definitions::{send, send_by};
 use crate::memory::Memory;
 
 const LEASE: &str = "/registry/leases/kube-system/apiserver-restow";
@@ -39,7 +43,7 @@ async fn health_tells_the_truth_about_the_store() {
 async fn a_server_that_stops_keeps_its_lease_until_what_it_writes_is_stored() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
-    store.hold(Some("/registry/configmaps/"));
+    store.hold(&["/registry/configmaps/"]);
     let maps = kube::Api::namespaced(server.client(), "default");
     let (post, late) = (kube::api::PostParams::default(), config_map("late", "k", "v"));
     tokio::select! {
@@ -50,8 +54,78 @@ async fn a_server_that_stops_keeps_its_lease_until_what_it_writes_is_stored() {
     let early = tokio::time::timeout(Duration::from_millis(300), &mut stopping).await;
     assert!(early.is_err(), "the server has left while it writes");
     assert!(store.get(LEASE).await.unwrap().entry.is_some(), "the Lease is gone while the server writes");
-    store.hold(None);
+    store.hold(&[]);
     stopping.await.unwrap();
     assert!(store.get("/registry/configmaps/default/late").await.unwrap().entry.is_some());
     assert!(store.get(LEASE).await.unwrap().entry.is_none());
+}
+
+/// Lets the identity Lease lapse: it is not renewed, and time passes.
+async fn lapse() {
+    tokio::time::advance(Duration::from_secs(31)).await;
+}
+
+/// Lets each task that is ready run once.
+async fn turn() {
+    let mut is_over = false;
+    poll_fn(|context| {
+        context.waker().wake_by_ref();
+        if std::mem::replace(&mut is_over, true) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+/// Lets the gate close so many turns after a create began; tells whether the create was stored by then.
+async fn closed_after(turns: usize) -> bool {
+    const KEY: &str = "/registry/configmaps/default/a";
+    let store = Memory::new();
+    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    store.hold(&["/registry/leases/"]);
+    let client = server.client();
+    let create = tokio::spawn(async move {
+        let maps = kube::Api::namespaced(client, "default");
+        maps.create(&kube::api::PostParams::default(), &config_map("a", "k", "v")).await
+    });
+    for _ in 0..turns {
+        turn().await;
+    }
+    let is_stored = store.get(KEY).await.unwrap().entry.is_some();
+    lapse().await;
+    let answer = create.await.unwrap();
+    assert_eq!(store.get(KEY).await.unwrap().entry.is_some(), is_stored, "{turns}: {answer:?}");
+    assert_eq!(answer.is_ok(), is_stored, "{turns}: {answer:?}");
+    is_stored
+}
+
+/// At whatever moment the gate closes, a write is either stored by then or refused.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_was_let_in_does_not_land_after_the_gate_closed() {
+    let mut stored = 0;
+    for turns in 0..16 {
+        stored += usize::from(tokio::spawn(closed_after(turns)).await.unwrap());
+    }
+    assert!((1..16).contains(&stored), "{stored}");
+}
+
+/// A create that is tried again because its namespace has changed asks the gate again.
+#[tokio::test(start_paused = true)]
+async fn a_create_that_is_tried_again_does_not_land_after_the_gate_closed() {
+    let store = Memory::new();
+    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let namespace = json!({"metadata": {"name": "x"}});
+    send(&server, "POST", "/api/v1/namespaces", &namespace).await.unwrap();
+    store.hold(&["/registry/leases/", "/registry/configmaps/x/"]);
+    let (client, body) = (server.client(), json!({"metadata": {"name": "late"}}));
+    let late =
+        tokio::spawn(async move { send_by(&client, "POST", "/api/v1/namespaces/x/configmaps", &body).await });
+    store.holds().await;
+    let key = "/registry/namespaces/x";
+    let entry = store.get(key).await.unwrap().entry.unwrap();
+    let changed = Write { key: key.to_owned(), expected: entry.mod_revision, value: Some(entry.value) };
+    store.write(changed).await.unwrap();
+    lapse().await;
+    store.hold(&["/registry/leases/"]);
+    let answer = late.await.unwrap();
+    assert!(matches!(&answer, Err(kube::Error::Api(status)) if status.code == 503), "{answer:?}");
+    assert_eq!(store.get("/registry/configmaps/x/late").await.unwrap().entry, None);
 }

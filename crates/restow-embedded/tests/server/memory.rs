@@ -22,7 +22,7 @@ pub(crate) struct Memory {
 /// Writes that are held up: those of keys that begin so, and how many wait.
 #[derive(Default)]
 struct Hold {
-    prefix: Option<&'static str>,
+    prefixes: Vec<&'static str>,
     waiting: usize,
 }
 
@@ -70,9 +70,9 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds writes of keys up that begin so; none lets all pass.
-    pub(crate) fn hold(&self, prefix: Option<&'static str>) {
-        self.hold.send_modify(|hold| *hold = Hold { prefix, waiting: 0 });
+    /// Holds writes of keys up that begin with one of these; none lets all pass.
+    pub(crate) fn hold(&self, prefixes: &[&'static str]) {
+        self.hold.send_modify(|hold| *hold = Hold { prefixes: prefixes.to_vec(), waiting: 0 });
     }
 
     /// Says from now on that it is broken, or that it is not.
@@ -86,7 +86,7 @@ impl Memory {
     }
 
     async fn pass(&self, key: &str) {
-        let held = |hold: &Hold| hold.prefix.is_some_and(|prefix| key.starts_with(prefix));
+        let held = |hold: &Hold| hold.prefixes.iter().any(|prefix| key.starts_with(prefix));
         if held(&self.hold.borrow()) {
             self.hold.send_modify(|hold| hold.waiting += 1);
             self.hold.subscribe().wait_for(|hold| !held(hold)).await.unwrap();

@@ -99,24 +99,24 @@ async fn a_create_that_was_slow_does_not_land_in_a_namespace_that_has_gone() {
             client.request::<Value>(request.unwrap()).await
         })
     };
-    store.hold(Some("/registry/configmaps/x/"));
+    store.hold(&["/registry/configmaps/x/"]);
     let late = slow("late");
     store.holds().await;
     send(&server, "DELETE", "/api/v1/namespaces/x", &json!({})).await.unwrap();
     until("the namespace is gone", || is_gone(&server, "/api/v1/namespaces/x")).await;
-    store.hold(None);
+    store.hold(&[]);
     let refused = late.await.unwrap();
     assert!(matches!(&refused, Err(kube::Error::Api(status)) if status.code == 404), "{refused:?}");
     assert_eq!(store.get("/registry/configmaps/x/late").await.unwrap().entry, None);
 
     // A namespace that has only changed still takes it.
     make(&server, NAMESPACES, json!({"name": "x"})).await;
-    store.hold(Some("/registry/configmaps/x/"));
+    store.hold(&["/registry/configmaps/x/"]);
     let kept = slow("kept");
     store.holds().await;
     let change = json!({"metadata": {"labels": {"a": "b"}}});
     send(&server, "PATCH", "/api/v1/namespaces/x", &change).await.unwrap();
-    store.hold(None);
+    store.hold(&[]);
     kept.await.unwrap().unwrap();
     server.stop().await;
 }
