@@ -33,7 +33,7 @@ pub enum DataDirError {
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl DataDir {
@@ -43,7 +43,7 @@ impl DataDir {
         create(path).map_err(at)?;
         let lock = private_file::append(&path.join("lock")).map_err(at)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Ok(()) => Ok(Self { path: path.to_owned(), lock }),
             Err(TryLockError::WouldBlock) => Err(DataDirError::Locked(path.to_owned())),
             Err(TryLockError::Error(source)) => Err(at(source)),
         }
@@ -52,6 +52,11 @@ impl DataDir {
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What only the process that has locked it has; none where that cannot be told.
+    pub fn instance(&self) -> Option<String> {
+        self.lock.metadata().ok().and_then(|locked| restow_store::instance(&locked))
     }
 
     /// Something in it.

@@ -33,7 +33,7 @@ use compaction::Retention;
 use feed::Feed;
 use handle::{Handle, Opener, Opening};
 use remaining::Remaining;
-use tables::{COMPACTED, FORMAT, INSTANCE, NEWEST, SWEPT, failed};
+use tables::{COMPACTED, FORMAT, NEWEST, SWEPT, failed};
 use watch::Watch;
 use write::Tables;
 use writer::{Ask, Job, Writer};
@@ -102,7 +102,7 @@ pub enum OpenError {
 
 /// A store in one file.
 pub struct FileStore {
-    instance: u64,
+    instance: Option<String>,
     shared: Arc<Shared>,
     jobs: Option<mpsc::Sender<Job>>,
     writer: Option<JoinHandle<()>>,
@@ -131,10 +131,12 @@ impl FileStore {
         let damaged =
             |error: StoreError| OpenError::Damaged { file: file.to_owned(), reason: error.to_string() };
         let handle = Arc::new(Handle::open(opener).map_err(|error| refused(error, dir, file))?);
-        let instance = match handle.with(prepare).map_err(damaged)? {
-            (THIS_FORMAT, instance) => instance,
-            (found, _) => return Err(OpenError::Format { file: file.to_owned(), found }),
-        };
+        match handle.with(prepare).map_err(damaged)? {
+            THIS_FORMAT => {}
+            found => return Err(OpenError::Format { file: file.to_owned(), found }),
+        }
+        // It is locked while it is open.
+        let instance = fs::metadata(file).ok().and_then(|locked| crate::instance(&locked));
         // So that the file itself is there after a loss of power; not every system can do it.
         fs::File::open(dir).and_then(|dir| dir.sync_all()).ok();
         let retention = Retention::new(keep);
@@ -196,7 +198,7 @@ impl Store for FileStore {
     }
 
     fn instance(&self) -> Option<String> {
-        Some(format!("{:016x}", self.instance))
+        self.instance.clone()
     }
 
     async fn check(&self) -> Result<(), StoreError> {
@@ -243,8 +245,8 @@ fn make_private(file: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes the tables of a new file; tells the format of any, and what is its own.
-fn prepare(database: &Database) -> Result<(u64, u64), StoreError> {
+/// Makes the tables of a new file; tells the format of any.
+fn prepare(database: &Database) -> Result<u64, StoreError> {
     let writing = database.begin_write().map_err(failed)?;
     let mut names = writing.list_tables().map_err(failed)?.map(|table| table.name().to_owned());
     let is_new = names.next().is_none();
@@ -256,23 +258,12 @@ fn prepare(database: &Database) -> Result<(u64, u64), StoreError> {
         }
     }
     let format = tables.number(FORMAT)?;
-    let known = tables.number(INSTANCE)?;
-    let instance = known.map_or_else(random, Ok)?;
-    let changes = format == Some(THIS_FORMAT) && (is_new || known.is_none());
-    if changes {
-        tables.set_number(INSTANCE, instance)?;
-    }
     drop(tables);
-    match changes {
+    match is_new {
         true => writing.commit().map_err(failed)?,
         false => writing.abort().map_err(failed)?,
     }
-    let format = format.ok_or_else(|| StoreError::Damaged("it is a file of another program".to_owned()))?;
-    Ok((format, instance))
-}
-
-fn random() -> Result<u64, StoreError> {
-    getrandom::u64().map_err(|error| StoreError::Unavailable(error.to_string()))
+    format.ok_or_else(|| StoreError::Damaged("it is a file of another program".to_owned()))
 }
 
 fn refused(error: DatabaseError, dir: &Path, file: &Path) -> OpenError {

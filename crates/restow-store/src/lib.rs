@@ -8,6 +8,9 @@
 pub mod encryption;
 pub mod etcd;
 pub mod file;
+mod instance;
+
+pub use instance::instance;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -172,8 +175,8 @@ pub trait Store: Send + Sync + 'static {
     /// Forgets what was stored before a revision, except what is still stored at it. Once more is no error.
     async fn compact(&self, revision: u64) -> Result<(), StoreError>;
 
-    /// A name that only one process at a time can have: that of a store which nobody else can open. None for a store
-    /// that several share.
+    /// A name that only one process at a time can have: that of a store which nobody else can open, and never that of
+    /// a copy. None for a store that several share.
     fn instance(&self) -> Option<String> {
         None
     }

@@ -120,7 +120,7 @@ pub(crate) async fn run(flags: &Apiserver) -> Result<u8, Failure> {
     let sealing = sealing(flags).await?;
     let settings = Settings {
         server_id: server_id(flags, &dir)?,
-        instance: Some(instance(&dir)?),
+        instance: dir.instance(),
         encryption: sealing.as_ref().map(Follower::current),
         network: Some(network),
         ..Settings::new(store)
@@ -242,12 +242,6 @@ fn server_id(flags: &Apiserver, dir: &DataDir) -> Result<String, Failure> {
             id.map(|id| id.trim().to_owned()).map_err(|error| Failure::failed(chain(&error)))
         }
     }
-}
-
-/// What only the process that has locked the data directory has.
-fn instance(dir: &DataDir) -> Result<String, Failure> {
-    let instance = private_file::read_or_make(&dir.file("instance"), || random_hex(8));
-    instance.map(|instance| instance.trim().to_owned()).map_err(|error| Failure::failed(chain(&error)))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {

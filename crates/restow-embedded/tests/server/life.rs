@@ -4,9 +4,10 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
+use restow_embedded::data_dir::DataDir;
 use restow_embedded::server::{Server, Settings};
 use restow_store::{Store as _, Write};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::basics::config_map;
 use crate::definitions::{send, send_by};
@@ -128,4 +129,41 @@ async fn a_create_that_is_tried_again_does_not_land_after_the_gate_closed() {
     let answer = late.await.unwrap();
     assert!(matches!(&answer, Err(kube::Error::Api(status)) if status.code == 503), "{answer:?}");
     assert_eq!(store.get("/registry/configmaps/x/late").await.unwrap().entry, None);
+}
+
+/// Two servers under one id would write as one: only the one that has locked the very directory of a former life takes
+/// that one's place at once.
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_data_directory_does_not_take_over_the_identity_of_a_live_server() {
+    let (store, parent) = (Memory::new(), tempfile::tempdir().unwrap());
+    let start = async |dir: &DataDir| {
+        let settings = Settings { instance: dir.instance(), ..Settings::new(store.clone()) };
+        tokio::time::timeout(Duration::from_secs(30), Server::start(settings)).await
+    };
+    let holder = async || {
+        let lease = store.get(LEASE).await.unwrap().entry.unwrap().value;
+        serde_json::from_slice::<Value>(&lease).unwrap()["spec"]["holderIdentity"].to_string()
+    };
+    let (original, copy) = (parent.path().join("original"), parent.path().join("copy"));
+    let dir = DataDir::open(&original).unwrap();
+    let first = start(&dir).await.unwrap().unwrap();
+    let held_by = holder().await;
+    let copied = DataDir::open(&copy).unwrap();
+    for file in std::fs::read_dir(&original).unwrap().map(Result::unwrap) {
+        std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+    }
+    assert!(start(&copied).await.is_err(), "a second server is ready under the id of a live one");
+    assert_eq!(holder().await, held_by);
+
+    // It crashes, and comes back where it was.
+    store.hold(&["/registry/leases/"]);
+    drop((first, dir));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    store.hold(&[]);
+    let dir = DataDir::open(&original).unwrap();
+    assert_eq!(holder().await, held_by);
+    let begun = tokio::time::Instant::now();
+    let again = start(&dir).await.unwrap().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    again.stop().await;
 }

@@ -33,9 +33,6 @@ pub(super) const COMPACTED: u8 = 2;
 /// In [`META`]: up to which revision of the log superseded writes have been removed.
 pub(super) const SWEPT: u8 = 3;
 
-/// In [`META`]: a random number that tells this file from others.
-pub(super) const INSTANCE: u8 = 4;
-
 const ESCAPE: u8 = 0xff;
 const END: [u8; 2] = [0, 1];
 const REVISION: usize = size_of::<u64>();

@@ -189,3 +189,15 @@ async fn a_disk_that_comes_back_is_used_again() {
     write(&store, "/b").await.unwrap();
     assert_eq!(keys(&store).await.unwrap(), ["/a", "/b"]);
 }
+
+/// Whoever has a copy of a file does not have what its owner has locked.
+#[test]
+fn a_copy_has_an_instance_of_its_own() {
+    let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let open = |dir: &Path| FileStore::open(dir, super::Settings::default()).unwrap();
+    let first = open(dir.path()).instance();
+    std::fs::copy(dir.path().join(FILE), copy.path().join(FILE)).unwrap();
+    assert!(first.is_some());
+    assert_ne!(open(copy.path()).instance(), first);
+    assert_eq!(open(dir.path()).instance(), first);
+}
