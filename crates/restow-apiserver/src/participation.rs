@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use kube::Client;
+use restow_clock::Instant;
 use restow_core::resource::GroupResource;
 use restow_migrate::stop::Stop;
+use tokio::time::{sleep_until, timeout_at};
 
 use crate::gate::Gate;
 use crate::identity::{Identity, Tenure};
@@ -67,20 +69,30 @@ impl Participation {
     /// Registers everything and opens the gate, and makes sure of it from time to time.
     async fn serve(&self, tenure: &Tenure, stop: &Stop) -> Unregistered {
         loop {
-            match register(&self.client, tenure, self.gate.resources(), stop).await {
-                Err(error) => return error,
-                Ok(registered) => match self.gate.open(registered) {
-                    Ok(()) => tracing::info!(id = tenure.id(), "registered"),
-                    Err(uncovered) => tracing::error!("the gate stays shut: {uncovered}"),
-                },
+            // What cannot be done for so long does not keep the rest from being looked after.
+            let next = Instant::now() + REFRESH;
+            match timeout_at(next, self.look_after(tenure, stop)).await {
+                Ok(Ok(())) => sleep_until(next).await,
+                Ok(Err(error)) => return error,
+                Err(_) => tracing::warn!(
+                    id = tenure.id(),
+                    "registration did not end in {REFRESH:?}; starting again"
+                ),
             }
-            let handles = |name: &GroupResource| self.gate.resources().iter().any(|own| own.name == *name);
-            if !self.has_custom
-                && let Err(error) = drop_unhandled(&self.client, tenure, handles, stop).await
-            {
-                return error;
-            }
-            tokio::time::sleep(REFRESH).await;
         }
+    }
+
+    /// Registers everything, opens the gate, and drops what a former life has registered.
+    async fn look_after(&self, tenure: &Tenure, stop: &Stop) -> Result<(), Unregistered> {
+        let registered = register(&self.client, tenure, self.gate.resources(), stop).await?;
+        match self.gate.open(registered) {
+            Ok(()) => tracing::info!(id = tenure.id(), "registered"),
+            Err(uncovered) => tracing::error!("the gate stays shut: {uncovered}"),
+        }
+        if self.has_custom {
+            return Ok(());
+        }
+        let handles = |name: &GroupResource| self.gate.resources().iter().any(|own| own.name == *name);
+        drop_unhandled(&self.client, tenure, handles, stop).await
     }
 }

@@ -164,26 +164,32 @@ impl Registrar<'_> {
     /// Tries until the own entries of what is not handled are gone.
     async fn until_swept(&self, handles: impl Fn(&GroupResource) -> bool) {
         let mut failures = 0;
-        let objects = loop {
-            match ask(self.storage_versions.list(&ListParams::default())).await {
-                Ok(objects) => break objects,
-                Err(trouble) => {
-                    failures += 1;
-                    tracing::info!(failures, "what is registered cannot be read: {trouble}");
-                    tokio::time::sleep(backoff(failures, None)).await;
-                }
+        while let Err(trouble) = self.sweep(&handles).await {
+            failures += 1;
+            match failures {
+                1 => tracing::warn!(
+                    "could not drop what this server no longer handles from StorageVersions: {trouble}"
+                ),
+                _ => tracing::info!(failures, "still not dropped from StorageVersions: {trouble}"),
             }
-        };
-        for object in objects {
+            tokio::time::sleep(backoff(failures, None)).await;
+        }
+    }
+
+    /// Tries once for each; one that fails does not keep the others.
+    async fn sweep(&self, handles: impl Fn(&GroupResource) -> bool) -> Result<(), Trouble> {
+        let mut swept = Ok(());
+        for object in ask(self.storage_versions.list(&ListParams::default())).await? {
             let (name, entries) = (object.name_any(), storage_version::entries(object.status.as_ref()));
             if handles(&storage_version::resource(&name)) {
                 continue;
             }
             if storage_version::upkeep(&entries, self.tenure.id(), None) == Upkeep::Drop {
                 tracing::info!(%name, "no longer handled; its registration is taken back");
-                self.until_gone(&name).await;
+                swept = self.remove(&name).await.and(swept);
             }
         }
+        swept
     }
 
     async fn remove(&self, name: &str) -> Result<(), Trouble> {

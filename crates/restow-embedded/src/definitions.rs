@@ -19,6 +19,7 @@ use restow_core::resource::GroupResource;
 use restow_migrate::stop::Stop;
 use restow_store::{Change, Entry, Range, StoreError};
 use serde_json::Value;
+use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use crate::api::Api;
@@ -53,6 +54,10 @@ enum Followed {
 struct Known {
     object: Value,
     writer: CustomResource,
+    /// Whether its status is to be written still.
+    owes_status: bool,
+    /// Deletes its objects, beside what becomes of other definitions.
+    cleaning: Option<JoinHandle<()>>,
 }
 
 impl Definitions {
@@ -158,10 +163,9 @@ impl Definitions {
         tenure.holder().clone_into(&mut self.holder);
         let names: Vec<String> = self.known.keys().cloned().collect();
         for name in names {
-            let unfinished = self
-                .known
-                .get(&name)
-                .is_some_and(|known| known.writer.write().is_none() || is_deleting(&known.object));
+            let unfinished = self.known.get(&name).is_some_and(|known| {
+                known.writer.write().is_none() || known.owes_status || is_deleting(&known.object)
+            });
             if renewed || unfinished {
                 let entry = self.api.entry(&format!("{PREFIX}{name}")).await;
                 if let Ok(entry) = entry {
@@ -192,20 +196,33 @@ impl Definitions {
             self.holder.clear();
             return;
         };
-        let others = self.known.iter().filter(|(other, _)| **other != name).map(|(_, known)| &known.object);
-        let settled = status::settled(&object, others);
-        let writer = match self.known.get(&name) {
-            Some(known) => known.writer.clone(),
-            None => CustomResource::disabled(resource_name(&object)),
+        let (settled, has_objects) = if is_deleting(&object) {
+            let has_objects = cleanup::has_objects(&self.api, &object).await;
+            let accepted = matches!(has_objects, Ok(true)).then(|| status::accepted(&object));
+            (accepted.unwrap_or_else(|| object.clone()), has_objects)
+        } else {
+            let others = self.known.iter().filter(|(other, _)| **other != name);
+            (status::settled(&object, others.map(|(_, known)| &known.object)), Ok(true))
         };
-        self.known.insert(name.clone(), Known { object: settled.clone(), writer: writer.clone() });
+        let (writer, cleaning) = match self.known.remove(&name) {
+            Some(known) => (known.writer, known.cleaning),
+            None => (CustomResource::disabled(resource_name(&object)), None),
+        };
+        let cleaning = cleaning.filter(|cleaning| !cleaning.is_finished());
+        let is_cleaning = cleaning.is_some();
+        let known = Known { object: settled.clone(), writer: writer.clone(), owes_status: false, cleaning };
+        self.known.insert(name.clone(), known);
         if status::is_accepted(&settled) {
             self.serve(&name, &settled, writer, false).await;
         }
-        if is_deleting(&object) {
-            cleanup::clean(&self.api, &self.client, &object).await;
-        } else if settled != object {
-            status::write(&self.client, &settled).await;
+        let Some(known) = self.known.get_mut(&name) else { return };
+        if !is_deleting(&object) {
+            known.owes_status = settled != object && !status::write(&self.client, &settled).await;
+        } else if let Err(failure) = has_objects {
+            tracing::warn!(%name, "the objects of a definition that is deleted cannot be read: {failure}");
+        } else if !is_cleaning {
+            let (api, client, stop) = (Arc::clone(&self.api), self.client.clone(), self.stop.clone());
+            known.cleaning = Some(tokio::spawn(cleanup::clean(api, client, settled, stop)));
         }
     }
 

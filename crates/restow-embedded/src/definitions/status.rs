@@ -4,14 +4,10 @@ use kube::Client;
 use serde_json::Value;
 
 use crate::definition::conditions::{accept_names, established, is_true, set};
-use crate::meta::is_deleting;
 
 /// The definition as its status should be, given the others.
 pub(super) fn settled<'a>(definition: &Value, others: impl Iterator<Item = &'a Value>) -> Value {
     let mut settled = definition.clone();
-    if is_deleting(definition) {
-        return settled;
-    }
     let group = &definition["spec"]["group"];
     let others: Vec<Value> = others.filter(|other| other["spec"]["group"] == *group).cloned().collect();
     let (names, conditions) = accept_names(definition, &others);
@@ -26,21 +22,35 @@ pub(super) fn settled<'a>(definition: &Value, others: impl Iterator<Item = &'a V
     settled
 }
 
+/// A definition that has made objects, with the status that it has had or should have had.
+pub(super) fn accepted(definition: &Value) -> Value {
+    let mut accepted = definition.clone();
+    if !is_accepted(definition) {
+        accepted["status"]["acceptedNames"] = definition["spec"]["names"].clone();
+        set(&mut accepted, &established(), restow_clock::now());
+    }
+    accepted
+}
+
 /// Whether it is served.
 pub(super) fn is_accepted(definition: &Value) -> bool {
     is_true(definition, "Established")
 }
 
-/// Writes the status, on condition of what was read; who is slower decides anew from what is there then.
-pub(super) async fn write(client: &Client, definition: &Value) {
+/// Writes the status, on condition of what was read, and tells whether that is done; who is slower decides anew from
+/// what is there then.
+pub(super) async fn write(client: &Client, definition: &Value) -> bool {
     let name = definition["metadata"]["name"].as_str().unwrap_or_default();
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}/status");
     let request = http::Request::put(path).header(http::header::CONTENT_TYPE, "application/json");
-    let Ok(request) = request.body(definition.to_string().into_bytes()) else { return };
+    let Ok(request) = request.body(definition.to_string().into_bytes()) else { return true };
     match client.request::<Value>(request).await {
-        Ok(_) => {}
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-        Err(error) => tracing::warn!(%name, "the status of a definition is not written: {error}"),
+        Ok(_) => true,
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => true,
+        Err(error) => {
+            tracing::warn!(%name, "the status of a definition is not written: {error}");
+            false
+        }
     }
 }
 

@@ -91,7 +91,7 @@ fn options(call: &Call) -> Result<Options, Failure> {
 
 /// Deletes what an entry holds; none if it is gone already.
 async fn remove(api: &Api, call: &Call, options: &Options, found: Entry) -> Result<Option<Deleted>, Failure> {
-    let mut entry = Some(found);
+    let (made, mut entry) = (found.create_revision, Some(found));
     while let Some(found) = entry {
         let before = current(api, call, found).await?;
         special::on_delete(call, &before.object)?;
@@ -113,7 +113,8 @@ async fn remove(api: &Api, call: &Call, options: &Options, found: Entry) -> Resu
                 set_version(&mut after, revision);
                 return Ok(Some(Deleted { object: after, gone }));
             }
-            Outcome::Faster(current) => entry = current,
+            // What was made meanwhile under the same name is another object.
+            Outcome::Faster(current) => entry = current.filter(|current| current.create_revision == made),
         }
     }
     Ok(None)

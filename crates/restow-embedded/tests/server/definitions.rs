@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::basics::{code, read};
 use crate::memory::Memory;
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub(crate) const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
 /// A definition with two versions, of which one is stored.
 pub(crate) fn definition(stored: &str) -> Value {
@@ -61,7 +61,7 @@ pub(crate) async fn defined(server: &Server, stored: &str) {
     until("established", || is_established(server)).await;
 }
 
-fn widget(name: &str) -> Value {
+pub(crate) fn widget(name: &str) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": 1}})
 }
 

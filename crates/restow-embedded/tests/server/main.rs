@@ -3,6 +3,7 @@
 
 mod access;
 mod basics;
+mod cleanup;
 mod definitions;
 mod encryption;
 mod events;
@@ -13,5 +14,6 @@ mod memory;
 mod migration;
 mod namespaces;
 mod noise;
+mod participation;
 mod watches;
 mod webhook;

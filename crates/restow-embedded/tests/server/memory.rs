@@ -1,7 +1,7 @@
 //! A store in memory: every revision is kept until it is compacted.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -11,12 +11,17 @@ use restow_store::{
 };
 use tokio::sync::watch;
 
+/// What no key begins with.
+const NONE: &str = "none";
+
 /// The store.
 pub(crate) struct Memory {
     state: Arc<Mutex<State>>,
     newest: watch::Sender<u64>,
     hold: watch::Sender<Hold>,
     is_broken: AtomicBool,
+    checks: AtomicUsize,
+    refused: Mutex<&'static str>,
 }
 
 /// Writes that are held up: those of keys that begin so, and how many wait.
@@ -63,6 +68,8 @@ impl Memory {
             newest: watch::Sender::new(0),
             hold: watch::Sender::default(),
             is_broken: AtomicBool::new(false),
+            checks: AtomicUsize::new(0),
+            refused: Mutex::new(NONE),
         })
     }
 
@@ -75,9 +82,27 @@ impl Memory {
         self.hold.send_modify(|hold| *hold = Hold { prefixes: prefixes.to_vec(), waiting: 0 });
     }
 
+    /// Fails writes that change what is stored under keys that begin so; none if the prefix is none.
+    pub(crate) fn refuse_changes(&self, prefix: Option<&'static str>) {
+        *self.refused.lock().unwrap() = prefix.unwrap_or(NONE);
+    }
+
+    /// Makes a change whatever is held up; none deletes.
+    pub(crate) fn force(&self, key: &str, value: Option<Bytes>) {
+        let state = self.state();
+        let expected = state.at(state.revision).get(key).map_or(0, |entry| entry.mod_revision);
+        let written = self.change(state, Write { key: key.to_owned(), expected, value });
+        assert!(matches!(written, Written::Done { .. }), "{written:?}");
+    }
+
     /// Says from now on that it is broken, or that it is not.
     pub(crate) fn set_broken(&self, is_broken: bool) {
         self.is_broken.store(is_broken, Ordering::SeqCst);
+    }
+
+    /// How often it was asked how it is.
+    pub(crate) fn checks(&self) -> usize {
+        self.checks.load(Ordering::SeqCst)
     }
 
     /// Returns when a write is held up.
@@ -148,6 +173,9 @@ impl Store for Memory {
 
     async fn write(&self, write: Write) -> Result<Written, StoreError> {
         self.pass(&write.key).await;
+        if write.expected > 0 && write.key.starts_with(*self.refused.lock().unwrap()) {
+            return Err(StoreError::Unavailable("it is refused".to_owned()));
+        }
         Ok(self.change(self.state(), write))
     }
 
@@ -193,6 +221,9 @@ impl Store for Memory {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
+        self.checks.fetch_add(1, Ordering::SeqCst);
+        // As one that is not in this process.
+        tokio::task::yield_now().await;
         match self.is_broken.load(Ordering::SeqCst) {
             true => Err(StoreError::Unavailable("the disk /dev/secret is full".to_owned())),
             false => Ok(()),
