@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::Access;
 use crate::conversion::Converter;
 use crate::failure::Failure;
+use crate::health::StoreHealth;
 use crate::objects::Call;
 use crate::openapi::Documents;
 use crate::registry::{Registry, Resource};
@@ -46,8 +47,10 @@ pub struct Api {
     pub converter: Arc<dyn Converter>,
     /// How objects are sealed where they are kept; none for plain text.
     pub encryption: Arc<ArcSwapOption<Transformers>>,
-    /// Since when, in seconds.
-    pub encrypted_since: AtomicI64,
+    /// When that was last changed while the server ran, in seconds; 0 if it never was.
+    pub encryption_reloaded: AtomicI64,
+    /// What the store has said of itself.
+    pub store_health: StoreHealth,
     /// The name of the server among others.
     pub server_id: String,
     /// When it started, in seconds.

@@ -126,7 +126,7 @@ impl Inner {
         authentication::strip(&mut head.headers);
         head.extensions.insert(Sender(Arc::clone(admitted.acts_as())));
         let sort = about.sort();
-        let answered = self.in_time(sort, self.handled(sort, head, body, inner)).await;
+        let answered = self.in_time(sort, self.handled(sort, head, body, &admitted.user, inner)).await;
         (answered, Some(admitted))
     }
 
@@ -134,8 +134,9 @@ impl Inner {
     async fn handled<S, B>(
         &self,
         sort: Sort,
-        head: Parts,
+        mut head: Parts,
         body: B,
+        user: &User,
         inner: S,
     ) -> Result<Response<Held>, Failure>
     where
@@ -143,11 +144,13 @@ impl Inner {
         B: HttpBody<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
         let (body, room) = match sort {
-            Sort::Mutating => self.in_flight.read(body).await?,
+            Sort::Mutating => self.in_flight.read(&user.name, body).await?,
             Sort::Reading | Sort::Watch | Sort::Probe => Default::default(),
         };
-        let place = self.in_flight.enter(sort)?;
+        let place = Arc::new(self.in_flight.enter(sort)?);
         drop(room);
+        // What goes on when its client has left keeps its place.
+        head.extensions.insert(Arc::clone(&place));
         let response = handled(head, body, inner).await?;
         Ok(response.map(|body| Held::new(body, place)))
     }

@@ -4,6 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::{HeaderValue, Response, StatusCode, header};
+use restow_clock::Instant;
+use restow_store::Store;
+use tokio::sync::Mutex;
 
 use crate::api::Api;
 use crate::body::Body;
@@ -13,6 +16,35 @@ use crate::request::query;
 
 /// How long the store may take to say how it is.
 const STORE: Duration = Duration::from_secs(2);
+
+/// For how long the store is not asked again: anybody may ask, as often as they like.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What the store has said of itself last; one request at a time asks it.
+#[derive(Debug, Default)]
+pub struct StoreHealth(Mutex<Option<(Instant, Result<(), String>)>>);
+
+impl StoreHealth {
+    async fn look(&self, store: &dyn Store) -> Result<(), String> {
+        let mut last = self.0.lock().await;
+        if let Some((at, said)) = &*last
+            && at.elapsed() < FRESH
+        {
+            return said.clone();
+        }
+        let said = match tokio::time::timeout(STORE, store.check()).await {
+            Ok(Ok(())) => Ok(()),
+            // Addresses and paths may be part of it.
+            Ok(Err(error)) => {
+                tracing::warn!("the store is not healthy: {error}");
+                Err("reason withheld; it is in the server's log".to_owned())
+            }
+            Err(_) => Err(format!("no answer in {STORE:?}")),
+        };
+        *last = Some((Instant::now(), said.clone()));
+        said
+    }
+}
 
 /// One thing to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,15 +70,7 @@ impl Check {
     async fn look(self, api: &Api) -> Result<(), String> {
         match self {
             Self::Ping => Ok(()),
-            Self::Store => match tokio::time::timeout(STORE, api.store.check()).await {
-                Ok(Ok(())) => Ok(()),
-                // Addresses and paths may be part of it.
-                Ok(Err(error)) => {
-                    tracing::warn!("the store is not healthy: {error}");
-                    Err("reason withheld; it is in the server's log".to_owned())
-                }
-                Err(_) => Err(format!("no answer in {STORE:?}")),
-            },
+            Self::Store => api.store_health.look(&*api.store).await,
             Self::StorageVersions => api.gate.readiness().check().map_err(|why| why.to_string()),
         }
     }
@@ -80,8 +104,8 @@ pub async fn answer(api: &Api, head: &http::request::Parts) -> Option<Response<B
     match path.trim_end_matches('/') {
         "/version" => Some(json_response(&version())),
         "/metrics" => {
-            let since = api.encrypted_since.load(Ordering::Relaxed);
-            let text = metrics::text(&api.server_id, api.started, api.encryption.load().as_deref(), since);
+            let reloaded = Some(api.encryption_reloaded.load(Ordering::Relaxed)).filter(|at| *at > 0);
+            let text = metrics::text(&api.server_id, api.started, api.encryption.load().as_deref(), reloaded);
             Some(plain(StatusCode::OK, text))
         }
         _ => None,

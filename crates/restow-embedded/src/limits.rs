@@ -1,7 +1,8 @@
 //! What one request, and all of them together, may cost the server.
 
+use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut as _, Bytes, BytesMut};
@@ -17,6 +18,8 @@ pub const BODY: usize = 3 * 1024 * 1024;
 /// How much all bodies may have together that are being read: no client fills the memory, and none that sends slowly
 /// takes a place among the requests under way.
 const BODIES: usize = 64 * BODY;
+/// How much of that one user may have: one that stalls leaves room for others.
+const SHARE: usize = BODIES / 4;
 /// How much of one that is too large is read and forgotten.
 const DISCARDED: usize = 4 * BODY;
 /// How deep what is stored may be nested: less than a parser of JSON goes down, so that it can be read again.
@@ -64,11 +67,27 @@ pub struct InFlight {
     reading: Arc<Semaphore>,
     watches: Arc<Semaphore>,
     bodies: Arc<Semaphore>,
+    shares: Shares,
 }
+
+/// How much each user has of the bodies that are being read; clones count together.
+#[derive(Clone, Debug, Default)]
+struct Shares(Arc<Mutex<HashMap<String, usize>>>);
 
 /// The room that a body takes while it is read, given back when it is dropped.
 #[derive(Debug, Default)]
-pub struct Room(Option<OwnedSemaphorePermit>);
+pub struct Room {
+    share: Option<Share>,
+    all: Option<OwnedSemaphorePermit>,
+}
+
+/// What a body takes of its user's share.
+#[derive(Debug)]
+struct Share {
+    shares: Shares,
+    user: String,
+    bytes: usize,
+}
 
 /// A place among the requests under way, given back when it is dropped.
 #[derive(Debug)]
@@ -83,6 +102,7 @@ impl InFlight {
             reading: places(at_once.reading),
             watches: places(at_once.watches),
             bodies: places(BODIES),
+            shares: Shares::default(),
         }
     }
 
@@ -99,7 +119,7 @@ impl InFlight {
     }
 
     /// Reads a body that is not too large, as long as there is room for what has come of it.
-    pub async fn read<B>(&self, body: B) -> Result<(Bytes, Room), Failure>
+    pub async fn read<B>(&self, user: &str, body: B) -> Result<(Bytes, Room), Failure>
     where
         B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
@@ -116,7 +136,7 @@ impl InFlight {
             if read.len() + data.remaining() > BODY {
                 return Err(too_large());
             }
-            room.grow(&self.bodies, data.remaining())?;
+            room.grow(self, user, data.remaining())?;
             read.put(data);
         }
         Ok((read.freeze(), room))
@@ -124,14 +144,47 @@ impl InFlight {
 }
 
 impl Room {
-    fn grow(&mut self, bodies: &Arc<Semaphore>, bytes: usize) -> Result<(), Failure> {
+    fn grow(&mut self, in_flight: &InFlight, user: &str, bytes: usize) -> Result<(), Failure> {
+        let none = || Share { shares: in_flight.shares.clone(), user: user.to_owned(), bytes: 0 };
+        self.share.get_or_insert_with(none).grow(bytes)?;
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let more = Arc::clone(bodies).try_acquire_many_owned(bytes).map_err(|_| too_many())?;
-        match &mut self.0 {
+        let more = Arc::clone(&in_flight.bodies).try_acquire_many_owned(bytes).map_err(|_| too_many())?;
+        match &mut self.all {
             Some(own) => own.merge(more),
             none => *none = Some(more),
         }
         Ok(())
+    }
+}
+
+impl Shares {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Share {
+    fn grow(&mut self, bytes: usize) -> Result<(), Failure> {
+        let mut all = self.shares.all();
+        let taken = all.entry(self.user.clone()).or_default();
+        if *taken + bytes > SHARE {
+            return Err(too_many());
+        }
+        *taken += bytes;
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut all = self.shares.all();
+        if let Some(taken) = all.get_mut(&self.user) {
+            *taken -= self.bytes;
+            if *taken == 0 {
+                all.remove(&self.user);
+            }
+        }
     }
 }
 
@@ -204,7 +257,7 @@ mod tests {
     #[tokio::test]
     async fn bodies_are_read_up_to_the_limit() {
         let in_flight = InFlight::new(AtOnce::default());
-        let read_body = async |body| in_flight.read(body).await.map(|(bytes, _)| bytes);
+        let read_body = async |body| in_flight.read("a", body).await.map(|(bytes, _)| bytes);
         let whole = |size: usize| Full::new(Bytes::from(vec![b'x'; size]));
         assert_eq!(read_body(whole(0)).await.unwrap().len(), 0);
         assert_eq!(read_body(whole(BODY)).await.unwrap().len(), BODY);
@@ -217,10 +270,10 @@ mod tests {
                 (0..count).map(move |_| Ok::<_, std::io::Error>(Frame::data(frame.clone()))),
             ))
         };
-        assert_eq!(in_flight.read(frames(3)).await.unwrap().0.len(), BODY);
-        assert_eq!(in_flight.read(frames(4)).await.unwrap_err().code(), 413);
+        assert_eq!(in_flight.read("a", frames(3)).await.unwrap().0.len(), BODY);
+        assert_eq!(in_flight.read("a", frames(4)).await.unwrap_err().code(), 413);
         let broken = stream::iter([Err::<Frame<Bytes>, _>(std::io::Error::other("gone"))]);
-        assert_eq!(in_flight.read(StreamBody::new(broken)).await.unwrap_err().code(), 400);
+        assert_eq!(in_flight.read("a", StreamBody::new(broken)).await.unwrap_err().code(), 400);
     }
 
     #[tokio::test]
@@ -228,13 +281,30 @@ mod tests {
         let in_flight = InFlight::new(AtOnce::default());
         let whole = || Full::new(Bytes::from(vec![b'x'; BODY]));
         let mut read = Vec::new();
-        for _ in 0..BODIES / BODY {
-            read.push(in_flight.read(whole()).await.unwrap());
+        for user in ["a", "b", "c", "d"] {
+            for _ in 0..SHARE / BODY {
+                read.push(in_flight.read(user, whole()).await.unwrap());
+            }
         }
-        assert_eq!(in_flight.read(whole()).await.unwrap_err().code(), 429);
-        assert!(in_flight.read(Full::new(Bytes::new())).await.is_ok());
+        assert_eq!(in_flight.read("e", whole()).await.unwrap_err().code(), 429);
+        assert!(in_flight.read("e", Full::new(Bytes::new())).await.is_ok());
         read.pop();
-        assert!(in_flight.read(whole()).await.is_ok());
+        assert!(in_flight.read("e", whole()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn bodies_of_one_user_leave_room_for_those_of_others() {
+        let in_flight = InFlight::new(AtOnce::default());
+        let whole = || Full::new(Bytes::from(vec![b'x'; BODY]));
+        let mut read = Vec::new();
+        while let Ok(one) = in_flight.read("a", whole()).await {
+            read.push(one);
+        }
+        assert!(in_flight.read("b", whole()).await.is_ok(), "{} of one user", read.len());
+        read.pop();
+        assert!(in_flight.read("a", whole()).await.is_ok());
+        drop(read);
+        assert!(in_flight.shares.all().is_empty());
     }
 
     fn nested(depth: usize) -> Value {

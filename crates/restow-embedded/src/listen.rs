@@ -5,6 +5,7 @@
 
 mod activity;
 mod attended;
+mod peers;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -29,9 +30,12 @@ use crate::tls::{Serving, TlsError};
 
 use activity::Activity;
 use attended::Attended;
+use peers::{Counted, Peers};
 
 /// How many connections there are at once; more wait to be accepted.
 const AT_ONCE: usize = 1024;
+/// How many of them one peer may have; more are closed.
+const PER_PEER: usize = AT_ONCE / 2;
 /// How many of them may be in their handshake, which costs the most and shows nothing of who it is.
 const HANDSHAKES: usize = 64;
 /// How long a handshake may take, and the head of a request.
@@ -64,6 +68,15 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
+/// What clients may have.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// So many connections for each peer.
+    per_peer: usize,
+    /// How long clients are waited for.
+    patience: Patience,
+}
+
 /// How long clients are waited for.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
@@ -88,7 +101,7 @@ where
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
 {
     let patience = Patience { first: PATIENCE, next: IDLE, reading: STALLED };
-    serve_with(listener, serving, service, stop, patience).await
+    serve_with(listener, serving, service, stop, Bounds { per_peer: PER_PEER, patience }).await
 }
 
 async fn serve_with<S, B>(
@@ -96,7 +109,7 @@ async fn serve_with<S, B>(
     serving: Arc<Serving>,
     service: S,
     stop: CancellationToken,
-    patience: Patience,
+    bounds: Bounds,
 ) -> Result<(), TlsError>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
@@ -105,6 +118,7 @@ where
 {
     let acceptor = serving.acceptor()?;
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
+    let peers = Peers::new(bounds.per_peer);
     let mut connections = JoinSet::new();
     let mut renewal = tokio::time::interval_at(restow_clock::Instant::now() + RENEW_EVERY, RENEW_EVERY);
     loop {
@@ -116,8 +130,13 @@ where
             },
             Some(_) = connections.join_next() => {}
             accepted = accept(&listener, &handshakes), if room => if let Some((stream, peer, permit)) = accepted {
+                let Some(counted) = peers.enter(peer.ip()) else {
+                    tracing::debug!(%peer, "closed: the peer has {} connections", bounds.per_peer);
+                    continue;
+                };
                 let (acceptor, service, stop) = (acceptor.clone(), service.clone(), stop.clone());
-                connections.spawn(connection(stream, peer, acceptor, permit, service, stop, patience));
+                let client = (peer, counted);
+                connections.spawn(connection(stream, client, acceptor, permit, service, stop, bounds.patience));
             },
         }
     }
@@ -147,7 +166,7 @@ async fn accept(
 
 async fn connection<S, B>(
     stream: TcpStream,
-    peer: SocketAddr,
+    (peer, _counted): (SocketAddr, Counted),
     acceptor: TlsAcceptor,
     permit: OwnedSemaphorePermit,
     service: S,

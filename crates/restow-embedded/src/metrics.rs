@@ -11,18 +11,29 @@ const RELOADED: &str = "apiserver_encryption_config_controller_automatic_reload_
 const IDENTITY: &str = "apiserver_identity_info";
 const STARTED: &str = "process_start_time_seconds";
 
-/// The metrics of a server, by its id and start, and how it seals objects since when, in seconds; sorted by name.
-pub fn text(server_id: &str, started: i64, encryption: Option<&Transformers>, since: i64) -> String {
+/// The metrics of a server, by its id and start, how it seals objects, and when it last began to while it ran, in
+/// seconds; sorted by name. A start is no reload to kube-apiserver either.
+pub fn text(
+    server_id: &str,
+    started: i64,
+    encryption: Option<&Transformers>,
+    reloaded: Option<i64>,
+) -> String {
     let mut text = String::new();
     let id = format!("sha256:{:x}", Sha256::digest(server_id));
     // Writing to a text cannot fail.
+    if let Some(reloaded) = reloaded {
+        let _ = write!(
+            text,
+            "# HELP {RELOADED} When the encryption configuration was last reloaded.\n# TYPE {RELOADED} gauge\n\
+             {RELOADED}{{apiserver_id_hash=\"{id}\",status=\"success\"}} {reloaded}\n"
+        );
+    }
     if let Some(encryption) = encryption {
         let hash = encryption.hash();
         let _ = write!(
             text,
-            "# HELP {RELOADED} When the encryption configuration was last taken up.\n# TYPE {RELOADED} gauge\n\
-             {RELOADED}{{apiserver_id_hash=\"{id}\",status=\"success\"}} {since}\n\
-             # HELP {INFO} The hash of the encryption configuration in use.\n# TYPE {INFO} gauge\n\
+            "# HELP {INFO} The hash of the encryption configuration in use.\n# TYPE {INFO} gauge\n\
              {INFO}{{apiserver_id_hash=\"{id}\",hash=\"{hash}\"}} 1\n"
         );
     }
@@ -44,14 +55,19 @@ mod tests {
 
     #[test]
     fn those_who_migrate_read_it() {
-        let read = |encryption: Option<&Transformers>| {
+        let read = |encryption: Option<&Transformers>, reloaded| {
             let mut config = Config::default();
-            text("a", 5, encryption, 7).lines().for_each(|line| config.read(line));
+            text("a", 5, encryption, reloaded).lines().for_each(|line| config.read(line));
             config
         };
-        let (plain, encrypted) = (read(None), read(Some(&Transformers::default())));
+        let keys = Transformers::default();
+        let (plain, encrypted) = (read(None, None), read(Some(&keys), None));
         assert_eq!((plain.hash, plain.complete), (None, true));
-        assert!(encrypted.hash.is_some() && encrypted.complete && encrypted.reloaded == "7", "{encrypted:?}");
+        assert!(
+            encrypted.hash.is_some() && encrypted.complete && encrypted.reloaded.is_empty(),
+            "{encrypted:?}"
+        );
+        assert_eq!(read(Some(&keys), Some(7)).reloaded, "7");
         assert!(encrypted.id.starts_with("sha256:ca978112") && encrypted.started == "5", "{encrypted:?}");
         assert_eq!(plain.id, encrypted.id);
     }

@@ -25,6 +25,7 @@ use crate::bootstrap::bootstrap;
 use crate::controllers;
 use crate::conversion::Converter;
 use crate::definitions::Definitions;
+use crate::health::StoreHealth;
 use crate::network::{Network, NetworkError, Reach};
 use crate::openapi::Documents;
 use crate::registry::Registry;
@@ -122,7 +123,8 @@ impl Server {
             gate: gate.clone(),
             converter: settings.converter,
             encryption,
-            encrypted_since: AtomicI64::new(restow_clock::now().as_second()),
+            encryption_reloaded: AtomicI64::new(0),
+            store_health: StoreHealth::default(),
             server_id: settings.server_id.clone(),
             started: restow_clock::now().as_second(),
             workers: Workers::default(),
@@ -182,7 +184,7 @@ impl Server {
     /// Seals objects in another way from now on, and opens those that were sealed before as it says.
     pub fn set_encryption(&self, transformers: Arc<Transformers>) {
         self.api.encryption.store(Some(transformers));
-        self.api.encrypted_since.store(restow_clock::now().as_second(), Ordering::Relaxed);
+        self.api.encryption_reloaded.store(restow_clock::now().as_second(), Ordering::Relaxed);
     }
 
     /// A client for everything, inside this process.

@@ -15,6 +15,7 @@ use crate::api::Api;
 use crate::body::Body;
 use crate::failure::Failure;
 use crate::handler::{handle, refuse};
+use crate::limits::Place;
 
 /// Answers requests whose bodies were read, while the server lives: whoever keeps a client keeps no store open.
 #[derive(Clone)]
@@ -39,10 +40,17 @@ impl Service<Request<Bytes>> for Handlers {
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         let api = self.0.upgrade();
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        let place = request.extensions().get::<Arc<Place>>().cloned();
         let answer = async move {
             match api {
                 Some(api) if reads => handle(&api, request).await,
-                Some(api) => to_its_end(async move { handle(&api, request).await }).await,
+                Some(api) => {
+                    let work = async move {
+                        let _place = place;
+                        handle(&api, request).await
+                    };
+                    to_its_end(work).await
+                }
                 None => refuse(&Failure::service_unavailable("the server has stopped")),
             }
         };
@@ -50,7 +58,8 @@ impl Service<Request<Bytes>> for Handlers {
     }
 }
 
-/// Goes on though nobody waits for the answer any more: a write must hold its right to until it is stored.
+/// Goes on though nobody waits for the answer any more: a write must hold its right to, and its place among the
+/// requests under way, until it is stored.
 async fn to_its_end(work: impl Future<Output = Response<Body>> + Send + 'static) -> Response<Body> {
     match tokio::spawn(work).await {
         Ok(response) => response,

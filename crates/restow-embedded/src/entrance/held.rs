@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -16,11 +17,11 @@ const SMALL: usize = 64 * 1024;
 /// The body of an answer, and the place of its request among those under way.
 pub struct Held {
     body: Body,
-    _place: Option<Place>,
+    _place: Option<Arc<Place>>,
 }
 
 impl Held {
-    pub(super) fn new(body: Body, place: Place) -> Self {
+    pub(super) fn new(body: Body, place: Arc<Place>) -> Self {
         let small = HttpBody::is_end_stream(&body) || body.whole().is_some_and(|bytes| bytes.len() <= SMALL);
         Self { body, _place: (!small).then_some(place) }
     }

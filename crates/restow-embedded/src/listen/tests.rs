@@ -9,6 +9,9 @@ use crate::tls::Authority;
 /// How long the server under test waits for a request.
 const SHORT: Duration = Duration::from_secs(1);
 
+/// How many connections each peer of the server under test may have.
+const FEW: usize = 8;
+
 /// Starts a server that cancels `came` and waits for `held`, unless a request's path is `/now`.
 async fn server(
     came: CancellationToken,
@@ -34,8 +37,9 @@ async fn server(
     });
     let stopped = stop.clone();
     let patience = Patience { first: SHORT, next: 2 * SHORT, reading: STALLED };
+    let bounds = Bounds { per_peer: FEW, patience };
     let running = tokio::spawn(async move {
-        serve_with(listener, serving, service, stopped, patience).await.unwrap();
+        serve_with(listener, serving, service, stopped, bounds).await.unwrap();
     });
     (address, ca, stop, running)
 }
@@ -136,6 +140,35 @@ async fn a_silent_connection_is_closed() {
         assert!(closed.is_ok(), "{:?}", String::from_utf8_lossy(sent));
     }))
     .await;
+    stop.cancel();
+    running.await.unwrap();
+}
+
+/// A plain connection from an address of this machine.
+async fn from(source: &str, address: SocketAddr) -> tokio::net::TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(source.parse().unwrap(), 0)).unwrap();
+    socket.connect(address).await.unwrap()
+}
+
+/// Whether the server leaves a connection open: it waits for a handshake.
+async fn is_kept(stream: &mut tokio::net::TcpStream) -> bool {
+    tokio::time::timeout(SHORT / 2, stream.read(&mut [0])).await.is_err()
+}
+
+#[tokio::test]
+async fn one_peer_does_not_have_all_connections() {
+    let (address, _, stop, running) = server(CancellationToken::new(), CancellationToken::new()).await;
+    let mut held = Vec::new();
+    for _ in 0..FEW {
+        held.push(from("127.0.0.1", address).await);
+    }
+    assert!(is_kept(held.last_mut().unwrap()).await);
+    assert!(!is_kept(&mut from("127.0.0.1", address).await).await, "one more than a peer may have");
+    assert!(is_kept(&mut from("127.0.0.2", address).await).await, "another peer");
+    drop(held);
+    let again = async { while !is_kept(&mut from("127.0.0.1", address).await).await {} };
+    tokio::time::timeout(Duration::from_secs(20), again).await.expect("those that ended do not count");
     stop.cancel();
     running.await.unwrap();
 }

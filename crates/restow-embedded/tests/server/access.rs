@@ -1,5 +1,8 @@
 //! The server from outside its process: TLS, tokens, RBAC, limits and audit lines.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use http::Request;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ListParams, PostParams};
@@ -19,10 +22,14 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// A server that listens, with users alice and bob beside its admin.
 async fn listening(at_once: AtOnce, audit: Audit) -> Server {
+    listening_on(Memory::new(), at_once, audit).await
+}
+
+async fn listening_on(store: Arc<Memory>, at_once: AtOnce, audit: Audit) -> Server {
     let mut tokens = Tokens::default();
     tokens.insert_file("alice,alice,1,dev\nbob,bob,2\n").unwrap();
     let network = Network { tokens, at_once, audit, ..Network::ephemeral().await.unwrap() };
-    Server::start(Settings { network: Some(network), ..Settings::new(Memory::new()) }).await.unwrap()
+    Server::start(Settings { network: Some(network), ..Settings::new(store) }).await.unwrap()
 }
 
 /// The admin's configuration, with retries off: they hide answers.
@@ -233,5 +240,34 @@ async fn many_warnings_break_no_client() {
         (warnings.len(), warnings[49].to_str().unwrap()),
         (50, "299 - \"151 more warnings are not shown\"")
     );
+    server.stop().await;
+}
+
+/// Who leaves before the answer does not make room for more than there may be at once.
+#[tokio::test]
+async fn a_write_keeps_its_place_when_its_client_has_left() {
+    let store = Memory::new();
+    let at_once = AtOnce { mutating: 1, ..AtOnce::default() };
+    let server = listening_on(store.clone(), at_once, Audit::off()).await;
+    store.hold(&["/registry/configmaps/"]);
+    let post = PostParams::default();
+    let (leaver, late) = (Api::namespaced(admin(&server), "default"), config_map("late", "k", "v"));
+    tokio::select! {
+        answered = leaver.create(&post, &late) => panic!("{answered:?}"),
+        () = store.holds() => {}
+    }
+    drop(leaver);
+    let secrets = Api::<Secret>::namespaced(admin(&server), "default");
+    let other = Secret { metadata: late.metadata.clone(), ..Secret::default() };
+    let placed = async {
+        while secrets.create(&post, &other).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let mut placed = std::pin::pin!(placed);
+    let early = tokio::time::timeout(Duration::from_secs(1), placed.as_mut()).await;
+    assert!(early.is_err(), "two writes at once");
+    store.hold(&[]);
+    placed.await;
     server.stop().await;
 }

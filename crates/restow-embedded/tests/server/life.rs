@@ -15,7 +15,7 @@ use crate::memory::Memory;
 
 const LEASE: &str = "/registry/leases/kube-system/apiserver-restow";
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn health_tells_the_truth_about_the_store() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
@@ -29,13 +29,33 @@ async fn health_tells_the_truth_about_the_store() {
     let all = "[+]ping ok\n[+]store ok\n[+]storage-versions ok\nreadyz check passed\n";
     assert_eq!(ask("/readyz?verbose").await.as_deref(), Ok(all));
     store.set_broken(true);
+    tokio::time::advance(Duration::from_secs(1)).await;
     for path in ["/livez", "/readyz", "/healthz", "/livez/store"] {
         let error = ask(path).await.unwrap_err();
         assert!(error.contains("[-]store failed") && !error.contains("secret"), "{path}: {error}");
     }
     assert_eq!(ask("/livez/ping").await.as_deref(), Ok("ok"));
     store.set_broken(false);
+    tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(ask("/livez").await.as_deref(), Ok("ok"));
+    server.stop().await;
+}
+
+/// Anybody may ask how the server is, as often as they like.
+#[tokio::test(start_paused = true)]
+async fn the_store_is_asked_how_it_is_once_for_many() {
+    let store = Memory::new();
+    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    for round in 1..=2 {
+        let asked = (0..50).map(|_| {
+            let request = http::Request::get("/livez").body(Vec::new()).unwrap();
+            let client = server.client();
+            async move { client.request_text(request).await.unwrap() }
+        });
+        futures::future::join_all(asked).await;
+        assert_eq!(store.checks(), round);
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
     server.stop().await;
 }
 
