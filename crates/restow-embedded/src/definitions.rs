@@ -212,17 +212,24 @@ impl Definitions {
         let is_cleaning = cleaning.is_some();
         let known = Known { object: settled.clone(), writer: writer.clone(), owes_status: false, cleaning };
         self.known.insert(name.clone(), known);
-        if status::is_accepted(&settled) {
+        if status::is_accepted(&settled) && !is_built_in(&self.api, &settled) {
             self.serve(&name, &settled, writer, false).await;
         }
         let Some(known) = self.known.get_mut(&name) else { return };
         if !is_deleting(&object) {
             known.owes_status = settled != object && !status::write(&self.client, &settled).await;
-        } else if let Err(failure) = has_objects {
-            tracing::warn!(%name, "the objects of a definition that is deleted cannot be read: {failure}");
-        } else if !is_cleaning {
-            let (api, client, stop) = (Arc::clone(&self.api), self.client.clone(), self.stop.clone());
-            known.cleaning = Some(tokio::spawn(cleanup::clean(api, client, settled, stop)));
+            return;
+        }
+        match has_objects {
+            Ok(_) if is_cleaning => {}
+            Ok(has_objects) => {
+                let (api, client, stop) = (Arc::clone(&self.api), self.client.clone(), self.stop.clone());
+                let cleaning = cleanup::clean(api, client, settled, has_objects, stop);
+                known.cleaning = Some(tokio::spawn(cleaning));
+            }
+            Err(failure) => {
+                tracing::warn!(%name, "the objects of a deleted definition cannot be read: {failure}")
+            }
         }
     }
 
@@ -287,6 +294,13 @@ fn resource_name(definition: &Value) -> GroupResource {
     let spec = &definition["spec"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     GroupResource::new(text(&spec["group"]), text(&spec["names"]["plural"]))
+}
+
+/// Whether a definition has the name of a built-in resource, which goes on to be served in its stead, as kube-apiserver
+/// has it.
+fn is_built_in(api: &Api, definition: &Value) -> bool {
+    let name = resource_name(definition);
+    api.registry.built_in(&name.group, &name.resource).is_some()
 }
 
 /// Whether a resource takes new objects: not while its definition is being deleted.

@@ -8,8 +8,8 @@ use restow_migrate::stop::Stop;
 use restow_store::Range;
 use serde_json::{Value, json};
 
-use super::PREFIX;
 use super::status::is_accepted;
+use super::{PREFIX, is_built_in};
 use crate::api::Api;
 use crate::failure::Failure;
 use crate::meta::{finalizers, name, text};
@@ -28,30 +28,29 @@ const PAGE: usize = 500;
 const AT_ONCE: usize = 16;
 
 /// Whether a definition that is being deleted has made objects, whatever its status says: that may never have been
-/// written. What is stored where a built-in resource keeps its objects is not its own.
+/// written. What a built-in resource of its name has stored is not its own.
 pub(super) async fn has_objects(api: &Api, definition: &Value) -> Result<bool, Failure> {
     let served = api.registry.served();
+    if is_built_in(api, definition) {
+        return Ok(false);
+    }
     if is_accepted(definition) || served.custom.contains_key(name(definition)) {
         return Ok(true);
     }
     let spec = |path: &str| definition["spec"].pointer(path).and_then(Value::as_str).unwrap_or_default();
     let prefix = format!("/registry/{}/{}/", spec("/group"), spec("/names/plural"));
-    if served.built_in.iter().any(|built_in| built_in.prefix == prefix) {
-        return Ok(false);
-    }
     let range = Range { prefix, start: None, limit: 1, revision: None };
     let listed = api.store.list(range).await.map_err(|error| refused(&error))?;
     Ok(!listed.entries.is_empty())
 }
 
 /// Deletes the objects of a definition that is being deleted, and lets go of it when none are left.
-pub(super) async fn clean(api: Arc<Api>, client: Client, definition: Value, stop: Stop) {
+pub(super) async fn clean(api: Arc<Api>, client: Client, definition: Value, has_objects: bool, stop: Stop) {
     let all = finalizers(&definition);
     if !all.contains(&FINALIZER) {
         return;
     }
-    // A definition that is not taken for accepted has no objects.
-    let left = if is_accepted(&definition) { delete_all(&api, &definition, &stop).await } else { Ok(0) };
+    let left = if has_objects { delete_all(&api, &definition, &stop).await } else { Ok(0) };
     match left {
         Ok(0) => {}
         Ok(left) => return tracing::info!(left, "objects hold the definition {}", name(&definition)),

@@ -121,3 +121,30 @@ async fn objects_of_a_new_definition_are_not_deleted_with_the_old_one() {
     assert!(is_stored(&store, OBJECT).await, "an object of the new definition is deleted");
     server.stop().await;
 }
+
+/// Whoever may make definitions does not thereby get hold of what the server itself goes by.
+#[tokio::test]
+async fn a_definition_does_not_take_the_place_of_a_built_in_resource() {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let store = Memory::new();
+    let server = start(&store).await;
+    let mut overlap = definition("v2");
+    overlap["metadata"] = json!({
+        "name": "leases.coordination.k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+    });
+    overlap["spec"]["group"] = json!("coordination.k8s.io");
+    overlap["spec"]["names"] = json!({"plural": "leases", "kind": "Lease"});
+    send(&server, "POST", DEFINITIONS, &overlap).await.unwrap();
+    let path = format!("{DEFINITIONS}/leases.coordination.k8s.io");
+    until("it has a status", || async { read(&server, &path).await["status"]["conditions"].is_array() })
+        .await;
+    let lease = format!("{LEASES}/apiserver-restow");
+    assert!(read(&server, &lease).await["spec"]["holderIdentity"].is_string());
+    let version = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/coordination.k8s.io.leases";
+    assert_eq!(read(&server, version).await["status"]["commonEncodingVersion"], "coordination.k8s.io/v1");
+    send(&server, "DELETE", &path, &json!({})).await.unwrap();
+    let key = format!("{KEYS}leases.coordination.k8s.io");
+    until("the definition is gone", || async { !is_stored(&store, &key).await }).await;
+    read(&server, &lease).await;
+    server.stop().await;
+}
