@@ -17,6 +17,7 @@ pub fn pause(reason: &str, failures_before: u32) -> Option<Duration> {
     let longest = match reason {
         "ListRefused"
         | "NotServed"
+        | "NotMigratable"
         | "StorageVersionChanged"
         | "Unverified"
         | "DelegateFailed"
@@ -44,14 +45,19 @@ mod tests {
         }
         assert_eq!(minutes("Restless", 6), Some(64));
         assert_eq!(minutes("Restless", 60), Some(360));
-        for reason in
-            ["NotServed", "StorageVersionChanged", "Unverified", "DelegateFailed", "DelegateRefused"]
-        {
+        for reason in [
+            "NotServed",
+            "NotMigratable",
+            "StorageVersionChanged",
+            "Unverified",
+            "DelegateFailed",
+            "DelegateRefused",
+        ] {
             assert_eq!(minutes(reason, 0), Some(1), "{reason}");
         }
         let seconds = [1, 2, 3, 7, 8, u32::MAX].map(|tries| again(tries).as_secs());
         assert_eq!(seconds, [1, 2, 4, 60, 60, 60]);
-        for reason in ["Quarantined", "NotMigratable", "", "SomethingNew"] {
+        for reason in ["Quarantined", "", "SomethingNew"] {
             assert_eq!(minutes(reason, 0), None, "{reason}");
         }
     }
