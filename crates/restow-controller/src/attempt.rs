@@ -104,15 +104,20 @@ impl Attempt<'_> {
         }
         match self.migrate(&record, &object).await {
             Ok(verdict) => self.conclude(&record, &object, verdict).await,
-            Err(Lost::Refused(why)) => {
-                tracing::warn!(migration = self.name, %why, "its status cannot be written");
-                After::Again(TRY_AGAIN)
-            }
-            Err(lost) => {
-                tracing::info!(migration = self.name, %lost, "left");
-                After::Ended
-            }
+            Err(lost) => self.leave(&lost),
         }
+    }
+
+    /// Leaves it, because its object cannot be written.
+    fn leave(&self, lost: &Lost) -> After {
+        let after = after_loss(lost);
+        match after {
+            After::Again(_) => {
+                tracing::warn!(migration = self.name, %lost, "its status cannot be written");
+            }
+            After::Ended => tracing::info!(migration = self.name, %lost, "left"),
+        }
+        after
     }
 
     /// Writes how it ended.
@@ -139,8 +144,7 @@ impl Attempt<'_> {
             }
         });
         if let Err(lost) = written.await {
-            tracing::info!(migration = self.name, %lost, "left");
-            return After::Ended;
+            return self.leave(&lost);
         }
         tracing::info!(
             migration = self.name,
@@ -472,6 +476,15 @@ fn judge(result: Result<Progress, Failure>, object: &StorageVersionMigration) ->
         }
         Failure::Request(_) => Verdict::waiting("WaitingForServer", text, ASK_AGAIN),
         Failure::Journal(_) => Verdict::waiting("WaitingForServer", text, ASK_AGAIN),
+    }
+}
+
+/// What becomes of a migration whose object cannot be written: one that the server refuses may be taken later, and is
+/// not begun anew before that.
+fn after_loss(lost: &Lost) -> After {
+    match lost {
+        Lost::Refused(_) => After::Again(TRY_AGAIN),
+        Lost::Gone | Lost::Taken | Lost::Stopped => After::Ended,
     }
 }
 

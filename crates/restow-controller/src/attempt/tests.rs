@@ -34,3 +34,15 @@ fn what_passes_is_waited_for_and_what_is_done_is_kept() {
         assert_eq!(verdict.after == After::Ended, stage == Stage::Failed, "{text}");
     }
 }
+
+#[test]
+fn a_status_that_is_refused_is_tried_again_after_a_pause() {
+    for (lost, after) in [
+        (Lost::Refused("a webhook denied it".to_owned()), After::Again(TRY_AGAIN)),
+        (Lost::Gone, After::Ended),
+        (Lost::Taken, After::Ended),
+        (Lost::Stopped, After::Ended),
+    ] {
+        assert_eq!(after_loss(&lost), after, "{lost}");
+    }
+}
