@@ -14,6 +14,7 @@ use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use kube::{Api, Client};
 use restow_api::{StorageState, StorageVersionMigration};
 use restow_core::pace::Bounds;
+use restow_core::retry;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::election::Election;
 use restow_migrate::server::plain;
@@ -67,6 +68,8 @@ const LOOPS: [&str; 5] = ["migrator", "trigger", "pruner", "adopter", "undelegat
 const START: &str = "start";
 /// How often a cluster without the definitions is looked at.
 const LOOK_FOR_DEFINITIONS: Duration = Duration::from_secs(5);
+/// How often a cluster that serves no StorageVersions is asked for them.
+const LOOK_FOR_REGISTRATIONS: Duration = Duration::from_secs(60);
 /// Watches are opened anew after so many seconds, well before a silent one would be given up.
 pub(crate) const WATCH: u32 = 55;
 
@@ -225,9 +228,20 @@ async fn definitions(shared: &Shared) {
 
 async fn registrations(shared: &Shared) {
     let api = Api::<StorageVersion>::all(shared.client().clone());
-    // Most clusters do not serve them.
-    if api.list_metadata(&kube::api::ListParams::default().limit(1)).await.is_ok() {
-        wake_on_change::<StorageVersion>(shared).await;
+    let mut tries = 0_u32;
+    while let Err(error) = api.list_metadata(&kube::api::ListParams::default().limit(1)).await {
+        tries = tries.saturating_add(1);
+        tokio::time::sleep(until_registered(&error, tries)).await;
+    }
+    wake_on_change::<StorageVersion>(shared).await;
+}
+
+/// How soon to ask again for the StorageVersions. Most clusters do not serve them, but may after an upgrade; whatever
+/// else went wrong passes.
+fn until_registered(error: &kube::Error, tries: u32) -> Duration {
+    match error {
+        kube::Error::Api(status) if status.code == 404 => LOOK_FOR_REGISTRATIONS,
+        _ => retry::again(tries),
     }
 }
 
@@ -297,6 +311,16 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
+
+    #[test]
+    fn registrations_are_asked_for_until_they_can_be_watched() {
+        for (code, tries, seconds) in
+            [(404, 1, 60), (404, 9, 60), (503, 1, 1), (503, 3, 4), (403, 9, 60), (500, u32::MAX, 60)]
+        {
+            let error = kube::Error::Api(Box::new(Status { code, ..Status::default() }));
+            assert_eq!(until_registered(&error, tries).as_secs(), seconds, "{code} {tries}");
+        }
+    }
 
     #[test]
     fn a_missing_permission_is_not_a_missing_definition() {
