@@ -106,7 +106,7 @@ pub struct StorageStateStatus {
     /// What the agreement of the API servers rests on, or `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement: Option<String>,
-    /// Why there is none, for a person.
+    /// Why there is none, or what cannot be seen of the keys, for a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

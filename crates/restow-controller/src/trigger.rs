@@ -346,14 +346,13 @@ pub(crate) fn managed() -> BTreeMap<String, String> {
 fn attempt(migration: &StorageVersionMigration) -> Attempt {
     let progress = migration.status.as_ref().and_then(checkpoint);
     let verified = progress.as_ref().is_some_and(|progress| progress.verified);
+    // One that is being deleted was superseded and does nothing more, however long a finalizer keeps it.
+    let deleted = migration.metadata.deletion_timestamp.is_some();
     Attempt {
         name: migration.name_any(),
-        finished: migration.is_finished() && !migration.retry_requested(),
-        // One that is being deleted was superseded, however long a finalizer keeps it.
-        verified: migration.metadata.deletion_timestamp.is_none()
-            && migration.is(ConditionType::Succeeded)
-            && verified,
-        suspended: migration.is_suspended(),
+        finished: deleted || (migration.is_finished() && !migration.retry_requested()),
+        verified: !deleted && migration.is(ConditionType::Succeeded) && verified,
+        suspended: !deleted && migration.is_suspended(),
         hash: progress.as_ref().map(|progress| progress.storage_version_hash.clone()),
         encryption: progress.as_ref().and_then(|progress| progress.encryption.clone()),
         definition: progress.and_then(|progress| progress.definition),
@@ -376,7 +375,20 @@ fn failure(status: &StorageVersionMigrationStatus) -> Option<Failed> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
     use super::*;
+
+    #[test]
+    fn a_migration_that_is_being_deleted_does_nothing_more() {
+        let mut migration = StorageVersionMigration::default();
+        migration.spec.suspend = Some(true);
+        let live = attempt(&migration);
+        assert_eq!((live.finished, live.suspended), (false, true));
+        migration.metadata.deletion_timestamp = Some(Time(restow_clock::now()));
+        let deleted = attempt(&migration);
+        assert_eq!((deleted.finished, deleted.suspended, deleted.verified), (true, false, false));
+    }
 
     #[test]
     fn a_look_that_samples_is_not_taken_for_stuck() {

@@ -9,7 +9,7 @@ use restow_api::{PendingMigration, StorageStateStatus, UNKNOWN};
 
 pub use self::news::name_versions;
 use self::news::{describe, forget_key, knows_key, missed, parted, reloaded, take_in};
-use self::replace::{Pending, Replacement, pending, replacement, resume, superseded};
+use self::replace::{Pending, Replacement, is_idle, left_over, pending, replacement, resume, superseded};
 use crate::agreement::{Agreement, Disagreement};
 
 mod news;
@@ -128,13 +128,18 @@ impl Decision {
     /// The requests that carry it out, given the state as it was seen.
     ///
     /// A stop after any of them loses nothing. A migration is written down in the state before those it replaces are
-    /// deleted, and taken out of it when it is there; who looks next goes on with it. Where none is made, the state is
-    /// written last, so that who looks next decides the same.
+    /// deleted, and taken out of it when it is there; who looks next goes on with it. Where none can be made yet, the
+    /// state says first that nothing is known, so that the next agreement is news, whatever it is. Where one was made
+    /// already, the state is written last, so that who looks next deletes the rest.
     pub fn steps(&self, known: Option<&StorageStateStatus>) -> Vec<Step> {
         let deletes = self.delete.iter().cloned().map(Step::Delete);
         let Some(state) = &self.state else { return deletes.collect() };
         let (Some(wanted), Some(pending)) = (&self.create, &state.pending_migration) else {
-            return deletes.chain([Step::Write(Box::new(state.clone()))]).collect();
+            let write = [Step::Write(Box::new(state.clone()))];
+            return match self.reason {
+                Some(_) => write.into_iter().chain(deletes).collect(),
+                None => deletes.chain(write).collect(),
+            };
         };
         let recorded = (known != Some(state)).then(|| Step::Write(Box::new(state.clone())));
         let made = StorageStateStatus { pending_migration: None, ..state.clone() };
@@ -239,7 +244,7 @@ fn decide_by(look: &Look<'_>) -> Decision {
     if state.persisted_storage_version_hashes.is_empty() {
         state.persisted_storage_version_hashes.push(UNKNOWN.to_owned());
     }
-    let forgotten = if look.encryption.is_none() { forget_key(&mut state) } else { None };
+    let forgotten = if look.encryption.is_none() { forget_key(look.state, &mut state) } else { None };
     let unwatched = look.encryption.is_some() && !knows_key(&state);
     if look.encryption.is_some() && state.persisted_encryption_config_hashes.is_empty() {
         state.persisted_encryption_config_hashes.push(UNKNOWN.to_owned());
@@ -295,7 +300,9 @@ fn decide_by(look: &Look<'_>) -> Decision {
         };
     }
     let unseen = forgotten.map(|_| Reason::EncryptionUnseen);
-    let Some(wanted) = wanted else { return kept(look, state, unseen) };
+    let Some(wanted) = wanted else {
+        return Decision { delete: left_over(look), ..kept(look, state, unseen) };
+    };
     if let Some(decision) = go_on(look, &wanted, &mut state) {
         return decision;
     }
@@ -451,7 +458,7 @@ fn proofs<'a>(look: &'a Look<'_>, wanted: &Wanted) -> impl Iterator<Item = (&'a 
 
 /// Whether all was proven under a definition that was changed since, and nothing else is under way.
 fn outdated(look: &Look<'_>, wanted: &Wanted, state: &StorageStateStatus) -> bool {
-    let idle = state.pending_migration.is_none() && look.migrations.iter().all(|attempt| attempt.finished);
+    let idle = state.pending_migration.is_none() && look.migrations.iter().all(is_idle);
     let mut proofs = proofs(look, wanted).peekable();
     !state.is_settled() && idle && proofs.peek().is_some() && !proofs.any(|(_, holds)| holds)
 }

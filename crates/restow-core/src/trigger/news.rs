@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use restow_api::{StorageStateStatus, UNKNOWN};
 
 use super::{Look, Word};
+use crate::encryption::UNREPORTED;
 
 /// Takes the servers' word in; says whether the current hash became another.
 pub(super) fn take_in(word: &Word, persisted: &mut Vec<String>, current: &mut Option<String>) -> bool {
@@ -102,6 +103,16 @@ pub(super) fn describe(look: &Look<'_>, state: &mut StorageStateStatus) {
         Some(Word::Silent(_)) => {
             Some("not every API server tells which encryption configuration it uses".to_owned())
         }
+        Some(Word::Agreed(hash)) if hash == UNREPORTED => Some(
+            "no API server reports an encryption configuration, so a key rotation is not seen; API servers report one \
+             that they reload by themselves"
+                .to_owned(),
+        ),
+        None if !state.encryption_is_settled() => Some(
+            "the encryption configuration cannot be seen any more, and objects may be under more than one key; they \
+             are migrated when it can be seen again"
+                .to_owned(),
+        ),
         _ => None,
     };
     state.agreement = Some(agreement);
@@ -115,15 +126,22 @@ pub fn name_versions(state: &mut StorageStateStatus, version: impl Fn(&str) -> O
     state.persisted_storage_versions = state.persisted_storage_version_hashes.iter().map(name).collect();
 }
 
-/// Whether a state says anything about the key.
+/// Whether a state says anything about the key. One that was forgotten during a rotation says nothing of it.
 pub(super) fn knows_key(state: &StorageStateStatus) -> bool {
-    state.current_encryption_config_hash.is_some() || !state.persisted_encryption_config_hashes.is_empty()
+    let persisted = &state.persisted_encryption_config_hashes;
+    state.current_encryption_config_hash.is_some() || persisted.iter().any(|hash| hash != UNKNOWN)
 }
 
 /// Forgets the key of a state, because nobody watches it; returns what was current, if anything was known.
-pub(super) fn forget_key(state: &mut StorageStateStatus) -> Option<String> {
+///
+/// What was not settled before, `seen` as it was, stays unsettled until the key can be seen again.
+pub(super) fn forget_key(
+    seen: Option<&StorageStateStatus>,
+    state: &mut StorageStateStatus,
+) -> Option<String> {
     let known = knows_key(state);
-    state.persisted_encryption_config_hashes.clear();
+    let settled = seen.is_none_or(StorageStateStatus::encryption_is_settled);
+    state.persisted_encryption_config_hashes = if settled { Vec::new() } else { vec![UNKNOWN.to_owned()] };
     state.encryption_config_reloads = None;
     let current = state.current_encryption_config_hash.take();
     known.then(|| current.unwrap_or_else(|| UNKNOWN.to_owned()))

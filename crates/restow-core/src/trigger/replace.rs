@@ -13,6 +13,20 @@ pub(super) fn superseded(look: &Look<'_>, all: bool) -> Vec<String> {
     names(look.migrations.iter().filter(goes))
 }
 
+/// Migrations of the trigger's own that are under way while the API servers do not agree: one that was to delete them
+/// was stopped. Somebody else's waits for the agreement by itself.
+pub(super) fn left_over(look: &Look<'_>) -> Vec<String> {
+    let own = |attempt: &&Attempt| attempt.made_for.is_some() && !attempt.finished && !attempt.suspended;
+    names(look.migrations.iter().filter(own))
+}
+
+/// Whether a migration does nothing: it has ended, or somebody has made it and suspended it.
+///
+/// The trigger's own that is suspended is what somebody has asked for, and holds up the next one.
+pub(super) fn is_idle(attempt: &Attempt) -> bool {
+    attempt.finished || (attempt.suspended && attempt.made_for.is_none())
+}
+
 fn names<'a>(attempts: impl Iterator<Item = &'a Attempt>) -> Vec<String> {
     attempts.map(|attempt| attempt.name.clone()).collect()
 }
@@ -38,7 +52,7 @@ pub(super) fn resume(look: &Look<'_>, state: &StorageStateStatus, pending: &Pend
     let others = || look.migrations.iter().filter(|attempt| attempt.name != pending.name);
     let retries = state.replaced_migrations.is_some();
     // Somebody has asked for another try of the one that failed, or has made one.
-    if retries && others().any(|attempt| !attempt.finished) {
+    if retries && !others().all(is_idle) {
         return Pending::Dropped;
     }
     let delete = names(others().filter(|attempt| !retries || is_replaced(attempt)));
@@ -64,7 +78,7 @@ pub(super) enum Replacement {
 /// Whether a migration that failed for a reason that may pass by itself is replaced, and when.
 pub(super) fn replacement(look: &Look<'_>, wanted: &Wanted, state: &mut StorageStateStatus) -> Replacement {
     let planned = state.next_migration_time.take();
-    if state.is_settled() || look.migrations.iter().any(|attempt| !attempt.finished) {
+    if state.is_settled() || !look.migrations.iter().all(is_idle) {
         return Replacement::None;
     }
     let own = |attempt: &&Attempt| attempt.made_for.as_ref().is_some_and(|made| made.covers(wanted));

@@ -81,12 +81,57 @@ fn nothing_is_deleted_or_made_before_the_state_says_so() {
             "{what}"
         );
     }
-    // Where none is made, whoever looks next decides the same until it is written.
-    let mut split = Case::new(Word::Split(strings("A B")), Some(state("A", "A")));
-    split.migrations = vec![attempt("running", "A", false, false)];
-    let decision = split.decide();
-    let steps = decision.steps(split.state.as_ref());
-    assert_eq!(steps, [Step::Delete("running".to_owned()), Step::Write(Box::new(decision.state.unwrap()))]);
+}
+
+#[test]
+fn a_migration_that_a_split_deletes_is_made_again_whenever_its_controller_stops() {
+    let running = || Attempt {
+        made_for: Some(Wanted { hash: "B".to_owned(), encryption: None }),
+        ..attempt("running", "B", false, false)
+    };
+    let names = |case: &Case| {
+        case.migrations.iter().map(|attempt| attempt.name.clone()).collect::<Vec<_>>().join(" ")
+    };
+    for (what, word) in [
+        ("split", Word::Split(strings("A B"))),
+        ("silent", Word::Silent(strings("A"))),
+        ("back", agreed("B")),
+    ] {
+        for steps in 0..=2 {
+            let mut case = Case::new(Word::Split(strings("A B")), Some(state("A B", "B")));
+            case.migrations = vec![running()];
+            let decision = case.decide();
+            assert_eq!((decision.delete.len(), &decision.create), (1, &None));
+            assert_eq!(carry_out(&mut case, &decision, steps), 2);
+            // The next controller finds the servers as they are by then, and takes its time, too.
+            case.storage = word.clone();
+            for steps in [1, usize::MAX, usize::MAX] {
+                let decision = case.decide();
+                carry_out(&mut case, &decision, steps);
+            }
+            let expected = match what {
+                "back" if steps == 0 => "running",
+                "back" => "next",
+                _ => "",
+            };
+            assert_eq!(names(&case), expected, "{what} after {steps}");
+            assert_eq!(case.decide(), Decision::default(), "{what} after {steps}");
+            case.storage = agreed("B");
+            for _ in 0..2 {
+                let decision = case.decide();
+                carry_out(&mut case, &decision, usize::MAX);
+            }
+            let expected = if expected.is_empty() { "next" } else { expected };
+            assert_eq!(names(&case), expected, "{what} after {steps}, and then agreed");
+        }
+    }
+}
+
+#[test]
+fn what_somebody_makes_during_a_split_waits_for_its_end() {
+    let mut case = Case::new(Word::Split(strings("A B")), Some(state("A B", UNKNOWN)));
+    case.migrations = vec![attempt("user's", "B", false, false)];
+    assert_eq!(case.decide().delete, strings(""));
 }
 
 #[test]

@@ -75,3 +75,30 @@ fn a_failure_is_not_retried_when_something_else_is_done_about_it() {
     assert_eq!(changed.reason, Some(Reason::StorageVersionChanged));
     assert_eq!(changed.state.unwrap().replaced_migrations, None);
 }
+
+#[test]
+fn what_somebody_has_suspended_holds_up_no_retry() {
+    let suspended = |made_for: Option<Wanted>| Attempt {
+        suspended: true,
+        made_for,
+        ..attempt("suspended", "A", false, false)
+    };
+    let own = Some(Wanted { hash: "A".to_owned(), encryption: None });
+    for (other, retried) in [(suspended(None), true), (suspended(own), false)] {
+        let mut case = Case::new(agreed("A"), Some(state("B A", "A")));
+        case.migrations = vec![failed("ListRefused", 61), other.clone()];
+        let decision = case.decide();
+        assert_eq!(decision.reason == Some(Reason::Retried), retried, "{other:?}");
+        // The next controller goes on with it.
+        case.state = decision.state.or(case.state);
+        assert_eq!(case.decide().create.is_some(), retried, "{other:?}");
+    }
+    // All was proven under a definition that was changed since.
+    let mut case = Case::new(agreed("A"), Some(state("B A", "A")));
+    (case.definition, case.stored) = (Some("uid 2"), strings("A B"));
+    case.migrations =
+        vec![Attempt { definition: Some("uid 1".to_owned()), ..attempt("done", "A", true, true) }];
+    assert_eq!(case.decide().reason, Some(Reason::StorageVersionChangedTwice));
+    case.migrations.push(suspended(None));
+    assert_eq!(case.decide().reason, Some(Reason::StorageVersionChangedTwice));
+}

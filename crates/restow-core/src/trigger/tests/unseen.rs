@@ -44,6 +44,63 @@ fn a_key_that_nobody_could_see_for_a_while_may_have_been_another_one() {
 }
 
 #[test]
+fn a_rotation_under_way_is_not_settled_by_a_key_that_cannot_be_seen() {
+    let mut rotating = known();
+    rotating.current_encryption_config_hash = Some("k2".to_owned());
+    rotating.persisted_encryption_config_hashes = strings("k1 k2");
+    let mut stale = rotating.clone();
+    stale.last_heartbeat_time = Some(Time(now() - STALE * 2));
+    for (what, before) in [("fresh", rotating), ("stale", stale)] {
+        let mut case = Case::new(agreed("A"), Some(before));
+        case.migrations =
+            vec![Attempt { made_for: with_key("A", Some("k2")), ..attempt("running", "A", false, false) }];
+        case.silent_for = SILENCE;
+        let unseen = case.decide();
+        let forgotten = after(&unseen).unwrap();
+        assert_eq!(forgotten.persisted_encryption_config_hashes, strings(UNKNOWN), "{what}");
+        assert_eq!(forgotten.current_encryption_config_hash, None, "{what}");
+        assert!(!forgotten.is_settled(), "{what}");
+        assert!(
+            forgotten.message.as_deref().is_some_and(|text| text.contains("more than one key")),
+            "{what}"
+        );
+        // It is forgotten once, and waited for no more.
+        assert!(!is_incomplete(&case.storage, None, Some(&forgotten)), "{what}");
+        (case.state, case.silent_for) = (Some(forgotten), Duration::ZERO);
+        assert_eq!(case.decide(), Decision::default(), "{what}");
+        // Without the key, nothing is proven of it.
+        case.migrations = vec![attempt("done", "A", true, true)];
+        assert!(case.decide().state.is_none_or(|state| !state.is_settled()), "{what}");
+        // One that fails is replaced.
+        case.migrations = vec![failed("ListRefused", 61)];
+        assert_eq!(case.decide().reason, Some(Reason::Retried), "{what}");
+        // Seen again, everything is migrated.
+        case.encryption = Some(agreed("k2"));
+        let seen = case.decide();
+        assert_eq!(
+            (seen.reason, &seen.create),
+            (Some(Reason::EncryptionUnwatched), &with_key("A", Some("k2"))),
+            "{what}"
+        );
+        case.state = after(&seen);
+        case.migrations =
+            vec![Attempt { encryption: Some("k2".to_owned()), ..attempt("next", "A", true, true) }];
+        let done = case.decide().state.unwrap();
+        assert!(done.is_settled() && done.message.is_none(), "{what}");
+    }
+}
+
+#[test]
+fn a_state_says_that_unreported_keys_are_not_watched() {
+    let mut case = Case::new(agreed("A"), None);
+    for (word, says) in [(agreed("k1"), false), (agreed(crate::encryption::UNREPORTED), true)] {
+        case.encryption = Some(word);
+        let message = case.decide().state.unwrap().message;
+        assert_eq!(message.is_some_and(|text| text.contains("a key rotation is not seen")), says);
+    }
+}
+
+#[test]
 fn a_key_that_was_never_seen_is_not_waited_for() {
     let mut old = state("A", "A");
     old.last_heartbeat_time = Some(Time(now() - Duration::from_secs(301)));
