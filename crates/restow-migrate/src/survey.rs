@@ -147,7 +147,13 @@ impl Cluster {
     /// A server that is starting has not registered all it serves, so what it lacks says nothing.
     pub async fn is_served_nowhere(&self, name: &GroupResource) -> Result<bool, RequestError> {
         let peers = match self.trust() {
-            Trust::Single | Trust::Sampled(_) => Vec::new(),
+            Trust::Single => Vec::new(),
+            Trust::Sampled(period) => {
+                if !self.is_lacked(*period, name).await? {
+                    return Ok(false);
+                }
+                Vec::new()
+            }
             _ => {
                 let members = self.all_members().await?.map(|members| members.kube_apiservers);
                 if members.is_err() && !matches!(self.trust(), Trust::Named(_)) {
@@ -180,7 +186,7 @@ impl Cluster {
 }
 
 /// Whether a server that is ready lacks a resource.
-async fn lacks(server: &Server, name: &GroupResource) -> Result<bool, RequestError> {
+pub(crate) async fn lacks(server: &Server, name: &GroupResource) -> Result<bool, RequestError> {
     if server.lines("/readyz", |_| ()).await.is_err() {
         return Ok(false);
     }

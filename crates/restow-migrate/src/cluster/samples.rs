@@ -5,12 +5,13 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use restow_core::agreement::{self, Member};
-use restow_core::resource::GroupVersion;
+use restow_core::resource::{GroupResource, GroupVersion};
 
 use super::{Cluster, Documents, SAMPLE_EVERY};
 use crate::discovery;
 use crate::sampling::{Round, Samples};
 use crate::server::RequestError;
+use crate::survey::lacks;
 
 impl Cluster {
     /// What fresh connections show: those of a whole period, and one more now.
@@ -52,6 +53,29 @@ impl Cluster {
         Ok(round)
     }
 
+    /// Whether all fresh connections of a whole period, in which no API server came or went, are to servers that are
+    /// ready and lack a resource.
+    pub(crate) async fn is_lacked(
+        &self,
+        period: Duration,
+        name: &GroupResource,
+    ) -> Result<bool, RequestError> {
+        let holders = |members: &[Member]| agreement::holders(members, restow_clock::now());
+        let Ok(before) = self.members().await? else { return Ok(false) };
+        let before = holders(&before);
+        let ends = restow_clock::Instant::now() + period;
+        loop {
+            if !lacks(&self.fresh()?, name).await? {
+                return Ok(false);
+            }
+            if restow_clock::Instant::now() >= ends {
+                break;
+            }
+            tokio::time::sleep(SAMPLE_EVERY).await;
+        }
+        Ok(self.members().await?.is_ok_and(|after| holders(&after) == before))
+    }
+
     /// The discovery documents of these versions, over one fresh connection.
     async fn sample_once(&self, versions: &BTreeSet<GroupVersion>) -> Result<Documents, RequestError> {
         let fresh = self.fresh()?;
@@ -67,5 +91,70 @@ impl Cluster {
             documents.insert(version.clone(), document);
         }
         Ok(documents)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cluster::Trust;
+
+    /// What a server says, which has the widgets or not, and whose process is of this name.
+    fn said(path: &str, serves: bool, process: &str) -> Option<Value> {
+        let version = json!({"groupVersion": "example.com/v1", "version": "v1"});
+        let widgets = json!({"name": "widgets", "singularName": "widget", "kind": "Widget", "namespaced": true, "verbs": []});
+        Some(match path {
+            "/readyz" => json!("ok"),
+            "/apis" => json!({"kind": "APIGroupList", "groups":
+                [{"name": "example.com", "versions": [version], "preferredVersion": version}]}),
+            "/api/v1" => json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": []}),
+            "/apis/example.com/v1" => json!({"kind": "APIResourceList", "groupVersion": "example.com/v1",
+                "resources": if serves { vec![widgets] } else { Vec::new() }}),
+            path if path.ends_with("/leases") => json!({"kind": "LeaseList", "items": [{
+                "metadata": {"name": "a", "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"}},
+                "spec": {"holderIdentity": process}}]}),
+            _ => return None,
+        })
+    }
+
+    #[tokio::test]
+    async fn what_any_fresh_connection_shows_is_not_gone() {
+        let period = SAMPLE_EVERY;
+        // By connection: the first one is the one that everything else goes through.
+        for (what, serves, restarts, gone) in [
+            ("nobody has it", [false, false, false], false, true),
+            ("the second fresh connection shows it", [false, false, true], false, false),
+            ("an API server restarted meanwhile", [false, false, false], true, false),
+        ] {
+            let (connections, listed) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+            let connect = move |_: &str| {
+                let number = connections.fetch_add(1, Ordering::Relaxed);
+                let (serves, listed) = (serves[number.min(2)], Arc::clone(&listed));
+                let answer = move |request: Request<Body>| {
+                    let path = request.uri().path().to_owned();
+                    let lists = path.ends_with("/leases");
+                    let again = lists && listed.fetch_add(1, Ordering::Relaxed) > 0;
+                    let said = said(&path, serves, if again && restarts { "a_2" } else { "a_1" });
+                    let code = if said.is_some() { 200 } else { 404 };
+                    let missing = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                        "reason": "NotFound", "code": 404, "message": "not found"});
+                    let body = Body::from(said.unwrap_or(missing).to_string().into_bytes());
+                    let response =
+                        Response::builder().status(code).header("content-type", "application/json");
+                    std::future::ready(response.body(body))
+                };
+                kube::Client::new(tower::service_fn(answer), "default")
+            };
+            let cluster = Cluster::over("https://one", Trust::Sampled(period), connect);
+            let name = GroupResource::parse("widgets.example.com");
+            assert_eq!(cluster.is_served_nowhere(&name).await.unwrap(), gone, "{what}");
+        }
     }
 }
