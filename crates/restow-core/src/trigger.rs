@@ -9,7 +9,7 @@ use restow_api::{PendingMigration, StorageStateStatus, UNKNOWN};
 
 pub use self::news::name_versions;
 use self::news::{describe, forget_key, knows_key, missed, parted, reloaded, take_in};
-use self::replace::{Pending, Replacement, is_idle, left_over, pending, replacement, resume, superseded};
+use self::replace::{Pending, Replacement, left_over, outdated, pending, replacement, resume, superseded};
 use crate::agreement::{Agreement, Disagreement};
 
 mod news;
@@ -454,13 +454,6 @@ fn proofs<'a>(look: &'a Look<'_>, wanted: &Wanted) -> impl Iterator<Item = (&'a 
         _ => true,
     };
     look.migrations.iter().filter(fits).map(move |attempt| (attempt, holds(attempt)))
-}
-
-/// Whether all was proven under a definition that was changed since, and nothing else is under way.
-fn outdated(look: &Look<'_>, wanted: &Wanted, state: &StorageStateStatus) -> bool {
-    let idle = state.pending_migration.is_none() && look.migrations.iter().all(is_idle);
-    let mut proofs = proofs(look, wanted).peekable();
-    !state.is_settled() && idle && proofs.peek().is_some() && !proofs.any(|(_, holds)| holds)
 }
 
 /// Takes in a verified migration for just what is current; another one proves nothing.

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use restow_api::{PendingMigration, StorageStateStatus};
 
-use super::{Attempt, Look, Wanted};
+use super::{Attempt, Look, Wanted, proofs};
 use crate::retry;
 
 /// Migrations that are for something else now: all of them when a new one is made, else those under way.
@@ -23,7 +23,7 @@ pub(super) fn left_over(look: &Look<'_>) -> Vec<String> {
 /// Whether a migration does nothing: it has ended, or somebody has made it and suspended it.
 ///
 /// The trigger's own that is suspended is what somebody has asked for, and holds up the next one.
-pub(super) fn is_idle(attempt: &Attempt) -> bool {
+fn is_idle(attempt: &Attempt) -> bool {
     attempt.finished || (attempt.suspended && attempt.made_for.is_none())
 }
 
@@ -63,6 +63,13 @@ pub(super) fn resume(look: &Look<'_>, state: &StorageStateStatus, pending: &Pend
 /// Whether a retry takes the place of a migration.
 fn is_replaced(attempt: &Attempt) -> bool {
     attempt.made_for.is_some() && !attempt.verified
+}
+
+/// Whether all was proven under a definition that was changed since, and nothing else is under way.
+pub(super) fn outdated(look: &Look<'_>, wanted: &Wanted, state: &StorageStateStatus) -> bool {
+    let idle = state.pending_migration.is_none() && look.migrations.iter().all(is_idle);
+    let mut proofs = proofs(look, wanted).peekable();
+    !state.is_settled() && idle && proofs.peek().is_some() && !proofs.any(|(_, holds)| holds)
 }
 
 /// What becomes of a failed migration.
