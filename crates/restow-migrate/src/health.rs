@@ -27,8 +27,12 @@ pub(crate) struct Health {
 struct State {
     /// When the last write was sent that was answered well.
     well: Option<Instant>,
+    /// When the last write was sent that was stored.
+    stored_at: Option<Instant>,
     /// When a witness was last asked in vain.
     unwell: Option<Instant>,
+    /// Since when every write is refused by an API server that answers lists well.
+    read_only: Option<Instant>,
     /// When the credentials were last refused.
     refused: Option<Instant>,
     /// When the last request was sent whose answer shows that the credentials are accepted.
@@ -59,6 +63,9 @@ impl Health {
         sent: Instant,
     ) {
         let mut state = self.state();
+        if *outcome == Outcome::Rewritten {
+            state.stored_at = state.stored_at.max(Some(sent));
+        }
         let as_answered =
             |version: &str| Item { stale_fields: None, resource_version: version.into(), ..item.clone() };
         if let (Some(version), Outcome::Rewritten | Outcome::Current) = (version, outcome) {
@@ -68,6 +75,7 @@ impl Health {
             return;
         }
         state.well = state.well.max(Some(sent));
+        state.read_only = None;
         // One that no webhook has a part in says nothing of the webhook when it is asked again.
         if let Some(version) = version
             && state.witness.is_none()
@@ -80,6 +88,17 @@ impl Health {
     /// Whether a write that was sent since then was answered well.
     pub(crate) fn is_well_since(&self, then: Instant) -> bool {
         self.assumed || self.state().well.is_some_and(|sent| sent > then)
+    }
+
+    /// Whether a write that was sent since then was stored: one of an object that is current needs no store, nor does a
+    /// dry run.
+    pub(crate) fn has_stored_since(&self, then: Instant) -> bool {
+        self.assumed || self.state().stored_at.is_some_and(|sent| sent > then)
+    }
+
+    /// For how long an API server has answered lists well and refused every write.
+    fn read_only(&self, now: Instant) -> Duration {
+        self.state().read_only.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// Whether credentials were refused, and not accepted since: no further object is begun meanwhile.
@@ -142,9 +161,11 @@ impl Health {
         self.state().stored.clone()
     }
 
-    /// Takes in what a witness, asked then, was answered with.
-    pub(crate) fn asked(&self, outcome: &Outcome, sent: Instant) {
+    /// Takes in what a witness, asked then, was answered with, and whether an API server refused it that answers lists.
+    pub(crate) fn asked(&self, outcome: &Outcome, sent: Instant, lists: bool) {
         let mut state = self.state();
+        let refused = matches!(outcome, Outcome::Again { .. }) && lists;
+        state.read_only = refused.then(|| state.read_only.unwrap_or(sent));
         match outcome {
             Outcome::Gone => (state.witness, state.stored) = (None, None),
             // Even one that somebody else has written since was read and judged.
@@ -167,6 +188,8 @@ pub(crate) enum Standing {
     Unwell,
     /// It answers lists, and there is no other object to be written.
     Alone,
+    /// It would take this one, and stores neither this one nor any other: its store may be full.
+    Unstored,
 }
 
 /// The failures of one object.
@@ -212,8 +235,9 @@ impl<'a> Failures<'a> {
             refused: self.refused,
             counted: self.counted,
             lasted: now - self.unauthorized.unwrap_or(first),
-            elsewhere: webhook && self.health.fails_elsewhere(),
+            elsewhere: (webhook || self.otherwise == Standing::Unstored) && self.health.fails_elsewhere(),
             alone: self.otherwise == Standing::Alone,
+            read_only: self.health.read_only(now),
         };
         patience(blame, failed)
     }
@@ -334,13 +358,60 @@ mod tests {
         assert!(!health.is_well_since(after));
 
         let later = Instant::now();
-        health.asked(&classify(&Answer::http(500)), later);
+        health.asked(&classify(&Answer::http(500)), later, false);
         assert!(health.is_unwell() && health.witness().is_some());
-        health.asked(&Outcome::Gone, later);
+        health.asked(&Outcome::Gone, later, false);
         assert!(health.witness().is_none());
-        health.asked(&Outcome::Conflicted, after + Duration::from_secs(1));
+        health.asked(&Outcome::Conflicted, after + Duration::from_secs(1), false);
         assert!(health.is_well_since(after));
         assert!(Health::assumed().is_well_since(later));
+    }
+
+    #[test]
+    fn a_store_that_takes_nothing_is_no_objects_fault() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let health = Health::default();
+        assert!(!health.has_stored_since(now) && Health::assumed().has_stored_since(now));
+        health.saw(&item("a", false), Helper::None, &Outcome::Current, Some("2"), at(1));
+        assert!(health.is_well_since(now) && !health.has_stored_since(now));
+        // Another object, and then this one, would be taken and are not stored.
+        let (mut other, mut failures) = (Failures::new(&health), Failures::new(&health));
+        other.add(Blame::Object, now, false);
+        for seconds in [0, 1, 2, 4, 8, 16, 299] {
+            assert_eq!(failures.add(Blame::Object, at(seconds), false), Patience::Again, "{seconds}");
+            failures.otherwise(Standing::Unstored);
+        }
+        assert_eq!(failures.add(Blame::Object, at(300), false), Patience::Later);
+        health.saw(&item("a", false), Helper::None, &Outcome::Rewritten, Some("3"), at(301));
+        assert!(health.has_stored_since(at(300)));
+    }
+
+    #[test]
+    fn a_server_that_refuses_every_write_and_lists_is_waited_for_only_so_long() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let denied = classify(&Answer::http(503));
+        // When a witness was refused, and whether lists were answered then; when a write was answered well.
+        for (asked, well, expected) in [
+            (&[(1, true), (301, true)][..], None, Patience::Later),
+            (&[(1, true), (300, true)], None, Patience::Again),
+            (&[(1, false), (301, false)], None, Patience::Again),
+            (&[(1, true), (200, false), (301, true)], None, Patience::Again),
+            (&[(1, true), (301, true)], Some(200), Patience::Again),
+        ] {
+            let health = Health::default();
+            let mut failures = Failures::new(&health);
+            failures.add(Blame::Server, now, false);
+            for (seconds, lists) in asked {
+                if let Some(well) = well.filter(|well| well < seconds) {
+                    health.saw(&item("b", false), Helper::None, &Outcome::Current, Some("2"), at(well));
+                }
+                health.asked(&denied, at(*seconds), *lists);
+            }
+            let last = asked.last().map_or(0, |(seconds, _)| *seconds);
+            assert_eq!(failures.add(Blame::Server, at(last), false), expected, "{asked:?} {well:?}");
+        }
     }
 
     #[test]
