@@ -203,7 +203,9 @@ fn unavailable(inventory: &Inventory) -> Vec<Unavailable> {
     };
     // It needs a migration and has none: that is not "everything".
     let unserved = |resource: &Resource| match &resource.obstacle {
-        Some(why @ Obstacle::Unserved(_)) if resource.need() != Need::Unlikely => {
+        Some(why @ (Obstacle::Unserved(_) | Obstacle::Unregistered(_)))
+            if resource.need() != Need::Unlikely =>
+        {
             Some(Unavailable { group_version: resource.name.to_string(), message: why.explain() })
         }
         _ => None,
