@@ -441,9 +441,14 @@ pub(crate) fn finished(progress: &Progress) -> End {
 /// What a run that is complete does not prove.
 pub(crate) fn unproven(progress: &Progress) -> Option<String> {
     let why = progress.unproven.as_ref()?;
+    let advice = if progress.keys.unchecked.is_empty() && !progress.keys.untold.is_empty() {
+        "keep the old key, or say what is encrypted with --encrypted if this is not"
+    } else {
+        "let restow read /metrics of every API server (name them with --api-server), or say what is encrypted with \
+         --encrypted"
+    };
     let text = format!(
-        "every object is stored as {}, but under which encryption key is not proven: {why}; let restow read /metrics of \
-         every API server (name them with --api-server), or say what is encrypted with --encrypted",
+        "every object is stored as {}, but under which encryption key is not proven: {why}; {advice}",
         progress.storage_version
     );
     Some(explained("Unverified", &text))
