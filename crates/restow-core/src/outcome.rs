@@ -377,22 +377,18 @@ pub struct Failed {
     pub elsewhere: bool,
     /// Whether the server answers lists, and there is no other object that it could be asked to write.
     pub alone: bool,
-    /// For how long an API server has answered lists well and refused every write.
-    pub read_only: Duration,
 }
 
 /// Decides whether an object is tried again after a failure.
 ///
 /// Where others fail alike and nothing is written well, it is no object's fault, however long it lasts.
 pub fn patience(blame: Blame, failed: Failed) -> Patience {
-    let Failed { refused, counted, lasted, elsewhere, alone, read_only } = failed;
+    let Failed { refused, counted, lasted, elsewhere, alone } = failed;
     match blame {
         Blame::Refusal if refused >= REFUSALS => Patience::GiveUp,
         Blame::Refusal => Patience::Again,
         Blame::Server if counted >= SERVER_TRIES && lasted >= SERVER_FOR => Patience::GiveUp,
         Blame::Server if alone && lasted >= OUTAGE => Patience::GiveUp,
-        // Most likely an admission webhook denies everything with such a code.
-        Blame::Server if lasted.min(read_only) >= OUTAGE => Patience::Later,
         Blame::Server => Patience::Again,
         Blame::Object | Blame::Credentials if counted >= TRIES => Patience::GiveUp,
         Blame::Credentials if lasted >= passing::PATIENCE => Patience::Unauthorized,

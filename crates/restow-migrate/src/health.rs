@@ -31,8 +31,6 @@ struct State {
     stored_at: Option<Instant>,
     /// When a witness was last asked in vain.
     unwell: Option<Instant>,
-    /// Since when every write is refused by an API server that answers lists well.
-    read_only: Option<Instant>,
     /// When the credentials were last refused.
     refused: Option<Instant>,
     /// When the last request was sent whose answer shows that the credentials are accepted.
@@ -75,7 +73,6 @@ impl Health {
             return;
         }
         state.well = state.well.max(Some(sent));
-        state.read_only = None;
         // One that no webhook has a part in says nothing of the webhook when it is asked again.
         if let Some(version) = version
             && state.witness.is_none()
@@ -94,11 +91,6 @@ impl Health {
     /// dry run.
     pub(crate) fn has_stored_since(&self, then: Instant) -> bool {
         self.assumed || self.state().stored_at.is_some_and(|sent| sent > then)
-    }
-
-    /// For how long an API server has answered lists well and refused every write.
-    fn read_only(&self, now: Instant) -> Duration {
-        self.state().read_only.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// Whether credentials were refused, and not accepted since: no further object is begun meanwhile.
@@ -161,11 +153,9 @@ impl Health {
         self.state().stored.clone()
     }
 
-    /// Takes in what a witness, asked then, was answered with, and whether an API server refused it that answers lists.
-    pub(crate) fn asked(&self, outcome: &Outcome, sent: Instant, lists: bool) {
+    /// Takes in what a witness, asked then, was answered with.
+    pub(crate) fn asked(&self, outcome: &Outcome, sent: Instant) {
         let mut state = self.state();
-        let refused = matches!(outcome, Outcome::Again { .. }) && lists;
-        state.read_only = refused.then(|| state.read_only.unwrap_or(sent));
         match outcome {
             Outcome::Gone => (state.witness, state.stored) = (None, None),
             // Even one that somebody else has written since was read and judged.
@@ -237,7 +227,6 @@ impl<'a> Failures<'a> {
             lasted: now - self.unauthorized.unwrap_or(first),
             elsewhere: (webhook || self.otherwise == Standing::Unstored) && self.health.fails_elsewhere(),
             alone: self.otherwise == Standing::Alone,
-            read_only: self.health.read_only(now),
         };
         patience(blame, failed)
     }
@@ -358,11 +347,11 @@ mod tests {
         assert!(!health.is_well_since(after));
 
         let later = Instant::now();
-        health.asked(&classify(&Answer::http(500)), later, false);
+        health.asked(&classify(&Answer::http(500)), later);
         assert!(health.is_unwell() && health.witness().is_some());
-        health.asked(&Outcome::Gone, later, false);
+        health.asked(&Outcome::Gone, later);
         assert!(health.witness().is_none());
-        health.asked(&Outcome::Conflicted, after + Duration::from_secs(1), false);
+        health.asked(&Outcome::Conflicted, after + Duration::from_secs(1));
         assert!(health.is_well_since(after));
         assert!(Health::assumed().is_well_since(later));
     }
@@ -385,33 +374,6 @@ mod tests {
         assert_eq!(failures.add(Blame::Object, at(300), false), Patience::Later);
         health.saw(&item("a", false), Helper::None, &Outcome::Rewritten, Some("3"), at(301));
         assert!(health.has_stored_since(at(300)));
-    }
-
-    #[test]
-    fn a_server_that_refuses_every_write_and_lists_is_waited_for_only_so_long() {
-        let now = Instant::now();
-        let at = |seconds| now + Duration::from_secs(seconds);
-        let denied = classify(&Answer::http(503));
-        // When a witness was refused, and whether lists were answered then; when a write was answered well.
-        for (asked, well, expected) in [
-            (&[(1, true), (301, true)][..], None, Patience::Later),
-            (&[(1, true), (300, true)], None, Patience::Again),
-            (&[(1, false), (301, false)], None, Patience::Again),
-            (&[(1, true), (200, false), (301, true)], None, Patience::Again),
-            (&[(1, true), (301, true)], Some(200), Patience::Again),
-        ] {
-            let health = Health::default();
-            let mut failures = Failures::new(&health);
-            failures.add(Blame::Server, now, false);
-            for (seconds, lists) in asked {
-                if let Some(well) = well.filter(|well| well < seconds) {
-                    health.saw(&item("b", false), Helper::None, &Outcome::Current, Some("2"), at(well));
-                }
-                health.asked(&denied, at(*seconds), *lists);
-            }
-            let last = asked.last().map_or(0, |(seconds, _)| *seconds);
-            assert_eq!(failures.add(Blame::Server, at(last), false), expected, "{asked:?} {well:?}");
-        }
     }
 
     #[test]

@@ -324,9 +324,7 @@ impl Rewriter<'_> {
             Outcome::Doubtful(doubt) => resolve(doubt, self.sight(&witness).await.0),
             outcome => outcome,
         };
-        let refused = sent.accepted && matches!(outcome, Outcome::Again { .. });
-        let lists = refused && lookup::count(self.server, self.target).await.is_ok();
-        self.health.asked(&outcome, began, lists);
+        self.health.asked(&outcome, began);
         // It is listed, and no write reaches it, so there is none that could be written.
         if outcome == Outcome::Gone { Standing::Alone } else { well() }
     }
