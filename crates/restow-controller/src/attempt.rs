@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Api, Resource as _};
 use restow_api::{ConditionType, StorageVersionMigration, StorageVersionMigrationStatus};
 use restow_core::condition::{self, Stage};
-use restow_core::encryption::Demand;
 use restow_core::inventory::{Obstacle, Resource};
 use restow_core::progress::{Phase, Progress, objects};
 use restow_core::resource::GroupResource;
@@ -187,11 +186,7 @@ impl Attempt<'_> {
             cluster: &self.shared.cluster,
             resource: &resource,
             settings: Settings {
-                encrypted: if self.shared.is_encrypted(&resource.name) {
-                    Demand::Usual
-                } else {
-                    Demand::Reported
-                },
+                encrypted: self.shared.demand(&resource.name),
                 ..self.shared.settings.migration
             },
             throttle: &self.shared.throttle,
@@ -231,6 +226,9 @@ impl Attempt<'_> {
             },
             Some(why @ Obstacle::Unavailable(_)) => {
                 Err(Verdict::waiting("WaitingForServer", why.explain(), ASK_AGAIN))
+            }
+            Some(why @ Obstacle::Unregistered(_)) => {
+                Err(Verdict::waiting("Forbidden", why.explain(), TRY_AGAIN))
             }
             Some(why) => Err(Verdict::failed("NotMigratable", why.explain())),
         }

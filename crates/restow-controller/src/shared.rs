@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use restow_core::encryption::{Demand, Pattern};
 use restow_core::resource::GroupResource;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::migration;
@@ -34,8 +35,8 @@ pub struct Settings {
     pub poll: Duration,
     /// The resources whose storage versions are watched; none for all.
     pub resources: Option<Vec<GroupResource>>,
-    /// The resources that the encryption configuration covers.
-    pub encryption_resources: Vec<GroupResource>,
+    /// The resources that the encryption configuration covers; none where nobody has said so.
+    pub encryption_resources: Option<Vec<Pattern>>,
     /// Who rewrites objects.
     pub backend: Backend,
     /// Whether migrations of the built-in API are served.
@@ -68,9 +69,14 @@ impl Shared {
         self.settings.resources.as_ref().is_none_or(|resources| resources.contains(resource))
     }
 
-    /// Whether a resource is stored under the encryption configuration.
+    /// What a migration of a resource has to prove about its encryption.
+    pub(crate) fn demand(&self, resource: &GroupResource) -> Demand {
+        Demand::of_controller(resource, self.settings.encryption_resources.as_deref())
+    }
+
+    /// Whether the key of a resource is watched.
     pub(crate) fn is_encrypted(&self, resource: &GroupResource) -> bool {
-        self.settings.encryption_resources.contains(resource)
+        self.demand(resource).is_watched()
     }
 }
 

@@ -132,9 +132,7 @@ impl Trigger<'_> {
         if let Some(written) = self.rival.wrote(&states) {
             self.report_rival(written);
         }
-        if self.rival.is_about() {
-            return Ok(Duration::MAX);
-        }
+        let stands_back = self.rival.is_about();
         let (mut settled, mut disagreeing, mut unsettled) = (true, 0_usize, 0_usize);
         let mut next = Duration::MAX;
         let watched = |resource: &&Resource| resource.obstacle.is_none() && self.looks_after(&resource.name);
@@ -144,6 +142,10 @@ impl Trigger<'_> {
                 migrations.items.iter().filter(|migration| migration.spec.resource.name() == name).collect();
             let state = states.get(&name);
             let (decision, word) = self.decide(&survey, resource, keys.as_ref(), state, &of_resource, began);
+            // Its own states are to outlive the other controller, or all would be migrated anew.
+            if stands_back && !decision.is_heartbeat(state.and_then(|state| state.status.as_ref())) {
+                continue;
+            }
             disagreeing += usize::from(!matches!(word, Word::Agreed(_)));
             let after = decision.state.as_ref().or(state.and_then(|state| state.status.as_ref()));
             unsettled += usize::from(!after.is_some_and(StorageStateStatus::is_settled));
@@ -153,6 +155,9 @@ impl Trigger<'_> {
             next = next.min(after.and_then(until_next_migration).unwrap_or(Duration::MAX));
             self.beat();
             next = next.min(self.carry_out(resource, state, &of_resource, decision).await);
+        }
+        if stands_back {
+            return Ok(Duration::MAX);
         }
         let served = |name: &GroupResource| survey.resources.iter().any(|resource| resource.name == *name);
         self.troubles.retain(|name, _| served(name));

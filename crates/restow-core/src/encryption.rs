@@ -44,6 +44,8 @@ pub struct Encryption {
     pub heard: Vec<(String, Option<String>)>,
     /// Those that were read and do not tell under which key they write, and why.
     pub untold: Vec<(String, String)>,
+    /// When the KMS plugins of each server that has some last named their keys.
+    pub named: BTreeMap<String, String>,
 }
 
 /// Why one API server's configuration could not be read.
@@ -90,7 +92,9 @@ pub fn agree(answers: &[(String, Result<Config, Unread>)]) -> Encryption {
     };
     let seal = read.iter().map(seal).collect::<Vec<_>>().join(" ");
     let reloads = read.iter().flat_map(|(server, config)| config.changes(server)).collect();
-    Encryption { word, seal, reloads, unasked, refused, heard, untold }
+    let named = |(server, config): &(String, Config)| Some((server.clone(), config.kms.named_at()?));
+    let named = read.iter().filter_map(named).collect();
+    Encryption { word, seal, reloads, unasked, refused, heard, untold, named }
 }
 
 impl Encryption {
@@ -118,6 +122,7 @@ impl Encryption {
             servers: self.heard.iter().map(|(server, _)| server.clone()).collect(),
             unchecked,
             untold,
+            named: self.named.clone(),
         }
     }
 }
@@ -138,6 +143,9 @@ pub struct Check {
     /// Those whose metrics do not tell under which key they write.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub untold: Vec<Unchecked>,
+    /// When the KMS plugins of each server had named their keys by the first look.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub named: BTreeMap<String, String>,
 }
 
 /// An API server whose encryption configuration was not checked.
@@ -161,16 +169,22 @@ impl Check {
         let mut unchecked = self.unchecked;
         unchecked.retain(|one| !later.unchecked.iter().any(|other| other.server == one.server));
         unchecked.extend(later.unchecked);
-        let untold = if later.untold.is_empty() { self.untold } else { later.untold };
+        let mut untold = if later.untold.is_empty() { self.untold } else { later.untold };
+        let outdated = outdated(&self.named, &later.named);
+        untold.extend(outdated.iter().map(|server| Unchecked {
+            server: (*server).to_owned(),
+            reason: "it has not asked its KMS plugin for the current key since the pass began".to_owned(),
+        }));
+        let checked = self.checked && later.checked && outdated.is_empty();
         // A configuration that was reported once may cover the resource, whoever is silent later.
         let config_hash = later.config_hash.or(self.config_hash);
-        Self {
-            checked: self.checked && later.checked,
-            config_hash,
-            unchecked,
-            untold,
-            servers: later.servers,
-        }
+        let named = if self.named.is_empty() { later.named } else { self.named };
+        Self { checked, config_hash, unchecked, untold, named, servers: later.servers }
+    }
+
+    /// Whether every API server has asked its KMS plugins for their keys since the first look.
+    pub fn is_followed_by(&self, later: &Encryption) -> bool {
+        outdated(&self.named, &later.named).is_empty()
     }
 
     /// Why the key is not proven; none when it is.
@@ -190,16 +204,27 @@ impl Check {
     }
 }
 
+/// The API servers whose KMS plugins have not named their keys since an earlier look: a key may have been rotated that
+/// they have not heard of.
+fn outdated<'a>(before: &BTreeMap<String, String>, now: &'a BTreeMap<String, String>) -> Vec<&'a str> {
+    let old = |(server, time): &(&String, &String)| {
+        before.get(*server).is_some_and(|before| kms::seconds(time) <= kms::seconds(before))
+    };
+    now.iter().filter(old).map(|(server, _)| server.as_str()).collect()
+}
+
 /// What a run has to prove about the encryption of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Demand {
     /// Nothing: the user says that the resource is not encrypted, or its server's key cannot be known.
     Nothing,
     /// API servers that report different configurations stop the run. Where one reports a configuration, which may
-    /// cover the resource, every one must; where none does, nothing is missing.
+    /// cover the resource, every one must; where none does, nothing is missing. A key that no metric tells is said to be
+    /// unchecked, and holds up nothing: mostly it is not this resource's.
     #[default]
     Reported,
-    /// As before, and unreadable metrics leave the run unverified: the resource is usually encrypted.
+    /// As before, and unreadable metrics, or a key that they do not tell, leave the run unverified: the resource is
+    /// usually encrypted.
     Usual,
     /// Every API server must report one configuration: the user says that the resource is encrypted.
     Declared,
@@ -217,13 +242,28 @@ impl Demand {
         }
     }
 
+    /// What a controller demands, which nobody tells that the rest is not encrypted.
+    pub fn of_controller(resource: &GroupResource, declared: Option<&[Pattern]>) -> Self {
+        match Self::of(resource, declared) {
+            Self::Nothing => Self::Reported,
+            demand => demand,
+        }
+    }
+
+    /// Whether a controller keeps track of the key of a resource with this demand.
+    pub fn is_watched(self) -> bool {
+        matches!(self, Self::Usual | Self::Declared)
+    }
+
     /// Why a run that saw this is not verified; none when nothing that matters went unchecked.
     pub fn unmet(self, check: &Check) -> Option<String> {
         let open = check.open()?;
         let missing = match self {
             Self::Nothing => false,
             Self::Reported => check.config_hash.is_some() && !check.unchecked.is_empty(),
-            Self::Usual => !check.unchecked.is_empty() || check.servers.is_empty(),
+            Self::Usual => {
+                !check.unchecked.is_empty() || !check.untold.is_empty() || check.servers.is_empty()
+            }
             Self::Declared => true,
         };
         missing.then_some(open)

@@ -95,6 +95,8 @@ pub enum Obstacle {
     Events,
     /// Its server could not be asked.
     Unavailable(String),
+    /// Just its StorageVersion could tell how it is stored, and those may not be listed, for this reason.
+    Unregistered(String),
 }
 
 impl Obstacle {
@@ -111,6 +113,11 @@ impl Obstacle {
             ),
             Self::Events => "a rewrite would extend the life of events; --include-events does it".to_owned(),
             Self::Unavailable(why) => format!("its API server cannot be asked: {why}"),
+            Self::Unregistered(why) => {
+                format!(
+                    "only its StorageVersion could show how it is stored, and StorageVersions cannot be listed: {why}"
+                )
+            }
         }
     }
 }
@@ -189,7 +196,7 @@ impl Resource {
     pub fn needed(&self, objects: Option<u64>, evidence: Evidence) -> Needed {
         match (&self.obstacle, self.need()) {
             // It would be, if it could.
-            (None | Some(Obstacle::Unserved(_)), Need::Yes(_)) => {
+            (None | Some(Obstacle::Unserved(_) | Obstacle::Unregistered(_)), Need::Yes(_)) => {
                 let stored = self.crd.as_ref().map(|crd| crd.stored_versions.join(", "));
                 Needed::Yes(format!("storedVersions {}", stored.unwrap_or_default()))
             }
@@ -289,15 +296,18 @@ pub fn hides_storage(resource: &Resource) -> bool {
     matches!(resource.obstacle, Some(Obstacle::NoHash(_) | Obstacle::Unserved(_)))
 }
 
-/// Takes in the encoding versions that API servers have registered of resources whose discovery does not tell how they
-/// are stored. Whether all servers agree on it is not decided here.
-pub fn take_registered(resources: &mut [Resource], registered: impl Fn(&GroupResource) -> Option<String>) {
-    for resource in resources.iter_mut().filter(|resource| hides_storage(resource)) {
-        let Some(version) = registered(&resource.name) else { continue };
-        let version = GroupVersion::parse(&version);
-        resource.hash = Some(storage_version_hash(&version, &resource.kind));
-        resource.storage_version = Some(version);
-        resource.obstacle = None;
+/// Takes in the encoding version that API servers have registered of a resource whose discovery does not tell how it is
+/// stored, or why that cannot be known. Whether all servers agree on it is not decided here.
+pub fn take_registered(resource: &mut Resource, registered: Result<Option<String>, String>) {
+    match registered {
+        Ok(Some(version)) => {
+            let version = GroupVersion::parse(&version);
+            resource.hash = Some(storage_version_hash(&version, &resource.kind));
+            resource.storage_version = Some(version);
+            resource.obstacle = None;
+        }
+        Ok(None) => {}
+        Err(why) => resource.obstacle = Some(Obstacle::Unregistered(why)),
     }
 }
 

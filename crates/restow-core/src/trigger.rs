@@ -146,6 +146,15 @@ impl Decision {
         let create = Step::Create(pending.clone(), wanted.clone());
         recorded.into_iter().chain(deletes).chain([create, Step::Write(Box::new(made))]).collect()
     }
+
+    /// Whether it does no more than renew the heartbeat of the state as it was seen.
+    pub fn is_heartbeat(&self, known: Option<&StorageStateStatus>) -> bool {
+        let same = |(new, known): (&StorageStateStatus, &StorageStateStatus)| {
+            let last_heartbeat_time = known.last_heartbeat_time.clone();
+            StorageStateStatus { last_heartbeat_time, ..new.clone() } == *known
+        };
+        self.delete.is_empty() && self.create.is_none() && self.state.as_ref().zip(known).is_some_and(same)
+    }
 }
 
 /// What a new migration is for.

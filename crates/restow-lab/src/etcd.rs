@@ -136,6 +136,13 @@ impl Etcd {
         revision.parse().context("etcd's answer has no revision")
     }
 
+    /// Has the store take no writes, as one whose quota is used up, or take them again.
+    pub async fn set_full(&self, full: bool) -> Result<()> {
+        let action = if full { "ACTIVATE" } else { "DEACTIVATE" };
+        let body = json!({ "action": action, "memberID": "0", "alarm": "NOSPACE" });
+        self.call::<serde::de::IgnoredAny>("/v3/maintenance/alarm", &body).await.map(drop)
+    }
+
     /// Whether the store has a leader and answers.
     pub(crate) async fn health(&self) -> Result<()> {
         let request = Request::get(format!("{}/health", self.url)).body(Full::default())?;

@@ -41,6 +41,8 @@ struct Keys {
     named: String,
     /// The id that Encrypt answers with.
     used: String,
+    /// How often Status was asked.
+    asked: usize,
 }
 
 impl KmsPlugin {
@@ -49,19 +51,25 @@ impl KmsPlugin {
         let dir = tempfile::tempdir().context("making a directory")?;
         let socket = dir.path().join("kms.sock");
         let listener = UnixListener::bind(&socket).context("listening")?;
-        let keys = Arc::new(Mutex::new(Keys { named: key.to_owned(), used: key.to_owned() }));
+        let keys = Arc::new(Mutex::new(Keys { named: key.to_owned(), used: key.to_owned(), asked: 0 }));
         let listener = tokio::spawn(accept(listener, Arc::clone(&keys))).abort_handle();
         Ok(Self { keys, socket, listener, _dir: dir })
     }
 
     /// Rotates to the key of this id.
     pub fn rotate(&self, key: &str) {
-        *lock(&self.keys) = Keys { named: key.to_owned(), used: key.to_owned() };
+        let mut keys = lock(&self.keys);
+        (keys.named, keys.used) = (key.to_owned(), key.to_owned());
     }
 
     /// Names the key of this id in Status, and goes on using the one before: an API server cannot take it up.
     pub fn name_only(&self, key: &str) {
         key.clone_into(&mut lock(&self.keys).named);
+    }
+
+    /// How often API servers have asked for its key.
+    pub fn asked(&self) -> usize {
+        lock(&self.keys).asked
     }
 
     /// The hash by which an API server names the key of this id, in hexadecimal digits.
@@ -106,7 +114,8 @@ async fn answer(request: Request<Incoming>, keys: Arc<Mutex<Keys>>) -> io::Resul
     let body = request.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
     let given = first_field(body.get(5..).unwrap_or_default());
     let message = {
-        let keys = lock(&keys);
+        let mut keys = lock(&keys);
+        keys.asked += usize::from(method == "Status");
         match method.as_str() {
             "Status" => [field(1, b"v2"), field(2, b"ok"), field(3, keys.named.as_bytes())].concat(),
             "Encrypt" => [field(1, &given), field(2, keys.used.as_bytes())].concat(),

@@ -12,11 +12,8 @@ use std::time::Duration;
 
 use restow_core::agreement::{self, Agreement, Asked, Disagreement, Member, Sighting};
 use restow_core::encryption::Encryption;
-use restow_core::inventory::{
-    Crd, Document, Obstacle, Origin, Resource, Served, hides_storage, inventory, take_registered,
-};
+use restow_core::inventory::{Crd, Document, Obstacle, Origin, Resource, Served, inventory, take_registered};
 use restow_core::resource::GroupVersion;
-use restow_core::storage_version;
 use serde::Deserialize;
 
 pub use self::keys::is_refused;
@@ -141,12 +138,12 @@ impl Cluster {
         let documents = discovery::documents(&self.server).await?;
         let crds = discovery::crds(&self.server).await?;
         let mut resources = inventory(&documents, &crds, include_events);
-        if resources.iter().any(hides_storage) && documents.iter().any(|one| registered::are_in(&one.version))
-        {
-            let registered = self.storage_versions().await?;
-            take_registered(&mut resources, |name| {
-                let object = registered.get(&storage_version::name(name))?;
-                object.common.clone().or_else(|| object.entries.first().map(|(_, version)| version.clone()))
+        let mut hidden: Vec<_> = resources.iter_mut().filter(|one| self.goes_by_registered(one)).collect();
+        if !hidden.is_empty() && documents.iter().any(|one| registered::are_in(&one.version)) {
+            let registered = self.registered().await?;
+            hidden.iter_mut().for_each(|resource| {
+                let version = registered.as_ref().map(|all| all.get(&resource.name).cloned());
+                take_registered(resource, version.map_err(Clone::clone));
             });
         }
         let migratable = resources.iter().filter(|resource| resource.obstacle.is_none());

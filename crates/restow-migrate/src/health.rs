@@ -27,6 +27,8 @@ pub(crate) struct Health {
 struct State {
     /// When the last write was sent that was answered well.
     well: Option<Instant>,
+    /// When the last write was sent that was stored.
+    stored_at: Option<Instant>,
     /// When a witness was last asked in vain.
     unwell: Option<Instant>,
     /// When the credentials were last refused.
@@ -59,6 +61,9 @@ impl Health {
         sent: Instant,
     ) {
         let mut state = self.state();
+        if *outcome == Outcome::Rewritten {
+            state.stored_at = state.stored_at.max(Some(sent));
+        }
         let as_answered =
             |version: &str| Item { stale_fields: None, resource_version: version.into(), ..item.clone() };
         if let (Some(version), Outcome::Rewritten | Outcome::Current) = (version, outcome) {
@@ -80,6 +85,12 @@ impl Health {
     /// Whether a write that was sent since then was answered well.
     pub(crate) fn is_well_since(&self, then: Instant) -> bool {
         self.assumed || self.state().well.is_some_and(|sent| sent > then)
+    }
+
+    /// Whether a write that was sent since then was stored: one of an object that is current needs no store, nor does a
+    /// dry run.
+    pub(crate) fn has_stored_since(&self, then: Instant) -> bool {
+        self.assumed || self.state().stored_at.is_some_and(|sent| sent > then)
     }
 
     /// Whether credentials were refused, and not accepted since: no further object is begun meanwhile.
@@ -167,6 +178,8 @@ pub(crate) enum Standing {
     Unwell,
     /// It answers lists, and there is no other object to be written.
     Alone,
+    /// It would take this one, and stores neither this one nor any other: its store may be full.
+    Unstored,
 }
 
 /// The failures of one object.
@@ -212,7 +225,7 @@ impl<'a> Failures<'a> {
             refused: self.refused,
             counted: self.counted,
             lasted: now - self.unauthorized.unwrap_or(first),
-            elsewhere: webhook && self.health.fails_elsewhere(),
+            elsewhere: (webhook || self.otherwise == Standing::Unstored) && self.health.fails_elsewhere(),
             alone: self.otherwise == Standing::Alone,
         };
         patience(blame, failed)
@@ -341,6 +354,26 @@ mod tests {
         health.asked(&Outcome::Conflicted, after + Duration::from_secs(1));
         assert!(health.is_well_since(after));
         assert!(Health::assumed().is_well_since(later));
+    }
+
+    #[test]
+    fn a_store_that_takes_nothing_is_no_objects_fault() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let health = Health::default();
+        assert!(!health.has_stored_since(now) && Health::assumed().has_stored_since(now));
+        health.saw(&item("a", false), Helper::None, &Outcome::Current, Some("2"), at(1));
+        assert!(health.is_well_since(now) && !health.has_stored_since(now));
+        // Another object, and then this one, would be taken and are not stored.
+        let (mut other, mut failures) = (Failures::new(&health), Failures::new(&health));
+        other.add(Blame::Object, now, false);
+        for seconds in [0, 1, 2, 4, 8, 16, 299] {
+            assert_eq!(failures.add(Blame::Object, at(seconds), false), Patience::Again, "{seconds}");
+            failures.otherwise(Standing::Unstored);
+        }
+        assert_eq!(failures.add(Blame::Object, at(300), false), Patience::Later);
+        health.saw(&item("a", false), Helper::None, &Outcome::Rewritten, Some("3"), at(301));
+        assert!(health.has_stored_since(at(300)));
     }
 
     #[test]

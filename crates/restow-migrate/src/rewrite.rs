@@ -274,9 +274,23 @@ impl Rewriter<'_> {
         }
     }
 
+    /// What is to be said of the server otherwise, where storing may be what fails: the server would take this object,
+    /// and none was stored since.
+    async fn otherwise(&self, item: &Item, blame: Blame, since: Instant) -> Standing {
+        let standing = self.standing(item, blame, since).await;
+        let stores = blame != Blame::Object || self.manner.dry_run || self.health.has_stored_since(since);
+        if standing != Standing::Well || stores {
+            return standing;
+        }
+        let slot = self.throttle.acquire().await;
+        let sent = self.careful(item, true).await.unwrap_or_else(Sent::broken);
+        slot.ended(Signal::Fine, sent.bytes);
+        if sent.outcome == Outcome::Accepted { Standing::Unstored } else { standing }
+    }
+
     /// What is to be said of the server otherwise: other writes have shown it since then, or one that is sent for that
     /// does.
-    async fn otherwise(&self, item: &Item, blame: Blame, since: Instant) -> Standing {
+    async fn standing(&self, item: &Item, blame: Blame, since: Instant) -> Standing {
         let well = || if self.health.is_well_since(since) { Standing::Well } else { Standing::Unwell };
         if self.health.is_well_since(since) {
             return Standing::Well;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use restow_controller::run::{Controllers, Options, run};
 use restow_controller::{Backend, Settings};
-use restow_core::encryption::Demand;
+use restow_core::encryption::{Demand, Pattern};
 use restow_core::pace::Preset;
 use restow_core::resource::GroupResource;
 use restow_migrate::cluster::{Cluster, Trust};
@@ -109,7 +109,11 @@ fn settings(plan: &Plan) -> Settings {
         },
         at_once: 1,
         poll: POLL,
-        encryption_resources: if plan.scene.encrypts() { vec![watched.clone()] } else { Vec::new() },
+        encryption_resources: Some(if plan.scene.encrypts() {
+            vec![Pattern::new(&watched.to_string())]
+        } else {
+            Vec::new()
+        }),
         resources: Some(vec![watched]),
         backend: Backend::Restow,
         adopt: false,

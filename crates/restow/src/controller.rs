@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use restow_controller::run::{self, Controllers, Options};
 use restow_controller::{Backend, Settings};
+use restow_core::encryption::Pattern;
 use restow_core::resource::GroupResource;
 use restow_migrate::election::{self, Election};
 use restow_migrate::migration;
@@ -60,8 +61,9 @@ pub(crate) struct Controller {
     /// Watch the storage versions of just these resources, such as secrets,widgets.example.com [default: all]
     #[arg(long, value_delimiter = ',', value_name = "RESOURCE")]
     resources: Vec<String>,
-    /// The resources your encryption configuration covers
-    #[arg(long, value_delimiter = ',', value_name = "RESOURCE", default_value = "secrets")]
+    /// What your encryption configuration covers, such as secrets,configmaps or *.*, or none: these are verified only
+    /// if every API server reports one configuration [default: secrets, where one is reported]
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCE")]
     encryption_resources: Vec<String>,
     /// Quarantine objects whose managedFields are of versions no longer served, instead of moving those entries
     #[arg(long)]
@@ -139,10 +141,12 @@ impl Controller {
             poll: self.poll_interval,
             resources: (!self.resources.is_empty()).then(|| named(&self.resources)),
             // Without that controller nobody watches keys, and metrics need not be readable.
-            encryption_resources: if self.controllers.contains(&Name::Encryption) {
-                named(&self.encryption_resources)
+            encryption_resources: if !self.controllers.contains(&Name::Encryption) {
+                Some(Vec::new())
+            } else if self.encryption_resources.is_empty() {
+                None
             } else {
-                Vec::new()
+                Some(self.encryption_resources.iter().map(|name| Pattern::new(name.trim())).collect())
             },
             backend: match self.backend {
                 BackendName::Restow => Backend::Restow,

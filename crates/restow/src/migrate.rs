@@ -203,7 +203,9 @@ fn unavailable(inventory: &Inventory) -> Vec<Unavailable> {
     };
     // It needs a migration and has none: that is not "everything".
     let unserved = |resource: &Resource| match &resource.obstacle {
-        Some(why @ Obstacle::Unserved(_)) if resource.need() != Need::Unlikely => {
+        Some(why @ (Obstacle::Unserved(_) | Obstacle::Unregistered(_)))
+            if resource.need() != Need::Unlikely =>
+        {
             Some(Unavailable { group_version: resource.name.to_string(), message: why.explain() })
         }
         _ => None,
@@ -439,9 +441,14 @@ pub(crate) fn finished(progress: &Progress) -> End {
 /// What a run that is complete does not prove.
 pub(crate) fn unproven(progress: &Progress) -> Option<String> {
     let why = progress.unproven.as_ref()?;
+    let advice = if progress.keys.unchecked.is_empty() && !progress.keys.untold.is_empty() {
+        "keep the old key, or say what is encrypted with --encrypted if this is not"
+    } else {
+        "let restow read /metrics of every API server (name them with --api-server), or say what is encrypted with \
+         --encrypted"
+    };
     let text = format!(
-        "every object is stored as {}, but under which encryption key is not proven: {why}; let restow read /metrics of \
-         every API server (name them with --api-server), or say what is encrypted with --encrypted",
+        "every object is stored as {}, but under which encryption key is not proven: {why}; {advice}",
         progress.storage_version
     );
     Some(explained("Unverified", &text))

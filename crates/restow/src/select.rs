@@ -79,7 +79,7 @@ pub(crate) fn migratable(resources: &[&Resource]) -> Result<(), Failure> {
         Some((resource, why)) => {
             let told = format!("{} cannot be migrated: {}", resource.name, why.explain());
             // What passes is nobody's mistake.
-            let passes = matches!(why, Obstacle::Unavailable(_));
+            let passes = matches!(why, Obstacle::Unavailable(_) | Obstacle::Unregistered(_));
             Err(if passes { Failure::failed(told) } else { Failure::usage(told) })
         }
         None => Ok(()),

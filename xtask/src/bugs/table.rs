@@ -299,8 +299,8 @@ pub(crate) const BUGS: &[Bug] = &[
         edits: &[
             Edit {
                 file: HEALTH,
-                right: "elsewhere: webhook && self",
-                wrong: "elsewhere: (BUG || webhook) && self",
+                right: "elsewhere: (webhook || self",
+                wrong: "elsewhere: (BUG || webhook || self",
             },
             Edit {
                 file: HEALTH,

@@ -74,6 +74,16 @@ impl KmsKeys {
         former.map(|((provider, key), time)| (format!("{provider}:{key}"), time.clone()))
     }
 
+    /// When the configured plugins had last named their keys, all of them, in the server's own words; none where there is
+    /// no plugin.
+    pub(super) fn named_at(&self) -> Option<String> {
+        let newest = self.newest();
+        let current = self.named.iter().filter(|((provider, key), _)| {
+            newest.get(provider.as_str()).is_some_and(|current| *current == key)
+        });
+        current.map(|(_, time)| time).min_by(|one, other| seconds(one).total_cmp(&seconds(other))).cloned()
+    }
+
     /// Why it cannot be told under which key a plugin writes; none when it can, and when there is no plugin.
     pub(super) fn untold(&self) -> Option<String> {
         if self.v1 {
@@ -86,8 +96,7 @@ impl KmsKeys {
 
     /// The key named last by each plugin that is still asked.
     fn newest(&self) -> BTreeMap<&str, &str> {
-        let seconds = |time: &String| time.parse::<f64>().unwrap_or_default();
-        let last = self.named.values().map(seconds).fold(0.0, f64::max);
+        let last = self.named.values().map(|time| seconds(time)).fold(0.0, f64::max);
         let mut newest: BTreeMap<&str, (&str, f64)> = BTreeMap::new();
         for ((provider, key), time) in &self.named {
             let time = seconds(time);
@@ -98,6 +107,11 @@ impl KmsKeys {
         }
         newest.into_iter().map(|(provider, (key, _))| (provider, key)).collect()
     }
+}
+
+/// A time of a metric as a number.
+pub(super) fn seconds(time: &str) -> f64 {
+    time.parse().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -149,6 +163,10 @@ mod tests {
             assert_eq!(config.identity().as_deref(), identity, "{named}");
             let keys: Vec<String> = config.kms.former().map(|(key, _)| key).collect();
             assert_eq!(keys.join(" "), former, "{named}");
+        }
+        // The plugin that was asked longest ago counts, not a key that it names no more.
+        for (named, at) in [("", None), ("p:1@1700 p:2@1760 q:3@1750", Some("1750"))] {
+            assert_eq!(config(Some("a"), named, "").kms.named_at().as_deref(), at, "{named}");
         }
     }
 

@@ -111,11 +111,19 @@ fn servers_agree_or_not() {
     assert_ne!(at("1"), at("2"));
 }
 
+/// A server that reports a configuration with a KMS v1 plugin.
+fn kms_v1() -> Config {
+    let mut config = Config { hash: Some("a".to_owned()), ..Config::default() };
+    config.read("apiserver_envelope_encryption_dek_cache_inter_arrival_time_seconds_count 1");
+    config
+}
+
 fn looked(answers: &[&str]) -> Encryption {
     let answer = |(index, answer): (usize, &&str)| {
         let config = match *answer {
             "down" => Err(Unread::Silent("down".to_owned())),
             "403" => Err(Unread::Refused("403".to_owned())),
+            "v1" => Ok(kms_v1()),
             hash => Ok(Config { hash: (hash != "-").then(|| hash.to_owned()), ..Config::default() }),
         };
         (format!("s{index}"), config)
@@ -133,6 +141,8 @@ fn a_key_is_proven_only_if_every_server_reported_it() {
         (vec!["-", "403"], Some("s1: 403"), true, false, false),
         (vec!["a", "down"], Some("s1: down"), false, false, false),
         (vec!["403", "down"], Some("s0: 403; s1: down"), true, false, false),
+        // A key that cannot be told is not proven for what is usually encrypted.
+        (vec!["v1"], Some("s0: a KMS v1 plugin does not tell which key it uses"), true, false, false),
     ] {
         let check = looked(&answers).check();
         assert_eq!(check.open().as_deref(), open, "{answers:?}");
@@ -163,6 +173,35 @@ fn both_ends_of_a_pass_count() {
 }
 
 #[test]
+fn a_kms_key_is_proven_only_if_it_was_named_since_the_pass_began() {
+    let look = |times: [&str; 2]| {
+        let config = |time: &str| {
+            let mut config = Config { hash: Some("a".to_owned()), ..Config::default() };
+            config.read(&format!(
+                "apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds{{key_id_hash=\"k\",provider_name=\"p\"}} {time}"
+            ));
+            Ok(config)
+        };
+        agree(&[("one".to_owned(), config(times[0])), ("two".to_owned(), config(times[1]))])
+    };
+    let first = look(["1.7e+09", "1.7e+09"]);
+    for (later, checked) in [
+        (["1.7e+09", "1.7e+09"], false),
+        (["1.70000006e+09", "1.7e+09"], false),
+        (["1.70000006e+09", "1.700000061e+09"], true),
+    ] {
+        let later = look(later);
+        assert_eq!(first.check().is_followed_by(&later), checked, "{later:?}");
+        let both = first.check().and(later.check());
+        assert_eq!((both.checked, both.open().is_none()), (checked, checked), "{both:?}");
+        assert_eq!(Demand::Usual.unmet(&both).is_none(), checked, "{both:?}");
+        // The first look is what counts.
+        assert!(both.and(look(["1.8e+09", "1.8e+09"]).check()).named.values().all(|time| time == "1.7e+09"));
+    }
+    assert!(looked(&["a"]).check().is_followed_by(&looked(&["a"])));
+}
+
+#[test]
 fn what_was_heard_differs_or_not() {
     assert_eq!(looked(&["a", "down"]).common(), Ok(Some("a")));
     assert_eq!(looked(&["-", "-"]).common(), Ok(None));
@@ -186,8 +225,12 @@ fn who_says_what_is_encrypted() {
         ("widgets.example.com", Some("*.*"), Demand::Declared),
     ] {
         let declared = declared.map(patterns);
-        let demand = Demand::of(&GroupResource::parse(resource), declared.as_deref());
+        let resource = GroupResource::parse(resource);
+        let demand = Demand::of(&resource, declared.as_deref());
         assert_eq!(demand, expected, "{resource} {declared:?}");
+        let controller = Demand::of_controller(&resource, declared.as_deref());
+        let expected = if expected == Demand::Nothing { Demand::Reported } else { expected };
+        assert_eq!(controller, expected, "{resource} {declared:?}");
     }
 }
 

@@ -230,11 +230,19 @@ fn a_registered_version_tells_what_discovery_does_not() {
         document("example.com/v1", false, vec![served("widgets", "Widget", &all, None)]),
     ];
     let mut resources = inventory(&documents, &[hidden], false);
-    take_registered(&mut resources, |name| {
-        let of = |version: &str| Some(version.to_owned());
-        // What discovery shows stands.
-        if name.resource == "reviews" { None } else { of("example.com/v2") }
-    });
+    // Who may not look does not know that there is nothing.
+    let mut unread = resources.clone();
+    for resource in unread.iter_mut().filter(|resource| hides_storage(resource)) {
+        take_registered(resource, Err("403".to_owned()));
+    }
+    let obstacles = unread.iter().map(|resource| resource.obstacle.clone()).collect::<Vec<_>>();
+    let unregistered = Some(Obstacle::Unregistered("403".to_owned()));
+    assert_eq!(obstacles, [unregistered.clone(), None, unregistered]);
+    // What discovery shows stands.
+    for resource in resources.iter_mut().filter(|resource| hides_storage(resource)) {
+        let version = (resource.name.resource != "reviews").then(|| "example.com/v2".to_owned());
+        take_registered(resource, Ok(version));
+    }
     let shown: Vec<(String, Option<String>, bool)> = resources
         .iter()
         .map(|one| {

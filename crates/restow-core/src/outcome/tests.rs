@@ -222,7 +222,7 @@ fn an_object_is_given_up_while_the_server_is_well_otherwise() {
         (Refusal, 3, 1, 0, true, Patience::GiveUp),
     ] {
         let lasted = Duration::from_secs(seconds);
-        let failed = Failed { refused, counted, lasted, elsewhere, alone: false };
+        let failed = Failed { refused, counted, lasted, elsewhere, ..Failed::default() };
         assert_eq!(patience(blame, failed), expected, "{blame:?} {failed:?}");
     }
 }

@@ -198,6 +198,29 @@ fn what_another_controller_calls_migrated_is_not_believed() {
 }
 
 #[test]
+fn only_a_renewed_heartbeat_is_a_heartbeat() {
+    let known = state("A", "A");
+    let foreign = StorageStateStatus { agreement: None, ..known.clone() };
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    for (what, state, storage, later, expected) in [
+        ("due", &known, "A", minutes(5), true),
+        ("not due", &known, "A", minutes(1), false),
+        ("stale", &known, "A", minutes(11), false),
+        ("another version", &known, "B", minutes(5), false),
+        ("written by another controller", &foreign, "A", minutes(5), false),
+    ] {
+        let mut case = Case::new(agreed(storage), Some(state.clone()));
+        case.pass(later);
+        let decision = case.decide();
+        assert_eq!(decision.is_heartbeat(case.state.as_ref()), expected, "{what}: {decision:#?}");
+    }
+    let mut migrated = Case::new(agreed("A"), Some(state("B A", "A")));
+    migrated.migrations = vec![attempt("m1", "A", true, true)];
+    migrated.pass(minutes(5));
+    assert!(!migrated.decide().is_heartbeat(migrated.state.as_ref()));
+}
+
+#[test]
 fn a_short_absence_is_forgiven_and_a_long_one_is_not() {
     // A heartbeat in the future is another clock's.
     for (seconds, reset) in

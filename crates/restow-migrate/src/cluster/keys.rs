@@ -13,6 +13,8 @@ use crate::server::{RequestError, Server};
 
 /// How long it is taken for granted that no API server reports an encryption configuration, where nothing rests on it.
 const UNREPORTED_FOR: Duration = Duration::from_secs(60);
+/// How often the keys of KMS plugins may change while they are looked at.
+const KEY_TRIES: u32 = 3;
 /// Stands for the API servers that could not even be told apart.
 const OTHERS: &str = "the other API servers";
 
@@ -128,21 +130,34 @@ pub fn is_refused(error: &RequestError) -> bool {
 /// How one server encrypts, once it uses the keys that its KMS plugins name.
 ///
 /// While a plugin cannot encrypt under the key it names, the API server is not ready, and takes objects under the former
-/// key for current.
+/// key for current. So the same keys must be named before and after it said that it is ready. It asks its plugins when
+/// it is asked, too.
 async fn usable(server: &Server) -> Result<Config, RequestError> {
-    let config = metrics(server).await?;
-    if config.kms.is_empty() {
-        return Ok(config);
-    }
-    match server.lines("/readyz", |_| ()).await {
-        Ok(()) => Ok(config),
-        Err(RequestError::Refused { code: code @ 500.., .. }) => {
-            let message =
-                "the API server is not ready: it may not use the keys yet that its KMS plugins name";
-            Err(RequestError::Refused { code, message: message.to_owned() })
+    let mut config = metrics(server).await?;
+    for _ in 0..KEY_TRIES {
+        if config.kms.is_empty() {
+            return Ok(config);
         }
-        Err(error) => Err(error),
+        ready(server).await?;
+        let after = metrics(server).await?;
+        if after.identity() == config.identity() {
+            return Ok(after);
+        }
+        config = after;
     }
+    Err(unusable(503))
+}
+
+async fn ready(server: &Server) -> Result<(), RequestError> {
+    match server.lines("/readyz", |_| ()).await {
+        Err(RequestError::Refused { code: code @ 500.., .. }) => Err(unusable(code)),
+        answered => answered,
+    }
+}
+
+fn unusable(code: u16) -> RequestError {
+    let message = "the API server is not ready: it may not use the keys yet that its KMS plugins name";
+    RequestError::Refused { code, message: message.to_owned() }
 }
 
 /// What one server's metrics say of its encryption configuration; they are large, and read by line.

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use restow_core::agreement::StorageVersion;
-use restow_core::inventory::Resource;
-use restow_core::resource::GroupVersion;
+use restow_core::inventory::{Origin, Resource, hides_storage};
+use restow_core::resource::{GroupResource, GroupVersion};
 use restow_core::storage_version;
 use serde::Deserialize;
 
-use super::Cluster;
+use super::{Cluster, Trust};
+use crate::access::Missing;
 use crate::server::RequestError;
 
 const STORAGE_VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
@@ -74,6 +75,15 @@ impl From<StorageVersionObject> for StorageVersion {
     }
 }
 
+/// The encoding versions that API servers have registered.
+pub(super) struct Registered(HashMap<String, String>);
+
+impl Registered {
+    pub(super) fn get(&self, resource: &GroupResource) -> Option<&String> {
+        self.0.get(&storage_version::name(resource))
+    }
+}
+
 impl Cluster {
     /// The StorageVersion object of a resource, where there is one that may be read.
     pub(super) async fn storage_version(
@@ -90,16 +100,48 @@ impl Cluster {
 
     /// Every StorageVersion object, by name, where they may be read.
     pub(crate) async fn storage_versions(&self) -> Result<HashMap<String, StorageVersion>, RequestError> {
+        match self.list_storage_versions().await {
+            Err(RequestError::Refused { code: 403 | 404, .. }) => Ok(HashMap::new()),
+            listed => listed,
+        }
+    }
+
+    async fn list_storage_versions(&self) -> Result<HashMap<String, StorageVersion>, RequestError> {
         #[derive(Deserialize)]
         struct List {
             items: Vec<StorageVersionObject>,
         }
-        match self.server.get::<List>(STORAGE_VERSIONS).await {
-            Ok(list) => {
-                let each = |object: StorageVersionObject| (object.metadata.name.clone(), object.into());
-                Ok(list.items.into_iter().map(each).collect())
+        let list: List = self.server.get(STORAGE_VERSIONS).await?;
+        let each = |object: StorageVersionObject| (object.metadata.name.clone(), object.into());
+        Ok(list.items.into_iter().map(each).collect())
+    }
+
+    /// Whether a resource is migrated by its StorageVersion alone, which tells the kube-apiservers' storage only to who
+    /// does not tell them apart in another way.
+    pub(super) fn goes_by_registered(&self, resource: &Resource) -> bool {
+        let believed = match self.trust {
+            Trust::Members => true,
+            Trust::Named(_) | Trust::Sampled(_) => resource.origin == Origin::Aggregated,
+            Trust::Single => false,
+        };
+        believed && hides_storage(resource)
+    }
+
+    /// The encoding versions that are registered, where StorageVersions are served; the inner error says that they may
+    /// not be listed. A 404 on what is served is somebody else's, and passes.
+    pub(super) async fn registered(&self) -> Result<Result<Registered, String>, RequestError> {
+        let version = |object: &StorageVersion| {
+            object.common.clone().or_else(|| object.entries.first().map(|(_, version)| version.clone()))
+        };
+        match self.list_storage_versions().await {
+            Ok(all) => Ok(Ok(Registered(
+                all.iter().filter_map(|(name, object)| Some((name.clone(), version(object)?))).collect(),
+            ))),
+            Err(error) if error.code() == Some(403) => {
+                let name = GroupResource::new("internal.apiserver.k8s.io", "storageversions");
+                let grant = Missing::grant(&[Missing::new("list", &name)]);
+                Ok(Err(format!("{error}; {grant}")))
             }
-            Err(RequestError::Refused { code: 403 | 404, .. }) => Ok(HashMap::new()),
             Err(error) => Err(error),
         }
     }

@@ -1,5 +1,7 @@
 //! Looks of a run at the API servers' encryption configurations.
 
+use std::time::Duration;
+
 use restow_clock::Instant;
 use restow_core::agreement::{Disagreement, SILENCE};
 use restow_core::encryption::{Check, Demand, Encryption, UNREPORTED};
@@ -11,6 +13,11 @@ use super::looks::Patience;
 use super::{Failure, Migration, Observer};
 use crate::cluster::is_refused;
 
+/// How long an API server is given to ask its KMS plugins for their keys: it does so once a minute, and when it is asked
+/// whether it is ready, if that was 20 seconds ago.
+const NAMED_WITHIN: Duration = Duration::from_secs(90);
+/// How often that is looked at: metrics are large.
+const NAMED_EVERY: Duration = Duration::from_secs(5);
 /// Stands for the servers that were not asked.
 const NOBODY: &str = "the API servers";
 
@@ -61,6 +68,11 @@ impl<O: Observer> Migration<'_, O> {
         Ok(())
     }
 
+    /// Whether a look shows keys that were named since the first look of the pass, where the key is to be proven.
+    fn is_new_enough(&self, progress: &Progress, look: &Encryption) -> bool {
+        !self.demand().is_watched() || progress.seal.is_none() || progress.keys.is_followed_by(look)
+    }
+
     /// The servers' encryption configurations, of all that answer before patience ends; none when no metrics at all
     /// may be read, which is taken into the progress.
     async fn keys(&self, progress: &mut Progress, patience: Patience) -> Result<Option<Encryption>, Failure> {
@@ -86,7 +98,14 @@ impl<O: Observer> Migration<'_, O> {
                         return Err(Failure::Disagreement(Disagreement::Unasked(look.unasked)));
                     }
                     if !(silent && since.elapsed() < SILENCE || doubtful && !look.refused.is_empty()) {
-                        return Ok(Some(look));
+                        if self.is_new_enough(progress, &look) || since.elapsed() >= NAMED_WITHIN {
+                            return Ok(Some(look));
+                        }
+                        let message =
+                            "waiting until every API server has asked its KMS plugin for the current key";
+                        self.observer.waiting(message, NAMED_EVERY);
+                        self.unless_stopped(tokio::time::sleep(NAMED_EVERY)).await?;
+                        continue;
                     }
                     Disagreement::Unasked([look.unasked, look.refused].concat()).to_string()
                 }

@@ -1,10 +1,11 @@
 //! KMS v2: a plugin rotates its key, and no configuration changes.
 
-use restow_lab::{Cluster, ClusterSpec, Encryption, KmsPlugin};
+use restow_lab::{Action, Cluster, ClusterSpec, Encryption, KmsPlugin, Seen};
 use serde_json::{Value, json};
 
-use crate::controller::{Controller, STATES, prepared};
-use crate::support::{cluster, create_all, lab, name, send, try_send, wait};
+use crate::controller::{Controller, STATES, is, migrations, prepared};
+use crate::support::{Restow, cluster, create_all, lab, name, send, try_send, wait};
+use crate::traffic::Traffic;
 
 const MANY: usize = 30;
 
@@ -18,7 +19,7 @@ async fn secrets_follow_a_kms_key_when_the_api_server_uses_it() {
     let secret = |index| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name(index)}, "data": {"key": "dmFsdWU="}});
     create_all(&client, "/api/v1/namespaces/default/secrets", 0..MANY, secret).await;
     let args = ["--resources", "secrets", "--poll-interval", "1s"];
-    let _controller = Controller::start(&restow, &args).await;
+    let controller = Controller::start(&restow, &args).await;
     let state = async || {
         let state = try_send(&client, "GET", &format!("{STATES}/secrets"), None).await;
         state.unwrap_or_default()["status"].clone()
@@ -54,6 +55,62 @@ async fn secrets_follow_a_kms_key_when_the_api_server_uses_it() {
     assert_eq!((&report["verified"], &report["notChecked"]), (&json!(true), &Value::Null), "{report:#}");
     let secret = send(&client, "GET", "/api/v1/namespaces/default/secrets/w-00000", None).await;
     assert_eq!(secret["data"]["key"], json!("dmFsdWU="));
+
+    // A key that the API server has not heard of yet is not passed over: it asks for it once a minute, and when it is
+    // asked whether it is ready, at most every 20 seconds.
+    controller.kill().await;
+    let asked = plugin.asked();
+    wait("the API server to ask for the key", || async {
+        ready().await;
+        plugin.asked() > asked
+    })
+    .await;
+    plugin.rotate("key-one");
+    let ran = restow.migrate("secrets", &["--encrypted", "secrets"]).await;
+    assert_eq!(ran.code == 0, stored(&cluster).await == (MANY, 0), "{ran:#?}");
+}
+
+/// A KMS v1 plugin does not tell which key it uses, and may change it at any time. All that shows one in an API server's
+/// metrics is added to them here.
+#[tokio::test]
+async fn a_key_that_cannot_be_told_is_not_called_verified() {
+    let assets = lab!();
+    let encryption = Encryption::aescbc(&["key1"]);
+    let cluster = cluster(&assets, ClusterSpec::new().encryption(encryption)).await;
+    let (client, _) = prepared(&cluster).await;
+    let rule = |seen: &Seen, _| match seen.path == "/metrics" {
+        true => Action::Change(Box::new(|metrics| {
+            let line = "apiserver_envelope_encryption_dek_cache_inter_arrival_time_seconds_count{transformation_type=\"to_storage\"} 1\n";
+            [line.as_bytes(), &metrics].concat().into()
+        })),
+        false => Action::Forward,
+    };
+    let (recorder, _) = Traffic::record(&cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let secret = |index| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name(index)}});
+    create_all(&client, "/api/v1/namespaces/default/secrets", 0..5, secret).await;
+
+    let untold = "a KMS v1 plugin does not tell which key it uses";
+    let report = restow.migrate("secrets", &[]).await.expect(4).resource();
+    assert_eq!(report["verified"], false, "{report:#}");
+    assert!(report["notChecked"][0].as_str().unwrap().contains(untold), "{report:#}");
+    // Nothing says that these are encrypted: their storage version is proven, and nothing is said to be known of a key.
+    let report = restow.migrate("configmaps", &[]).await.expect(0).resource();
+    assert_eq!(report["verified"], true, "{report:#}");
+    assert!(report["notChecked"][0].as_str().unwrap().contains(untold), "{report:#}");
+
+    let args = ["--resources", "secrets", "--poll-interval", "1s"];
+    let _controller = Controller::start(&restow, &args).await;
+    let failed = async || {
+        let migrations = migrations(&client, "secrets").await;
+        migrations.into_iter().find(|one| is(one, "Failed") || is(one, "Succeeded"))
+    };
+    wait("the migration to end", || async { failed().await.is_some() }).await;
+    let migration = failed().await.unwrap();
+    let condition = migration["status"]["conditions"].to_string();
+    assert!(condition.contains("Unverified") && condition.contains(untold), "{migration:#}");
+    let state = send(&client, "GET", &format!("{STATES}/secrets"), None).await;
+    assert_eq!(state["status"]["persistedEncryptionConfigHashes"], json!(["Unknown"]), "{state:#}");
 }
 
 /// What restow calls the configuration while its plugin names this key.

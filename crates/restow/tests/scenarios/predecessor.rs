@@ -195,7 +195,8 @@ async fn a_predecessor_that_runs_is_noticed_and_what_it_calls_migrated_is_not_be
     let migrated = json!({"status": {"persistedStorageVersionHashes": [hash], "currentStorageVersionHash": hash,
         "lastHeartbeatTime": beat(), "agreement": null}});
     patch(&client, &format!("{STATES}/{name}/status"), &migrated).await;
-    let _controller = Controller::start(&restow, &["--resources", &name, "--poll-interval", "1s"]).await;
+    let watched = format!("{name},configmaps");
+    let _controller = Controller::start(&restow, &["--resources", &watched, "--poll-interval", "1s"]).await;
     let settled = Some(("v2".to_owned(), "v2".to_owned()));
     wait("everything to be stored in one version", || async {
         widgets.stored_as(&cluster).await.get(&format!("{}/v2", widgets.group())) == Some(&MANY)
@@ -205,6 +206,12 @@ async fn a_predecessor_that_runs_is_noticed_and_what_it_calls_migrated_is_not_be
         let verified =
             send(&client, "GET", &format!("{STATES}/{name}"), None).await["status"]["agreement"].is_string();
         verified && state(&client, &name, &[(&hash, "v2")]).await == settled
+    })
+    .await;
+    let other = async || send(&client, "GET", &format!("{STATES}/configmaps"), None).await["status"].clone();
+    wait("the other state to be settled", || async {
+        let status = other().await;
+        status["persistedStorageVersionHashes"] == json!([status["currentStorageVersionHash"]])
     })
     .await;
 
@@ -217,4 +224,7 @@ async fn a_predecessor_that_runs_is_noticed_and_what_it_calls_migrated_is_not_be
     let state = send(&client, "GET", &format!("{STATES}/{name}"), None).await;
     assert_eq!(state["status"]["agreement"], Value::Null, "{state:#}");
     assert_eq!(migrations(&client, &name).await.len(), 1);
+    // What the other controller does not write is not forgotten meanwhile.
+    let last = other().await["lastHeartbeatTime"].clone();
+    wait("a heartbeat of the other state", || async { other().await["lastHeartbeatTime"] != last }).await;
 }

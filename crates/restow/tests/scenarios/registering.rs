@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use aggregated_apiserver::ship::{GROUP, Version};
 use restow_core::resource::storage_version_hash;
-use restow_lab::ClusterSpec;
+use restow_lab::{Action, ClusterSpec, Seen};
 use serde_json::json;
 
-use crate::controller::{Controller, is, migrations, prepared, state};
+use crate::controller::{Controller, MIGRATIONS, define, is, migrations, prepared, state};
 use crate::fleet::{BACK, FRONT, Fleet, SHIPS};
 use crate::support::{Restow, Widgets, cluster, lab, patch, send, try_send, wait};
+use crate::traffic::{self, Traffic};
 
 fn counts(version: &str, port: &str, count: usize) -> BTreeMap<String, usize> {
     [(format!("{GROUP}/{version} {port}"), count)].into()
@@ -139,6 +140,34 @@ async fn a_resource_whose_discovery_tells_nothing_is_migrated_by_its_storage_ver
     let status = json!({"status": {"commonEncodingVersion": version, "storageVersions": [
         {"apiServerID": server, "encodingVersion": version, "decodableVersions": [version]}]}});
     patch(&client, &format!("{all}/{name}/status"), &status).await;
+
+    // Who may not list StorageVersions is told so, and a controller waits for the right.
+    let rule = move |seen: &Seen, _| match seen.path == all && seen.method == http::Method::GET {
+        true => traffic::status(403, "Forbidden", "storageversions are secret"),
+        false => Action::Forward,
+    };
+    let (recorder, _) = Traffic::record(&cluster, rule).await;
+    let forbidden = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let rule = r#"resources: ["storageversions"], verbs: ["list"]"#;
+    let ran = forbidden.migrate(&widgets.name(), &[]).await.expect(1);
+    assert!(ran.stderr.contains(rule), "{ran:#?}");
+    define(&client).await;
+    let migration = json!({"apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration",
+        "metadata": {"name": "hidden"}, "spec": {"resource": {"group": widgets.group(), "version": "v1",
+        "resource": widgets.plural}}});
+    send(&client, "POST", MIGRATIONS, Some(&migration)).await;
+    let _controller = Controller::start(&forbidden, &["--controllers", "migrator"]).await;
+    let told = async || send(&client, "GET", &format!("{MIGRATIONS}/hidden"), None).await["status"].clone();
+    wait("a condition that names the rule", || async {
+        told().await.to_string().contains("storageversions")
+    })
+    .await;
+    let status = told().await;
+    assert!(!is(&json!({"status": status}), "Failed"), "{status:#}");
+
+    // A server that the user tells apart is asked itself, and does not show how it stores the resource.
+    let ran = restow.migrate(&widgets.name(), &["--assume-single-server"]).await.expect(2);
+    assert!(ran.stderr.contains("set served: true for v2"), "{ran:#?}");
     let report = restow.migrate(&widgets.name(), &[]).await.expect(0).resource();
     assert_eq!((&report["agreement"], &report["storageVersion"]), (&json!("storageversion"), &json!("v2")));
     assert_eq!(widgets.stored_as(&cluster).await, BTreeMap::from([(version, MANY)]), "{report:#}");

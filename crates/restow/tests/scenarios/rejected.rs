@@ -1,8 +1,10 @@
 //! Objects that the server will not take are named, and the others go on.
 
+use restow_lab::{Action, ClusterSpec, Seen};
 use serde_json::{Value, json};
 
-use crate::support::{Restow, Widgets, name, patch, send, shared, try_send, wait};
+use crate::support::{Restow, Widgets, cluster, lab, name, patch, send, shared, try_send, wait};
+use crate::traffic::{Traffic, ended, said};
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
@@ -87,4 +89,37 @@ async fn a_policy_that_denies_some() {
     let report = restow.migrate(&widgets.name(), &["--retry-quarantined"]).await.expect(0).resource();
     assert_eq!((&report["rewritten"], &report["verified"]), (&json!(1000), &json!(true)));
     assert_eq!(widgets.stored_as(cluster).await[&format!("{}/v2", widgets.group())], 1000);
+}
+
+/// An etcd without space reads well and stores nothing, and dry runs are accepted: no object is to blame.
+#[tokio::test]
+async fn a_store_that_is_full_makes_no_object_look_refused() {
+    // More than are remembered as given up, so that there is always one whose dry run is accepted.
+    const MANY: usize = 120;
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let client = cluster.client(0).unwrap();
+    let widgets = Widgets { plural: "stuffed" };
+    widgets.define(&client).await;
+    widgets.create(&client, MANY).await;
+    widgets.store_as(&client, "v2").await;
+    let (recorder, traffic) = Traffic::record(&cluster, |_: &Seen, _| Action::Forward).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    cluster.etcd().set_full(true).await.unwrap();
+    let mut child = restow.start(&widgets.name(), &["-o", "json", "--pace", "fast"]);
+    // An object that is refused is tried ten times before it is named.
+    let tries = || {
+        let tries = traffic.patches_of(&name(0)).into_iter();
+        tries.filter(|request| !request.query.contains("dryRun")).count()
+    };
+    wait("more tries than an object has that is to blame", || {
+        assert_eq!(child.try_wait().unwrap(), None, "{}", said(&mut child));
+        let enough = tries() > 10;
+        async move { enough }
+    })
+    .await;
+    cluster.etcd().set_full(false).await.unwrap();
+    let report = ended(child).await.expect(0).resource();
+    assert_eq!((&report["rewritten"], &report["verified"]), (&json!(MANY), &json!(true)), "{report:#}");
+    assert_eq!(widgets.stored_as(&cluster).await[&format!("{}/v2", widgets.group())], MANY);
 }
