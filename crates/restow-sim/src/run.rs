@@ -198,9 +198,10 @@ impl World {
                 Ok(server) => {
                     self.layer.set(at, Some(server.client()));
                     lock(&self.servers)[at] = Some(server);
-                    // The key may have been changed while it started.
+                    // The key may have been changed while it started. It is taken up once more in any case, so that the
+                    // server shows when: a key that a restart replaces by the former one stays unseen (ARCHITECTURE.md).
                     let now = lock(&self.rotated).contains(&at);
-                    if plan.scene.encrypts() && now != rotated {
+                    if plan.scene.encrypts() {
                         self.encrypt(at, now);
                     }
                     if let Some(ledger) = &self.ledger {
