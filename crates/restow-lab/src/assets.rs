@@ -4,7 +4,7 @@ mod build;
 
 use std::{env, fmt, io, path::PathBuf};
 
-pub use build::{ETCD_VERSION, KUBERNETES_VERSION};
+pub use build::{ETCD_VERSION, FORMER_KUBERNETES_VERSION, KUBERNETES_VERSION};
 
 /// The programs of one control plane.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl Assets {
     pub fn find() -> Result<Self, AssetsError> {
         match env::var_os("KUBEBUILDER_ASSETS").filter(|dir| !dir.is_empty()) {
             Some(dir) => Self::in_dir(PathBuf::from(dir)),
-            None => Self::in_dir(build::ensure_built(&cache_dir()?)?),
+            None => Self::in_dir(build::ensure_built(&build::CURRENT, &cache_dir()?)?),
         }
     }
 
@@ -86,6 +86,11 @@ impl Assets {
     }
 }
 
+/// Finds the API server of the minor version before, building it first where need be, whatever `KUBEBUILDER_ASSETS` has.
+pub fn former_apiserver() -> Result<PathBuf, AssetsError> {
+    Ok(build::ensure_built(&build::FORMER, &cache_dir()?)?.join("kube-apiserver"))
+}
+
 /// The folder for everything the lab keeps between runs, outside any work tree.
 pub fn cache_dir() -> Result<PathBuf, AssetsError> {
     let var = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -99,6 +104,16 @@ pub fn cache_dir() -> Result<PathBuf, AssetsError> {
 pub fn or_skip(test: &str) -> Option<Assets> {
     match Assets::find() {
         Ok(assets) => Some(assets),
+        Err(error @ AssetsError::Unavailable) => not_run(test, &error),
+        Err(error) => fail(test, &error),
+    }
+}
+
+/// The same for a test that needs the API server of the minor version before too.
+pub fn former_or_skip(test: &str) -> Option<(Assets, PathBuf)> {
+    let assets = or_skip(test)?;
+    match former_apiserver() {
+        Ok(former) => Some((assets, former)),
         Err(error @ AssetsError::Unavailable) => not_run(test, &error),
         Err(error) => fail(test, &error),
     }

@@ -82,7 +82,9 @@ pub(crate) fn api_server(
     }
     settle_emulation(&mut flags);
     let host = Some(format!("restow-lab-{index}"));
-    Launch { program: assets.kube_apiserver.clone(), flags, host, log: dir.join(format!("{name}.log")) }
+    let own = spec.servers.get(index).and_then(|server| server.program.clone());
+    let program = own.unwrap_or_else(|| assets.kube_apiserver.clone());
+    Launch { program, flags, host, log: dir.join(format!("{name}.log")) }
 }
 
 /// Has an API server tell the aggregated one, by a certificate of its own, whose request it passes on.

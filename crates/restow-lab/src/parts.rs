@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -64,6 +64,14 @@ impl Cluster {
             change(&mut launch.flags);
             launch::settle_emulation(&mut launch.flags);
         }
+        self.spawn(part)?;
+        self.wait_ready(part).await
+    }
+
+    /// Restarts a part as another program with the same flags, as an upgrade does.
+    pub async fn upgrade(&self, part: Part, program: &Path) -> Result<()> {
+        self.kill(part)?;
+        self.daemon(part)?.launch().program = program.to_owned();
         self.spawn(part)?;
         self.wait_ready(part).await
     }

@@ -1,5 +1,7 @@
 //! What a cluster is to be made of.
 
+use std::path::{Path, PathBuf};
+
 use crate::Encryption;
 
 /// A cluster to start: by default one API server on one etcd.
@@ -121,6 +123,7 @@ impl ClusterSpec {
 /// One API server's own options.
 #[derive(Clone, Debug, Default)]
 pub struct ServerSpec {
+    pub(crate) program: Option<PathBuf>,
     pub(crate) emulated_version: Option<String>,
     pub(crate) feature_gates: Vec<(String, bool)>,
     pub(crate) flags: Vec<(String, String)>,
@@ -130,6 +133,12 @@ impl ServerSpec {
     /// A server with nothing of its own.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Runs this kube-apiserver instead of the lab's.
+    pub fn program(mut self, program: &Path) -> Self {
+        self.program = Some(program.to_owned());
+        self
     }
 
     /// Has the server behave as this older minor version, as in the midst of an upgrade.

@@ -14,6 +14,8 @@ use super::AssetsError;
 
 /// The version of Kubernetes that the lab builds.
 pub const KUBERNETES_VERSION: &str = "1.36.3";
+/// The minor version before it, of which the lab builds the API server alone, and only for a test that upgrades.
+pub const FORMER_KUBERNETES_VERSION: &str = "1.35.4";
 /// The version of etcd that the lab builds.
 pub const ETCD_VERSION: &str = "3.6.16";
 
@@ -41,6 +43,40 @@ const KUBERNETES: Module = Module {
     ],
 };
 
+const FORMER_KUBERNETES: Module = Module {
+    name: "kubernetes-1.35",
+    files: &[
+        ("go.mod", include_str!("../../../../lab/kubernetes-1.35/go.mod")),
+        ("go.sum", include_str!("../../../../lab/kubernetes-1.35/go.sum")),
+        ("tools.go", include_str!("../../../../lab/kubernetes-1.35/tools.go")),
+    ],
+};
+
+/// Programs that are built together, and the folder in the cache that they are kept in.
+pub(super) struct Set {
+    kubernetes: &'static str,
+    modules: &'static [&'static Module],
+    programs: &'static [Program],
+}
+
+/// A whole control plane.
+pub(super) const CURRENT: Set =
+    Set { kubernetes: KUBERNETES_VERSION, modules: &[&ETCD, &KUBERNETES], programs: &PROGRAMS };
+
+/// The API server of the minor version before.
+pub(super) const FORMER: Set = Set {
+    kubernetes: FORMER_KUBERNETES_VERSION,
+    modules: &[&FORMER_KUBERNETES],
+    programs: &[Program {
+        name: "kube-apiserver",
+        module: &FORMER_KUBERNETES,
+        package: KUBE_APISERVER,
+        first_time: "about 5 minutes",
+    }],
+};
+
+const KUBE_APISERVER: &str = "k8s.io/kubernetes/cmd/kube-apiserver";
+
 /// One program to build: from which module, which package of it, and how long the first time takes.
 struct Program {
     name: &'static str,
@@ -54,7 +90,7 @@ const PROGRAMS: [Program; 5] = [
     Program {
         name: "kube-apiserver",
         module: &KUBERNETES,
-        package: "k8s.io/kubernetes/cmd/kube-apiserver",
+        package: KUBE_APISERVER,
         first_time: "about 5 minutes",
     },
     Program {
@@ -77,9 +113,9 @@ const PROGRAMS: [Program; 5] = [
     },
 ];
 
-/// Gives the folder of the built programs under `cache`, building them if no earlier run has.
-pub(super) fn ensure_built(cache: &Path) -> Result<PathBuf, AssetsError> {
-    let key = key();
+/// Gives the folder of the built programs of a set under `cache`, building them if no earlier run has.
+pub(super) fn ensure_built(set: &Set, cache: &Path) -> Result<PathBuf, AssetsError> {
+    let key = set.key();
     let done = cache.join(&key);
     if done.is_dir() {
         return Ok(done);
@@ -95,65 +131,70 @@ pub(super) fn ensure_built(cache: &Path) -> Result<PathBuf, AssetsError> {
             .tempdir_in(cache)
             .map_err(io("making the build folder"))?;
         let bin = scratch.path().join("bin");
-        build_all(scratch.path(), &bin)?;
+        set.build(scratch.path(), &bin)?;
         fs::rename(&bin, &done).map_err(io("moving the built programs"))?;
     }
     Ok(done)
 }
 
-fn build_all(scratch: &Path, bin: &Path) -> Result<(), AssetsError> {
-    for module in [&ETCD, &KUBERNETES] {
-        let dir = scratch.join(module.name);
-        fs::create_dir_all(&dir).map_err(io("making the module's folder"))?;
-        for (name, content) in module.files {
-            fs::write(dir.join(name), content).map_err(io("writing the module"))?;
+impl Set {
+    fn build(&self, scratch: &Path, bin: &Path) -> Result<(), AssetsError> {
+        for module in self.modules {
+            let dir = scratch.join(module.name);
+            fs::create_dir_all(&dir).map_err(io("making the module's folder"))?;
+            for (name, content) in module.files {
+                fs::write(dir.join(name), content).map_err(io("writing the module"))?;
+            }
         }
-    }
-    for program in &PROGRAMS {
-        let version = if program.module.name == "etcd" { ETCD_VERSION } else { KUBERNETES_VERSION };
-        eprintln!("building {} {version} ({} the first time)", program.name, program.first_time);
-        let failed = |reason| AssetsError::Build { program: program.name, reason };
-        let output = Command::new("go")
-            .args(["build", "-mod=readonly", "-trimpath", "-ldflags", &ldflags(), "-o"])
-            .arg(bin.join(program.name))
-            .arg(program.package)
-            .current_dir(scratch.join(program.module.name))
-            .env("CGO_ENABLED", "0")
-            .env("GOWORK", "off")
-            .env_remove("GOFLAGS")
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|error| failed(error.to_string()))?;
-        if !output.status.success() {
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            return Err(failed(format!("{}\n{}", output.status, stderr.trim_end())));
+        for program in self.programs {
+            let version = if program.module.name == ETCD.name { ETCD_VERSION } else { self.kubernetes };
+            eprintln!("building {} {version} ({} the first time)", program.name, program.first_time);
+            let failed = |reason| AssetsError::Build { program: program.name, reason };
+            let output = Command::new("go")
+                .args(["build", "-mod=readonly", "-trimpath", "-ldflags", &self.ldflags(), "-o"])
+                .arg(bin.join(program.name))
+                .arg(program.package)
+                .current_dir(scratch.join(program.module.name))
+                .env("CGO_ENABLED", "0")
+                .env("GOWORK", "off")
+                .env_remove("GOFLAGS")
+                .stdin(Stdio::null())
+                .output()
+                .map_err(|error| failed(error.to_string()))?;
+            if !output.status.success() {
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                return Err(failed(format!("{}\n{}", output.status, stderr.trim_end())));
+            }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-/// The linker flags; those for Kubernetes name no symbol of etcd, so one set serves both.
-fn ldflags() -> String {
-    let mut parts = KUBERNETES_VERSION.split('.');
-    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let package = "k8s.io/component-base/version";
-    format!(
-        "-s -w -X {package}.gitMajor={major} -X {package}.gitMinor={minor} -X {package}.gitVersion=v{KUBERNETES_VERSION}"
-    )
-}
+    /// The linker flags; those for Kubernetes name no symbol of etcd, so one set serves both.
+    fn ldflags(&self) -> String {
+        let version = self.kubernetes;
+        let mut parts = version.split('.');
+        let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let package = "k8s.io/component-base/version";
+        format!(
+            "-s -w -X {package}.gitMajor={major} -X {package}.gitMinor={minor} -X {package}.gitVersion=v{version}"
+        )
+    }
 
-/// The name of the folder for these versions, module files and machine.
-fn key() -> String {
-    let mut hash = Sha256::new();
-    for text in [env::consts::OS, env::consts::ARCH, &ldflags()] {
-        hash.update(text);
+    /// The name of the folder for these versions, module files and machine.
+    fn key(&self) -> String {
+        let mut hash = Sha256::new();
+        for text in [env::consts::OS, env::consts::ARCH, &self.ldflags()] {
+            hash.update(text);
+        }
+        for (name, content) in self.modules.iter().flat_map(|module| module.files) {
+            hash.update(name);
+            hash.update(content);
+        }
+        let digest = format!("{:x}", hash.finalize());
+        let has_etcd = self.modules.iter().any(|module| module.name == ETCD.name);
+        let etcd = if has_etcd { format!("-etcd-{ETCD_VERSION}") } else { String::new() };
+        format!("kubernetes-{}{etcd}-{}", self.kubernetes, &digest[..12])
     }
-    for (name, content) in ETCD.files.iter().chain(KUBERNETES.files) {
-        hash.update(name);
-        hash.update(content);
-    }
-    let digest = format!("{:x}", hash.finalize());
-    format!("kubernetes-{KUBERNETES_VERSION}-etcd-{ETCD_VERSION}-{}", &digest[..12])
 }
 
 fn require_go() -> Result<(), AssetsError> {

@@ -48,4 +48,5 @@ mod storm;
 mod turns;
 mod uninstall;
 mod unreadable;
+mod upgrade;
 mod webhook;
