@@ -46,6 +46,7 @@ pub mod selection;
 pub mod selector;
 pub mod server;
 pub mod service;
+mod shares;
 pub mod stored;
 pub mod structure;
 pub mod table;

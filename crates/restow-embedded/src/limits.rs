@@ -1,8 +1,7 @@
 //! What one request, and all of them together, may cost the server.
 
-use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut as _, Bytes, BytesMut};
@@ -12,6 +11,7 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::failure::Failure;
+use crate::shares::{Share, Shares};
 
 /// How large the body of a request may be, as kube-apiserver has it.
 pub const BODY: usize = 3 * 1024 * 1024;
@@ -67,26 +67,15 @@ pub struct InFlight {
     reading: Arc<Semaphore>,
     watches: Arc<Semaphore>,
     bodies: Arc<Semaphore>,
-    shares: Shares,
+    /// What each user has of the bodies.
+    shares: Shares<String>,
 }
-
-/// How much each user has of the bodies that are being read; clones count together.
-#[derive(Clone, Debug, Default)]
-struct Shares(Arc<Mutex<HashMap<String, usize>>>);
 
 /// The room that a body takes while it is read, given back when it is dropped.
 #[derive(Debug, Default)]
 pub struct Room {
-    share: Option<Share>,
+    share: Option<Share<String>>,
     all: Option<OwnedSemaphorePermit>,
-}
-
-/// What a body takes of its user's share.
-#[derive(Debug)]
-struct Share {
-    shares: Shares,
-    user: String,
-    bytes: usize,
 }
 
 /// A place among the requests under way, given back when it is dropped.
@@ -102,7 +91,7 @@ impl InFlight {
             reading: places(at_once.reading),
             watches: places(at_once.watches),
             bodies: places(BODIES),
-            shares: Shares::default(),
+            shares: Shares::new(SHARE),
         }
     }
 
@@ -145,8 +134,9 @@ impl InFlight {
 
 impl Room {
     fn grow(&mut self, in_flight: &InFlight, user: &str, bytes: usize) -> Result<(), Failure> {
-        let none = || Share { shares: in_flight.shares.clone(), user: user.to_owned(), bytes: 0 };
-        self.share.get_or_insert_with(none).grow(bytes)?;
+        if !self.share.get_or_insert_with(|| in_flight.shares.of(user.to_owned())).grow(bytes) {
+            return Err(too_many());
+        }
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let more = Arc::clone(&in_flight.bodies).try_acquire_many_owned(bytes).map_err(|_| too_many())?;
         match &mut self.all {
@@ -154,37 +144,6 @@ impl Room {
             none => *none = Some(more),
         }
         Ok(())
-    }
-}
-
-impl Shares {
-    fn all(&self) -> MutexGuard<'_, HashMap<String, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Share {
-    fn grow(&mut self, bytes: usize) -> Result<(), Failure> {
-        let mut all = self.shares.all();
-        let taken = all.entry(self.user.clone()).or_default();
-        if *taken + bytes > SHARE {
-            return Err(too_many());
-        }
-        *taken += bytes;
-        self.bytes += bytes;
-        Ok(())
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        let mut all = self.shares.all();
-        if let Some(taken) = all.get_mut(&self.user) {
-            *taken -= self.bytes;
-            if *taken == 0 {
-                all.remove(&self.user);
-            }
-        }
     }
 }
 
@@ -304,7 +263,7 @@ mod tests {
         read.pop();
         assert!(in_flight.read("a", whole()).await.is_ok());
         drop(read);
-        assert!(in_flight.shares.all().is_empty());
+        assert!(in_flight.shares.is_unused());
     }
 
     fn nested(depth: usize) -> Value {

@@ -1,55 +1,26 @@
 //! How many connections each peer has.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::shares::{Share, Shares};
 
 /// Counts connections by where they come from; clones count together.
 #[derive(Clone, Debug)]
-pub(super) struct Peers {
-    most: usize,
-    counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
-}
+pub(super) struct Peers(Shares<IpAddr>);
 
 /// One connection of a peer, counted until it is dropped.
-#[derive(Debug)]
-pub(super) struct Counted {
-    peers: Peers,
-    peer: IpAddr,
-}
+pub(super) type Counted = Share<IpAddr>;
 
 impl Peers {
     /// At most so many connections for each.
     pub(super) fn new(most: usize) -> Self {
-        Self { most, counts: Arc::default() }
+        Self(Shares::new(most))
     }
 
     /// Counts one more; none if the peer has as many as it may.
     pub(super) fn enter(&self, address: IpAddr) -> Option<Counted> {
-        let peer = network(address);
-        let mut counts = self.counts();
-        let count = counts.entry(peer).or_default();
-        if *count >= self.most {
-            return None;
-        }
-        *count += 1;
-        Some(Counted { peers: self.clone(), peer })
-    }
-
-    fn counts(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let mut counts = self.peers.counts();
-        if let Some(count) = counts.get_mut(&self.peer) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.peer);
-            }
-        }
+        let mut share = self.0.of(network(address));
+        share.grow(1).then_some(share)
     }
 }
 
@@ -79,6 +50,6 @@ mod tests {
             drop(held);
             assert!(enter(same).is_some(), "{first}");
         }
-        assert!(peers.counts().is_empty());
+        assert!(peers.0.is_unused());
     }
 }

@@ -1,0 +1,71 @@
+//! What each of several takes of something that all share, so that no one takes it all.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Counts what each takes; clones count together.
+#[derive(Clone, Debug)]
+pub(crate) struct Shares<K> {
+    most: usize,
+    taken: Arc<Mutex<HashMap<K, usize>>>,
+}
+
+/// What one takes, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Share<K: Eq + Hash> {
+    shares: Shares<K>,
+    whose: K,
+    size: usize,
+}
+
+impl<K: Clone + Eq + Hash> Shares<K> {
+    /// At most so much for each.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, taken: Arc::default() }
+    }
+
+    /// Nothing yet of somebody's share.
+    pub(crate) fn of(&self, whose: K) -> Share<K> {
+        Share { shares: self.clone(), whose, size: 0 }
+    }
+}
+
+impl<K> Shares<K> {
+    fn taken(&self) -> MutexGuard<'_, HashMap<K, usize>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_unused(&self) -> bool {
+        self.taken().is_empty()
+    }
+}
+
+impl<K: Clone + Eq + Hash> Share<K> {
+    /// Takes so much more; whether there is as much left.
+    pub(crate) fn grow(&mut self, size: usize) -> bool {
+        let mut all = self.shares.taken();
+        let taken = all.get(&self.whose).copied().unwrap_or_default() + size;
+        if taken > self.shares.most {
+            return false;
+        }
+        if size > 0 {
+            all.insert(self.whose.clone(), taken);
+            self.size += size;
+        }
+        true
+    }
+}
+
+impl<K: Eq + Hash> Drop for Share<K> {
+    fn drop(&mut self) {
+        let mut all = self.shares.taken();
+        if let Some(taken) = all.get_mut(&self.whose) {
+            *taken -= self.size;
+            if *taken == 0 {
+                all.remove(&self.whose);
+            }
+        }
+    }
+}
