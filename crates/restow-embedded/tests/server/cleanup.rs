@@ -78,15 +78,21 @@ async fn a_server_that_starts_deletes_the_objects_of_a_definition_that_never_had
     server.stop().await;
 }
 
-#[tokio::test]
-async fn other_definitions_are_served_while_the_objects_of_one_are_deleted() {
-    let store = Memory::new();
-    let server = start(&store).await;
+/// A server that has begun to delete a definition and is held up at its object.
+async fn deleting(store: &std::sync::Arc<Memory>) -> Server {
+    let server = start(store).await;
     defined(&server, "v1").await;
     send(&server, "POST", WIDGETS, &widget("a")).await.unwrap();
     store.hold(&["/registry/example.com/widgets/"]);
     send(&server, "DELETE", &format!("{DEFINITIONS}/widgets.example.com"), &json!({})).await.unwrap();
     store.holds().await;
+    server
+}
+
+#[tokio::test]
+async fn other_definitions_are_served_while_the_objects_of_one_are_deleted() {
+    let store = Memory::new();
+    let server = deleting(&store).await;
     let mut other = definition("v1");
     other["metadata"]["name"] = json!("gadgets.example.com");
     other["spec"]["names"] = json!({"plural": "gadgets", "kind": "Gadget"});
@@ -105,12 +111,7 @@ async fn other_definitions_are_served_while_the_objects_of_one_are_deleted() {
 #[tokio::test]
 async fn objects_of_a_new_definition_are_not_deleted_with_the_old_one() {
     let store = Memory::new();
-    let server = start(&store).await;
-    defined(&server, "v1").await;
-    send(&server, "POST", WIDGETS, &widget("a")).await.unwrap();
-    store.hold(&["/registry/example.com/widgets/"]);
-    send(&server, "DELETE", &format!("{DEFINITIONS}/widgets.example.com"), &json!({})).await.unwrap();
-    store.holds().await;
+    let server = deleting(&store).await;
     store.force(OBJECT, None);
     store.force(KEY, None);
     store.force(KEY, bytes(&without_status("00000000-0000-4000-8000-000000000001")));
