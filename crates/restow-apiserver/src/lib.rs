@@ -1,48 +1,58 @@
-//! How an API server takes part in storage version migration: it says how it stores things before it stores any.
-//!
-//! It speaks to any Kubernetes API through a client: a server's own, or, for an aggregated API server, that of the
-//! kube-apiserver behind which it stands.
-//!
-//! ```no_run
-//! # use restow_core::{inventory::Origin, resource::{GroupResource, GroupVersion}, storage_version::Versions};
-//! # async fn example(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
-//! use restow_apiserver::{Gate, Identity, Participation, Resource};
-//!
-//! let (v1, v2) = (GroupVersion::parse("example.com/v1"), GroupVersion::parse("example.com/v2"));
-//! let versions = Versions::new(&v2, &[v1.clone(), v2.clone()], &[v1, v2.clone()])?;
-//! let widgets = Resource { name: GroupResource::parse("widgets.example.com"), versions };
-//! let gate = Gate::closed(vec![widgets], |_| Origin::BuiltIn);
-//! let layer = gate.layer(); // goes around the handlers, which hold `gate.write()` while they store something
-//! let ready = gate.readiness(); // answers `/readyz`
-//! let identity = Identity::new(client.clone(), "widgets-apiserver", "apiserver-widgets-0");
-//! let stop = tokio_util::sync::CancellationToken::new().into();
-//! Participation { identity, client, gate, has_custom: false }.run(&stop).await?;
-//! # drop((layer, ready)); Ok(())
-//! # }
-//! ```
-//!
-//! In the order of a server's life: [`identity`] makes it a member, [`registration`] writes down its versions, [`gate`]
-//! lets writes in, [`readiness`] tells the world, [`participation`] does these in turn and again when need be; [`custom`]
-//! changes the version of a custom resource under way, [`collector`] clears up after servers that have gone.
-//!
-//! What is decided is decided in `restow_core`: `storage_version`, `write_gate`, `request`.
+//! A small, real Kubernetes API server: for tests, demonstrations and operators' authors.
 
-pub mod collector;
+pub mod accept;
+pub mod access;
+pub mod api;
+#[cfg(test)]
+mod arbitrary;
+pub mod audit;
+pub mod authentication;
+pub mod authorization;
+pub mod body;
+mod bootstrap;
+pub mod builtin;
+mod controllers;
+pub mod conversion;
 pub mod custom;
-pub mod gate;
-pub mod identity;
-mod membership;
-pub mod participation;
-mod precondition;
-pub mod readiness;
-pub mod registration;
-mod trouble;
-
-pub use collector::{Collector, Scope};
-pub use custom::CustomResource;
-pub use gate::Gate;
-pub use identity::{Identity, Tenure};
-pub use participation::Participation;
-pub use readiness::Readiness;
-pub use registration::{Registered, Resource, Unregistered, drop_unhandled, register};
-pub use trouble::Trouble;
+pub mod data_dir;
+pub mod definition;
+mod definitions;
+pub mod discovery;
+pub mod encoding;
+pub mod entrance;
+pub mod failure;
+pub mod handler;
+pub mod health;
+pub mod kubeconfig;
+pub mod limits;
+pub mod list;
+pub mod listen;
+pub mod managed_fields;
+pub mod meta;
+pub mod metrics;
+pub mod network;
+pub mod objects;
+pub mod openapi;
+pub mod options;
+pub mod patch;
+pub mod payload;
+pub mod private_file;
+pub mod protobuf;
+pub mod registry;
+pub mod request;
+pub mod review;
+pub mod schema;
+pub mod selection;
+pub mod selector;
+pub mod server;
+pub mod service;
+mod shares;
+pub mod stored;
+pub mod structure;
+pub mod table;
+pub mod tls;
+pub mod view;
+pub mod warnings;
+pub mod watch;
+pub mod webhook;
+pub mod workers;

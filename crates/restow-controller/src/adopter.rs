@@ -16,8 +16,8 @@ use restow_api::{
 };
 use restow_core::adoption::{Asked, Step, is_orphan, name_for, step};
 use restow_core::delegation::is_delegate;
+use restow_lease::Stop;
 use restow_migrate::server::plain;
-use restow_migrate::stop::Stop;
 use tokio::sync::watch;
 
 use crate::in_tree::{GROUP, InTree, Object};

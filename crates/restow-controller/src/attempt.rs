@@ -11,11 +11,11 @@ use restow_core::progress::{Phase, Progress, objects};
 use restow_core::resource::GroupResource;
 use restow_core::retry;
 use restow_core::troubleshooting::explained;
+use restow_lease::Stop;
 use restow_migrate::migration::{Failure, Migration, Settings};
 use restow_migrate::pages::PageError;
 use restow_migrate::rewrite::Unfinished;
 use restow_migrate::server::plain;
-use restow_migrate::stop::Stop;
 
 use crate::delegate::Undelegated;
 use crate::events::EventType;

@@ -11,10 +11,10 @@ use restow_core::condition::{self, Stage};
 use restow_core::delegation::{Claim, Look, Step, claim, step};
 use restow_core::progress::Progress;
 use restow_core::resource::GroupResource;
+use restow_lease::Stop;
 use restow_migrate::migration::{Failure, Migration, Observer};
 use restow_migrate::rewrite::Unfinished;
 use restow_migrate::server::plain;
-use restow_migrate::stop::Stop;
 
 use crate::attempt::{Attempt, TRY_AGAIN, Verdict};
 use crate::in_tree::{GROUP, InTree, Object};

@@ -14,7 +14,7 @@ use restow_api::{ConditionType, StorageVersionMigration, StorageVersionMigration
 use restow_clock::Instant;
 use restow_core::condition::{self, Stage};
 use restow_core::schedule::{self, Entry, Queued};
-use restow_migrate::stop::Stop;
+use restow_lease::Stop;
 use tokio_util::sync::CancellationToken;
 
 use crate::attempt::{After, Attempt};

@@ -9,9 +9,9 @@ use kube::runtime::reflector::Store;
 use kube::{Resource as _, ResourceExt as _};
 use restow_api::{ConditionType, StorageVersionMigration};
 use restow_core::troubleshooting::explained;
+use restow_lease::Stop;
 use restow_migrate::prune::{PruneError, prune_stored_versions};
 use restow_migrate::server::plain;
-use restow_migrate::stop::Stop;
 
 use crate::events::EventType;
 use crate::record::checkpoint;

@@ -10,9 +10,9 @@ use restow_api::{Checkpoint, StorageVersionMigration, StorageVersionMigrationSta
 use restow_core::condition::{self, Stage};
 use restow_core::outcome::backoff;
 use restow_core::progress::{Phase, Progress, Quarantined};
+use restow_lease::Stop;
 use restow_migrate::migration::Journal;
 use restow_migrate::server::plain;
-use restow_migrate::stop::Stop;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::Mutex;

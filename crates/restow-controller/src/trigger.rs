@@ -19,9 +19,9 @@ use restow_core::trigger::{
     Attempt, Decision, Failed, Look, Wanted, Word, decide, is_incomplete, look_every, renew_after,
     stale_after,
 };
+use restow_lease::Stop;
 use restow_migrate::cluster::{Trust, is_refused};
 use restow_migrate::server::{RequestError, plain};
-use restow_migrate::stop::Stop;
 use restow_migrate::survey::Survey;
 
 use self::carry_out::Trouble;

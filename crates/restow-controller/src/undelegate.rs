@@ -9,8 +9,8 @@ use kube::runtime::reflector::Store;
 use kube::{Api, ResourceExt as _};
 use restow_api::{MANAGED_BY, MANAGER, StorageVersionMigration};
 use restow_core::delegation::{is_wanted, owner};
+use restow_lease::Stop;
 use restow_migrate::server::plain;
-use restow_migrate::stop::Stop;
 
 use crate::in_tree::{InTree, Object};
 use crate::record::delete;

@@ -3,7 +3,6 @@
 //! One resource's way: [`discovery`] finds it, [`cluster`] tells whether the API servers agree on it, [`pages`]
 //! lists its metadata, [`rewrite`] sends a no-op patch for each object at the pace of [`throttle`],
 //! [`migration`] keeps the progress and verifies, [`prune`] cuts down a CRD's storedVersions.
-//! [`election`] and [`stop`] say who may act, and for how long.
 
 pub mod access;
 mod aside;
@@ -11,7 +10,6 @@ pub mod chunks;
 pub mod cluster;
 mod confirm;
 pub mod discovery;
-pub mod election;
 mod health;
 mod heard;
 pub mod lookup;
@@ -22,7 +20,6 @@ pub mod prune;
 pub mod rewrite;
 mod sampling;
 pub mod server;
-pub mod stop;
 pub mod stream;
 pub mod survey;
 pub mod throttle;

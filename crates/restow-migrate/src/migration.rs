@@ -23,9 +23,9 @@ use crate::lookup::{self, Found};
 use crate::pages::{self, Listing, Page, PageError, Target, Waiting};
 use crate::rewrite::{Attempt, CutShort, Manner, Rewriter, Unfinished};
 use crate::server::RequestError;
-use crate::stop::Stop;
 use crate::stream::Stream;
 use crate::throttle::Throttle;
+use restow_lease::Stop;
 
 /// How objects are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,9 +15,9 @@ use crate::health::{Failures, Health, Standing};
 use crate::lookup::{self, Blind};
 use crate::pages::{Item, Target, Waiting};
 use crate::server::Server;
-use crate::stop::Stop;
 use crate::throttle::{Slot, Throttle};
 use crate::write::Sent;
+use restow_lease::Stop;
 
 /// How objects are written.
 #[derive(Clone, Copy, Debug, Default)]

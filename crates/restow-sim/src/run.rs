@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use restow_apiserver::server::{Server, Settings};
 use restow_clock::{Instant, Simulation};
 use restow_core::progress::Progress;
-use restow_embedded::server::{Server, Settings};
 use restow_store::encryption::Transformers;
 use restow_store::{Store as _, Write};
 use serde_json::{Value, json};

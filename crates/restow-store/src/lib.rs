@@ -3,7 +3,7 @@
 //! Every write has a revision, one higher than the one before. What was stored at a revision can be read until it is
 //! compacted away; whoever watches hears of every change after a revision, in order, or that it is too old.
 //!
-//! It knows nothing of objects: `restow-embedded` says what the bytes mean.
+//! It knows nothing of objects: `restow-apiserver` says what the bytes mean.
 
 pub mod encryption;
 pub mod etcd;

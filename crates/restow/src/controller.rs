@@ -8,7 +8,7 @@ use restow_controller::run::{self, Controllers, Options};
 use restow_controller::{Backend, Settings};
 use restow_core::encryption::Pattern;
 use restow_core::resource::GroupResource;
-use restow_migrate::election::{self, Election};
+use restow_lease::election::{self, Election};
 use restow_migrate::migration;
 use restow_migrate::rewrite::Manner;
 use tokio::net::TcpListener;

@@ -5,11 +5,11 @@ use restow_core::inventory::{Need, Obstacle, Resource};
 use restow_core::progress::{End, Phase, Progress, exit_code};
 use restow_core::resource::GroupVersion;
 use restow_core::troubleshooting::explained;
+use restow_lease::Stop;
 use restow_migrate::cluster::{Cluster, Inventory};
 use restow_migrate::migration::{self, Migration, Settings};
 use restow_migrate::prune::prune_stored_versions;
 use restow_migrate::rewrite::{Manner, Unfinished};
-use restow_migrate::stop::Stop;
 use restow_migrate::throttle::Throttle;
 
 use crate::again;

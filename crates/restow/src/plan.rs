@@ -3,10 +3,10 @@
 use restow_core::estimate::{estimate, usual_rate};
 use restow_core::inventory::{Needed, Obstacle, Origin, Resource, UNTOLD};
 use restow_core::progress::{End, Quarantined, exit_code};
+use restow_lease::Stop;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::migration::{Migration, Settings};
 use restow_migrate::rewrite::Manner;
-use restow_migrate::stop::Stop;
 use restow_migrate::throttle::Throttle;
 use serde::Serialize;
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use restow_apiserver::Gate;
+use restow_storageversion::Gate;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;

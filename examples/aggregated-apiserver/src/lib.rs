@@ -1,7 +1,7 @@
 //! An aggregated API server that takes part in storage version migration: an example to start from.
 //!
 //! It serves ships (`fleet.example.com`, in v1 and v2) behind a kube-apiserver, and stores them in a version that is
-//! chosen when it starts. What `restow-apiserver` adds to it is in [`server`] (identity, registration, readiness,
+//! chosen when it starts. What `restow-storageversion` adds to it is in [`server`] (identity, registration, readiness,
 //! collector) and [`handler`] (the gate around writes); what makes a rewrite possible at all is in [`ships`]: a write
 //! that changes nothing is stored just when the bytes would be others.
 //!

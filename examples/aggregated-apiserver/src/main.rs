@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use restow_apiserver::Identity;
+use restow_storageversion::Identity;
 use restow_store::Store;
 use restow_store::etcd::{EtcdStore, Settings as EtcdSettings};
 use restow_store::file::{FileStore, Settings as FileSettings};

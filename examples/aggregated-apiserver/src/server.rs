@@ -11,11 +11,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use restow_apiserver::{Collector, Gate, Identity, Participation, Resource, Scope, Unregistered};
 use restow_core::inventory::Origin;
 use restow_core::storage_version::{InvalidVersions, Versions};
-use restow_migrate::election::{Election, identity};
-use restow_migrate::stop::Stop;
+use restow_lease::Election;
+use restow_lease::Stop;
+use restow_lease::election::identity;
+use restow_storageversion::{Collector, Gate, Identity, Participation, Resource, Scope, Unregistered};
 use restow_store::Store;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -129,7 +130,7 @@ fn collector(own: &Identity) -> Collector {
 fn election(own: &Identity) -> Election {
     Election {
         client: own.client.clone(),
-        namespace: restow_apiserver::identity::NAMESPACE.to_owned(),
+        namespace: restow_lease::identity::NAMESPACE.to_owned(),
         name: format!("{COMPONENT}-collector"),
         identity: identity(),
         duration: Duration::from_secs(15),

@@ -16,17 +16,17 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use restow_apiserver::{
-    Identity,
-    registration::{Resource, register},
-};
+use restow_apiserver::server::{Server, Settings};
 use restow_core::{
     resource::{GroupResource, GroupVersion},
     storage_version::Versions,
 };
-use restow_embedded::server::{Server, Settings};
 use restow_lab::{Action, Assets, Cluster, ClusterSpec, Observer, Part, Recorder, Seen};
-use restow_migrate::stop::Stop;
+use restow_lease::Stop;
+use restow_storageversion::{
+    Identity,
+    registration::{Resource, register},
+};
 use restow_store::file::{self, FileStore};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

@@ -18,7 +18,7 @@
 //! - A state that nobody has watched for too long while a server is silent: simulated servers tell anew at a restart when they took
 //!   their key up, so that another rule notices. The tables of `restow-core/src/trigger`, and `forgotten.rs`.
 //! - A leader's term that is over and renewed: it takes a clock that is set forward less than a second before a renewal. The
-//!   table in `restow-migrate/src/stop.rs`, and seed 1213 of `controllers`.
+//!   table in `restow-lease/src/stop.rs`, and seed 1213 of `controllers`.
 //! - A write of restow's own that a verifying pass takes for somebody else's: simulated objects do not change with every write, so
 //!   that hardly any such pass has something to rewrite. `restless.rs`.
 //! - What API servers register: the model check in `restow-core/tests/model`, which has its own bugs.

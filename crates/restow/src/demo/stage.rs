@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use restow_apiserver::data_dir::Credentials;
+use restow_apiserver::network::Network;
+use restow_apiserver::server::{Server, Settings, StartError};
 use restow_clock::Instant;
 use restow_core::resource::GroupVersion;
-use restow_embedded::data_dir::Credentials;
-use restow_embedded::network::Network;
-use restow_embedded::server::{Server, Settings, StartError};
 use restow_store::file::{self, FileStore};
 use restow_store::{Range, Store};
 use serde_json::Value;
@@ -113,7 +113,7 @@ impl Stage {
         };
         Ok(tokio::spawn(async move {
             let listener =
-                TcpListener::bind(address).await.map_err(restow_embedded::network::NetworkError::from)?;
+                TcpListener::bind(address).await.map_err(restow_apiserver::network::NetworkError::from)?;
             let network = Network::new(listener, credentials);
             let settings =
                 Settings { server_id: id.to_owned(), network: Some(network), ..Settings::new(store) };

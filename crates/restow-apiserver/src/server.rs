@@ -1,0 +1,246 @@
+//! A server's life: start, serve, stop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use restow_core::inventory::Origin;
+use restow_core::request::Target;
+use restow_core::storage_version::InvalidVersions;
+use restow_lease::Stop;
+use restow_lease::election::{self, Election};
+use restow_lease::identity::NAMESPACE;
+use restow_storageversion::registration::Resource as Registration;
+use restow_storageversion::{Collector, Gate, Identity, Participation, Scope};
+use restow_store::encryption::Transformers;
+use restow_store::{Store, StoreError};
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tower::Layer as _;
+
+use crate::access::Access;
+use crate::api::Api;
+use crate::bootstrap::bootstrap;
+use crate::controllers;
+use crate::conversion::Converter;
+use crate::definitions::Definitions;
+use crate::health::StoreHealth;
+use crate::network::{Network, NetworkError, Reach};
+use crate::openapi::Documents;
+use crate::registry::Registry;
+use crate::service::{Handlers, client};
+use crate::webhook::Webhooks;
+use crate::workers::Workers;
+
+/// The kind of server it is: it registers every built-in resource, as a kube-apiserver does.
+const COMPONENT: &str = "kube-apiserver";
+/// How often what absent servers have left is looked for, besides whenever one leaves.
+const COLLECTED: Duration = Duration::from_secs(60);
+/// How long a start may take.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What a server is started with.
+pub struct Settings {
+    /// Where objects are kept.
+    pub store: Arc<dyn Store>,
+    /// Its name among the API servers on the same store; never that of two at once.
+    pub server_id: String,
+    /// What no other process that is alive has, so that this server takes the place of its former life at once. What
+    /// the store says, if it is none.
+    pub instance: Option<String>,
+    /// How objects are sealed where they are kept; none for plain text.
+    pub encryption: Option<Arc<Transformers>>,
+    /// Calls conversion webhooks.
+    pub converter: Arc<dyn Converter>,
+    /// How it is reached; none for a server that only its own process reaches.
+    pub network: Option<Network>,
+}
+
+impl Settings {
+    /// A server for its own process.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        let server_id = "apiserver-restow".to_owned();
+        let converter = Arc::new(Webhooks::default());
+        Self { store, server_id, instance: None, encryption: None, converter, network: None }
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store cannot be read.
+    #[error("the store cannot be read")]
+    Store(#[from] StoreError),
+    /// A built-in cannot be registered.
+    #[error("a built-in resource cannot be registered")]
+    Versions(#[from] InvalidVersions),
+    /// It cannot be reached.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// It takes too long.
+    #[error(
+        "the server {0} is not ready within {PATIENCE:?}: the store cannot be written, or another server has the same id"
+    )]
+    Late(String),
+    /// What every cluster has cannot be made.
+    #[error("what every cluster has cannot be made")]
+    Bootstrap(#[source] kube::Error),
+}
+
+/// A server that runs.
+pub struct Server {
+    api: Arc<Api>,
+    client: kube::Client,
+    reach: Option<Reach>,
+    serving: CancellationToken,
+    taking_part: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+    participation: JoinHandle<()>,
+    _ends: [DropGuard; 2],
+}
+
+impl Server {
+    /// Starts a server, and waits until it is ready.
+    pub async fn start(settings: Settings) -> Result<Self, StartError> {
+        let (serving, taking_part) = (CancellationToken::new(), CancellationToken::new());
+        // Whatever ends this server, or its start, ends what it has begun.
+        let ends = [serving.clone().drop_guard(), taking_part.clone().drop_guard()];
+        let (store, mut network) = (settings.store, settings.network);
+        let instance = settings.instance.or_else(|| store.instance());
+        let encryption = Arc::new(ArcSwapOption::new(settings.encryption));
+        let access = match &mut network {
+            Some(network) => network.access(&store, &encryption, serving.clone()).await?,
+            None => Access::default(),
+        };
+        let access = Arc::new(access);
+        let registry = Arc::new(Registry::default());
+        let gate = gate(&registry)?;
+        let api = Arc::new(Api {
+            access: Arc::clone(&access),
+            store,
+            registry,
+            gate: gate.clone(),
+            converter: settings.converter,
+            encryption,
+            encryption_reloaded: AtomicI64::new(0),
+            store_health: StoreHealth::default(),
+            server_id: settings.server_id.clone(),
+            started: restow_clock::now().as_second(),
+            workers: Workers::default(),
+            documents: Documents::default(),
+            stopped: serving.clone(),
+        });
+        let handlers = Handlers::new(&api);
+        let loopback = client(gate.loopback_layer().layer(handlers.clone()));
+        // Its Lease is made before the gate opens; who it is is part of that.
+        let reach = network.as_ref().map(Network::reach).transpose().map_err(NetworkError::from)?;
+        let identity = Identity {
+            instance,
+            address: reach.as_ref().map(|reach| reach.address().to_string()),
+            ..Identity::new(client(handlers.clone()), COMPONENT, &settings.server_id)
+        };
+        let (collector, election) = collecting(&identity, &loopback);
+        let participation =
+            Participation { identity, client: loopback.clone(), gate: gate.clone(), has_custom: true };
+        let stop = Stop::from(taking_part.clone());
+        let kept = Arc::clone(&api);
+        let participation = tokio::spawn(async move {
+            if let Err(error) = participation.run(&stop).await {
+                tracing::error!("no longer taking part: {error}");
+            }
+            // Until here, because it takes handlers to give the Lease up.
+            drop(kept);
+        });
+        let stop = Stop::from(serving.clone());
+        let mut definitions = Definitions::new(Arc::clone(&api), loopback.clone(), stop);
+        // Before anybody can ask: what is defined must not be answered with "no such path".
+        let loaded = definitions.load().await?;
+        let mut tasks = vec![tokio::spawn(definitions.run(loaded))];
+        let (stop, ready) = (serving.clone(), gate.readiness());
+        tasks.push(tokio::spawn(async move {
+            if stop.run_until_cancelled(ready.ready()).await.is_some() {
+                collector.run(&election, &stop).await;
+            }
+        }));
+        tasks.extend(controllers::start(&api, &loopback, &Stop::from(serving.clone())));
+        if let Some(network) = network {
+            tasks.push(network.serve(access, gate.layer().layer(handlers), serving.clone())?);
+        }
+        let server =
+            Self { api, client: loopback, reach, serving, taking_part, tasks, participation, _ends: ends };
+        server.become_ready().await?;
+        Ok(server)
+    }
+
+    async fn become_ready(&self) -> Result<(), StartError> {
+        let ready = self.api.gate.readiness();
+        tokio::time::timeout(PATIENCE, ready.ready())
+            .await
+            .map_err(|_| StartError::Late(self.api.server_id.clone()))?;
+        bootstrap(&self.client).await.map_err(StartError::Bootstrap)
+    }
+
+    /// Seals objects in another way from now on, and opens those that were sealed before as it says.
+    pub fn set_encryption(&self, transformers: Arc<Transformers>) {
+        self.api.encryption.store(Some(transformers));
+        self.api.encryption_reloaded.store(restow_clock::now().as_second(), Ordering::Relaxed);
+    }
+
+    /// A client for everything, inside this process.
+    pub fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// How clients of other processes reach it, if they do.
+    pub fn reach(&self) -> Option<&Reach> {
+        self.reach.as_ref()
+    }
+
+    /// Stops, as dropping it does, and waits for the end: no new requests, watches end, those under way are answered, and others are told.
+    pub async fn stop(self) {
+        self.serving.cancel();
+        for task in self.tasks {
+            let _ = task.await;
+        }
+        self.taking_part.cancel();
+        let _ = self.participation.await;
+    }
+}
+
+/// Clears up after servers on the same store that have gone.
+fn collecting(identity: &Identity, loopback: &kube::Client) -> (Collector, Election) {
+    let collector = Collector {
+        client: loopback.clone(),
+        id: identity.id.clone(),
+        scope: Scope::All,
+        component: identity.component.clone(),
+        every: COLLECTED,
+    };
+    let election = Election {
+        client: loopback.clone(),
+        namespace: NAMESPACE.to_owned(),
+        name: "storage-version-collector".to_owned(),
+        identity: election::identity(),
+        duration: Duration::from_secs(15),
+        renew_every: Duration::from_secs(5),
+    };
+    (collector, election)
+}
+
+fn gate(registry: &Arc<Registry>) -> Result<Gate, InvalidVersions> {
+    let mut resources = Vec::new();
+    for resource in registry.served().built_in.iter() {
+        let versions = resource.registered()?;
+        resources.push(Registration { name: resource.name.clone(), versions });
+    }
+    let registry = Arc::clone(registry);
+    let origin = move |target: &Target| {
+        let found = registry.find(&target.group, &target.version, &target.resource);
+        match found {
+            Some(resource) if resource.custom().is_some() => Origin::Custom,
+            _ => Origin::BuiltIn,
+        }
+    };
+    Ok(Gate::closed(resources, origin))
+}

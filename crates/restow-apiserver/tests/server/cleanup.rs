@@ -1,0 +1,151 @@
+//! What a definition leaves behind when it is deleted: nothing, and nothing of others goes with it.
+
+use bytes::Bytes;
+use restow_apiserver::server::{Server, Settings};
+use restow_store::Store as _;
+use serde_json::{Value, json};
+
+use crate::basics::read;
+use crate::definitions::{DEFINITIONS, WIDGETS, defined, definition, send, until, widget};
+use crate::memory::Memory;
+
+const KEYS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
+const KEY: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/widgets.example.com";
+const OBJECT: &str = "/registry/example.com/widgets/default/a";
+
+async fn start(store: &std::sync::Arc<Memory>) -> Server {
+    Server::start(Settings::new(store.clone())).await.unwrap()
+}
+
+async fn is_stored(store: &Memory, key: &str) -> bool {
+    store.get(key).await.unwrap().entry.is_some()
+}
+
+fn bytes(object: &Value) -> Option<Bytes> {
+    Some(Bytes::from(object.to_string()))
+}
+
+/// The definition as it is stored by a server that could not write its status.
+fn without_status(uid: &str) -> Value {
+    let mut object = definition("v1");
+    object["metadata"]["uid"] = json!(uid);
+    object["metadata"]["finalizers"] = json!(["customresourcecleanup.apiextensions.k8s.io"]);
+    object
+}
+
+#[tokio::test]
+async fn a_definition_whose_status_was_never_written_takes_its_objects_along() {
+    let store = Memory::new();
+    let server = start(&store).await;
+    store.refuse_changes(Some(KEYS));
+    send(&server, "POST", DEFINITIONS, &definition("v1")).await.unwrap();
+    until("widgets are served", || async { send(&server, "POST", WIDGETS, &widget("a")).await.is_ok() })
+        .await;
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    assert_eq!(read(&server, &path).await["status"].get("conditions"), None);
+    store.refuse_changes(None);
+    send(&server, "DELETE", &path, &json!({})).await.unwrap();
+    until("the definition is gone", || async { !is_stored(&store, KEY).await }).await;
+    assert!(!is_stored(&store, OBJECT).await, "an object outlives its definition");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_status_that_could_not_be_written_is_written_later() {
+    let store = Memory::new();
+    let server = start(&store).await;
+    store.refuse_changes(Some(KEYS));
+    send(&server, "POST", DEFINITIONS, &definition("v1")).await.unwrap();
+    until("widgets are served", || async { send(&server, "POST", WIDGETS, &widget("a")).await.is_ok() })
+        .await;
+    store.refuse_changes(None);
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    until("it has a status", || async { read(&server, &path).await["status"]["conditions"].is_array() })
+        .await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_starts_deletes_the_objects_of_a_definition_that_never_had_a_status() {
+    let store = Memory::new();
+    let mut going = without_status("00000000-0000-4000-8000-000000000000");
+    going["metadata"]["deletionTimestamp"] = json!("2026-11-16T00:00:00Z");
+    store.force(KEY, bytes(&going));
+    store.force(OBJECT, bytes(&widget("a")));
+    let server = start(&store).await;
+    until("the definition is gone", || async { !is_stored(&store, KEY).await }).await;
+    assert!(!is_stored(&store, OBJECT).await, "an object outlives its definition");
+    server.stop().await;
+}
+
+/// A server that has begun to delete a definition and is held up at its object.
+async fn deleting(store: &std::sync::Arc<Memory>) -> Server {
+    let server = start(store).await;
+    defined(&server, "v1").await;
+    send(&server, "POST", WIDGETS, &widget("a")).await.unwrap();
+    store.hold(&["/registry/example.com/widgets/"]);
+    send(&server, "DELETE", &format!("{DEFINITIONS}/widgets.example.com"), &json!({})).await.unwrap();
+    store.holds().await;
+    server
+}
+
+#[tokio::test]
+async fn other_definitions_are_served_while_the_objects_of_one_are_deleted() {
+    let store = Memory::new();
+    let server = deleting(&store).await;
+    let mut other = definition("v1");
+    other["metadata"]["name"] = json!("gadgets.example.com");
+    other["spec"]["names"] = json!({"plural": "gadgets", "kind": "Gadget"});
+    send(&server, "POST", DEFINITIONS, &other).await.unwrap();
+    let gadget = json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}});
+    let path = WIDGETS.replace("widgets", "gadgets");
+    until("gadgets are served", || async { send(&server, "POST", &path, &gadget).await.is_ok() }).await;
+    assert!(is_stored(&store, OBJECT).await);
+    store.hold(&[]);
+    until("the definition is gone", || async { !is_stored(&store, KEY).await }).await;
+    assert!(!is_stored(&store, OBJECT).await);
+    server.stop().await;
+}
+
+/// Another server was faster, and somebody has defined the resource anew meanwhile.
+#[tokio::test]
+async fn objects_of_a_new_definition_are_not_deleted_with_the_old_one() {
+    let store = Memory::new();
+    let server = deleting(&store).await;
+    store.force(OBJECT, None);
+    store.force(KEY, None);
+    store.force(KEY, bytes(&without_status("00000000-0000-4000-8000-000000000001")));
+    store.force(OBJECT, bytes(&widget("a")));
+    store.hold(&[]);
+    until("widgets are served", || async { send(&server, "POST", WIDGETS, &widget("b")).await.is_ok() })
+        .await;
+    assert!(is_stored(&store, OBJECT).await, "an object of the new definition is deleted");
+    server.stop().await;
+}
+
+/// Whoever may make definitions does not thereby get hold of what the server itself goes by.
+#[tokio::test]
+async fn a_definition_does_not_take_the_place_of_a_built_in_resource() {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let store = Memory::new();
+    let server = start(&store).await;
+    let mut overlap = definition("v2");
+    overlap["metadata"] = json!({
+        "name": "leases.coordination.k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+    });
+    overlap["spec"]["group"] = json!("coordination.k8s.io");
+    overlap["spec"]["names"] = json!({"plural": "leases", "kind": "Lease"});
+    send(&server, "POST", DEFINITIONS, &overlap).await.unwrap();
+    let path = format!("{DEFINITIONS}/leases.coordination.k8s.io");
+    until("it has a status", || async { read(&server, &path).await["status"]["conditions"].is_array() })
+        .await;
+    let lease = format!("{LEASES}/apiserver-restow");
+    assert!(read(&server, &lease).await["spec"]["holderIdentity"].is_string());
+    let version = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/coordination.k8s.io.leases";
+    assert_eq!(read(&server, version).await["status"]["commonEncodingVersion"], "coordination.k8s.io/v1");
+    send(&server, "DELETE", &path, &json!({})).await.unwrap();
+    let key = format!("{KEYS}leases.coordination.k8s.io");
+    until("the definition is gone", || async { !is_stored(&store, &key).await }).await;
+    read(&server, &lease).await;
+    server.stop().await;
+}

@@ -1,0 +1,232 @@
+//! A layer around a server's handlers that refuses writes until their resources are registered.
+//!
+//! Which entrance a request takes is a property of the layer, not of the request: nothing that can be sent makes it one
+//! of the server's own.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::future::{Either, Ready, ready};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use restow_core::inventory::Origin;
+use restow_core::request::{self, Target};
+use restow_core::resource::GroupResource;
+use restow_core::write_gate::{Entrance, exception};
+use tokio::sync::{OwnedRwLockReadGuard, RwLock, watch};
+use tower::{Layer, Service};
+
+use crate::readiness::Readiness;
+use crate::registration::{Registered, Resource};
+use restow_lease::identity::Tenure;
+
+/// After how many seconds a refused request may be sent again.
+const RETRY_AFTER: u16 = 1;
+
+/// The gate; clones are the same one.
+#[derive(Clone)]
+pub struct Gate(Arc<Inner>);
+
+struct Inner {
+    // Each write that is being stored holds it shared.
+    writes: Arc<RwLock<()>>,
+    resources: Vec<Resource>,
+    origin: Box<dyn Fn(&Target) -> Origin + Send + Sync>,
+    registered: watch::Sender<Option<Registered>>,
+}
+
+/// How a request has passed the gate: an extension of each request behind it, decided once. A handler that decided
+/// again could find the gate closed meanwhile, and take a write that was let in for one that is an exception.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// The gate was open. What it stores needs [`Gate::write`].
+    Open,
+    /// It passes a closed gate too. What it stores needs [`Gate::write_exempt`].
+    Exempt,
+}
+
+/// Something that is being stored: whoever leaves waits for it.
+#[derive(Debug)]
+pub struct Writing {
+    _writes: OwnedRwLockReadGuard<()>,
+}
+
+/// What was registered is not all that stands behind the gate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is not registered as it is stored")]
+pub struct Uncovered(pub GroupResource);
+
+impl Gate {
+    /// A closed gate before these resources; `origin` tells which requests others answer for.
+    pub fn closed(
+        resources: Vec<Resource>,
+        origin: impl Fn(&Target) -> Origin + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            writes: Arc::default(),
+            resources,
+            origin: Box::new(origin),
+            registered: watch::Sender::new(None),
+        }))
+    }
+
+    /// The resources that are to be registered before it opens.
+    pub fn resources(&self) -> &[Resource] {
+        &self.0.resources
+    }
+
+    /// Lets everything pass from now on, while the registration stands.
+    pub fn open(&self, registered: Registered) -> Result<(), Uncovered> {
+        match self.0.resources.iter().find(|resource| !registered.covers(resource)) {
+            Some(resource) => Err(Uncovered(resource.name.clone())),
+            None => {
+                self.0.registered.send_replace(Some(registered));
+                Ok(())
+            }
+        }
+    }
+
+    /// Refuses writes again.
+    pub fn close(&self) {
+        self.0.registered.send_replace(None);
+    }
+
+    /// The right to store something now, to be asked for when all else is done and held until it is stored; none when
+    /// the gate has closed since the request was let in: answer [`unavailable`].
+    pub fn write(&self) -> Option<Writing> {
+        let writes = Arc::clone(&self.0.writes).try_read_owned().ok()?;
+        // Asked after the lock is taken: who has closed the gate waits for it.
+        self.is_open().then_some(Writing { _writes: writes })
+    }
+
+    /// The right to store what passes a closed gate too, to be held until it is stored.
+    pub async fn write_exempt(&self) -> Writing {
+        Writing { _writes: Arc::clone(&self.0.writes).read_owned().await }
+    }
+
+    /// Ends when nothing is being stored that began before the gate was closed.
+    pub async fn drained(&self) {
+        drop(self.0.writes.write().await);
+    }
+
+    /// Whether everything may pass now.
+    pub fn is_open(&self) -> bool {
+        stands(self.0.registered.borrow().as_ref())
+    }
+
+    /// The life of the server in which it was opened, while that lasts.
+    pub fn tenure(&self) -> Option<Tenure> {
+        let registered = self.0.registered.borrow();
+        registered
+            .as_ref()
+            .filter(|registered| registered.stands())
+            .map(|registered| registered.tenure().clone())
+    }
+
+    /// Whether the server is ready.
+    pub fn readiness(&self) -> Readiness {
+        Readiness::new(self.clone())
+    }
+
+    /// Ends when it is open.
+    pub(crate) async fn opened(&self) {
+        // The sender lives as long as the gate.
+        let _ = self.0.registered.subscribe().wait_for(|registered| stands(registered.as_ref())).await;
+    }
+
+    /// Whether it was opened and is shut only because the registration no longer stands.
+    pub(crate) fn has_lapsed(&self) -> bool {
+        self.0.registered.borrow().as_ref().is_some_and(|registered| !registered.stands())
+    }
+
+    /// Goes around the handlers of what comes over the network.
+    pub fn layer(&self) -> GateLayer {
+        GateLayer { gate: self.clone(), entrance: Entrance::Network }
+    }
+
+    /// Goes around the handlers of what the server's own client sends, in this process and to nobody else.
+    pub fn loopback_layer(&self) -> GateLayer {
+        GateLayer { gate: self.clone(), entrance: Entrance::Loopback }
+    }
+
+    /// How a request passes; none if it is refused.
+    fn passage<B>(&self, entrance: Entrance, request: &Request<B>) -> Option<Passage> {
+        let target = request::target(request.uri().path());
+        // Asked first: an exception is one whether the gate is open or not.
+        match exception(entrance, request.method().as_str(), target.as_ref(), &self.0.origin) {
+            Some(_) => Some(Passage::Exempt),
+            None => self.is_open().then_some(Passage::Open),
+        }
+    }
+}
+
+fn stands(registered: Option<&Registered>) -> bool {
+    registered.is_some_and(Registered::stands)
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("open", &self.is_open()).finish_non_exhaustive()
+    }
+}
+
+/// Puts services behind the gate.
+#[derive(Clone, Debug)]
+pub struct GateLayer {
+    gate: Gate,
+    entrance: Entrance,
+}
+
+impl<S> Layer<S> for GateLayer {
+    type Service = Gated<S>;
+
+    fn layer(&self, inner: S) -> Gated<S> {
+        Gated { layer: self.clone(), inner }
+    }
+}
+
+/// A service behind the gate.
+#[derive(Clone, Debug)]
+pub struct Gated<S> {
+    layer: GateLayer,
+    inner: S,
+}
+
+impl<S, B, R> Service<Request<B>> for Gated<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    R: From<Bytes>,
+{
+    type Response = Response<R>;
+    type Error = S::Error;
+    type Future = Either<Ready<Result<Response<R>, S::Error>>, S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        match self.layer.gate.passage(self.layer.entrance, &request) {
+            Some(passage) => {
+                request.extensions_mut().insert(passage);
+                Either::Right(self.inner.call(request))
+            }
+            None => Either::Left(ready(Ok(unavailable("its storage version is not registered yet")))),
+        }
+    }
+}
+
+/// The answer of a server that cannot do it now: a Kubernetes Status.
+pub fn unavailable<R: From<Bytes>>(why: &str) -> Response<R> {
+    let status = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": format!("this cannot be written now: {why}"),
+        "reason": "ServiceUnavailable", "details": { "retryAfterSeconds": RETRY_AFTER }, "code": 503,
+    });
+    let mut response = Response::new(R::from(Bytes::from(status.to_string())));
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
