@@ -1,9 +1,11 @@
-//! What goes on by itself: namespaces are emptied, owned objects go with their owners, events expire.
+//! Controllers of the server itself: they give namespaces a default ServiceAccount and empty them, delete owned objects
+//! with their owners, and expire Events.
 //!
 //! Each server runs all of it. No leader is elected: every write is conditioned on the uid and resourceVersion of what
 //! was decided on, so that two servers can do the same and the slower one changes nothing. That spares a Lease that is
 //! written all the time, and the wait for it to run out.
 
+mod accounts;
 mod events;
 mod garbage;
 mod namespaces;
@@ -22,6 +24,7 @@ use writer::Writer;
 pub(crate) fn start(api: &Arc<Api>, client: &kube::Client, stop: &Stop) -> Vec<JoinHandle<()>> {
     let writer = Writer::new(client.clone());
     vec![
+        spawn(api, stop, accounts::run(Arc::clone(api), writer.clone())),
         spawn(api, stop, events::run(Arc::clone(api), writer.clone())),
         spawn(api, stop, garbage::run(Arc::clone(api), writer.clone())),
         spawn(api, stop, namespaces::run(Arc::clone(api), writer)),

@@ -26,6 +26,11 @@ impl Writer {
         Self(client)
     }
 
+    /// Creates an object; the answer is `Changed` if it exists already.
+    pub(super) async fn create(&self, path: &str, object: &Value) -> kube::Result<Wrote> {
+        self.send("POST", path, "application/json", object).await
+    }
+
     /// Deletes an object as it was read.
     pub(super) async fn delete(&self, path: &str, metadata: &Value, policy: &str) -> kube::Result<Wrote> {
         let options = json!({

@@ -120,3 +120,23 @@ async fn a_create_that_was_slow_does_not_land_in_a_namespace_that_has_gone() {
     kept.await.unwrap().unwrap();
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_namespace_has_a_default_service_account() {
+    let server = crate::basics::server().await;
+    let path = |namespace: &str| format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
+    make(&server, NAMESPACES, json!({"name": "x"})).await;
+    for namespace in ["default", "kube-system", "x"] {
+        until("the account exists", || async { !is_gone(&server, &path(namespace)).await }).await;
+    }
+    let first = read(&server, &path("x")).await;
+    send(&server, "DELETE", &path("x"), &json!({})).await.unwrap();
+    until("the account was created again", || async {
+        let found = send(&server, "GET", &path("x"), &json!({})).await;
+        found.is_ok_and(|found| found["metadata"]["uid"] != first["metadata"]["uid"])
+    })
+    .await;
+    send(&server, "DELETE", "/api/v1/namespaces/x", &json!({})).await.unwrap();
+    until("the namespace is gone", || is_gone(&server, "/api/v1/namespaces/x")).await;
+    server.stop().await;
+}
