@@ -17,66 +17,21 @@ use restow_migrate::pages::PageError;
 use restow_migrate::rewrite::Unfinished;
 use restow_migrate::server::plain;
 
-use crate::delegate::Undelegated;
-use crate::events::EventType;
-use crate::metrics::Ended;
-use crate::observer::Watcher;
+use crate::context::{Context, changed};
+use crate::in_tree::delegate::{Undelegated, backend, delegate};
+use crate::observe::events::EventType;
+use crate::observe::metrics::Ended;
+use crate::observe::watcher::Watcher;
+use crate::ownership::is_triggered;
 use crate::record::{Lost, ObjectJournal, Record, checkpoint, put};
-use crate::shared::{Backend, Shared, changed};
-use crate::trigger::is_triggered;
+use crate::settings::Backend;
+use crate::verdict::{ASK_AGAIN, Requeue, TRY_AGAIN, Verdict, after_loss, judge, superseded};
 
 /// How often what is waited for is told.
 const TELL_EVERY: Duration = Duration::from_secs(2);
-/// How long one waits that the API servers do not agree on.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// How long one waits that lacks a right, or whose server cannot be asked.
-pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(30);
-
-/// What to do with a migration next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum After {
-    /// It has ended, or another one has it.
-    Ended,
-    /// It is tried again after so long.
-    Again(Duration),
-}
-
-/// How an attempt ended, as its object tells it.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Verdict {
-    stage: Stage,
-    reason: &'static str,
-    message: String,
-    after: After,
-    /// Whether what was done counts for nothing now.
-    forget: bool,
-}
-
-impl Verdict {
-    pub(crate) fn waiting(reason: &'static str, message: impl ToString, wait: Duration) -> Self {
-        Self {
-            stage: Stage::Waiting,
-            reason,
-            message: message.to_string(),
-            after: After::Again(wait),
-            forget: false,
-        }
-    }
-
-    pub(crate) fn failed(reason: &'static str, message: impl ToString) -> Self {
-        Self {
-            stage: Stage::Failed,
-            reason,
-            message: message.to_string(),
-            after: After::Ended,
-            forget: false,
-        }
-    }
-}
-
 /// One try at one migration.
 pub(crate) struct Attempt<'a> {
-    pub(crate) shared: &'a Shared,
+    pub(crate) context: &'a Context,
     pub(crate) name: String,
     /// Stops when this controller must not write at all.
     pub(crate) lead: Stop,
@@ -86,20 +41,20 @@ pub(crate) struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Takes it as far as it goes.
-    pub(crate) async fn run(&self) -> After {
-        let api = Api::<StorageVersionMigration>::all(self.shared.client().clone());
+    pub(crate) async fn run(&self) -> Requeue {
+        let api = Api::<StorageVersionMigration>::all(self.context.client().clone());
         let record = match Record::read(&api, &self.name, &self.lead).await {
             Ok(Some(record)) => record,
-            Ok(None) => return After::Ended,
+            Ok(None) => return Requeue::Never,
             Err(error) => {
                 tracing::warn!(migration = self.name, error = %plain(&error), "it cannot be read");
-                return After::Again(ASK_AGAIN);
+                return Requeue::After(ASK_AGAIN);
             }
         };
         let object = record.object().await;
         let over = object.is_finished() && !object.retry_requested();
         if over || object.is_suspended() || object.metadata.deletion_timestamp.is_some() {
-            return After::Ended;
+            return Requeue::Never;
         }
         match self.migrate(&record, &object).await {
             Ok(verdict) => self.conclude(&record, &object, verdict).await,
@@ -108,13 +63,13 @@ impl Attempt<'_> {
     }
 
     /// Leaves it, because its object cannot be written.
-    fn leave(&self, lost: &Lost) -> After {
+    fn leave(&self, lost: &Lost) -> Requeue {
         let after = after_loss(lost);
         match after {
-            After::Again(_) => {
+            Requeue::After(_) => {
                 tracing::warn!(migration = self.name, %lost, "its status cannot be written");
             }
-            After::Ended => tracing::info!(migration = self.name, %lost, "left"),
+            Requeue::Never => tracing::info!(migration = self.name, %lost, "left"),
         }
         after
     }
@@ -125,10 +80,10 @@ impl Attempt<'_> {
         record: &Record,
         object: &StorageVersionMigration,
         mut verdict: Verdict,
-    ) -> After {
+    ) -> Requeue {
         let now = restow_clock::now();
         let replaced = verdict.stage == Stage::Failed && retry::pause(verdict.reason, 0).is_some();
-        if replaced && is_triggered(object) && self.shared.is_watched(&resource_of(object)) {
+        if replaced && is_triggered(object) && self.context.is_watched(&resource_of(object)) {
             verdict.message += "; the trigger replaces this migration after a pause";
         }
         if verdict.stage != Stage::Succeeded {
@@ -165,15 +120,15 @@ impl Attempt<'_> {
             _ => None,
         };
         if let Some(how) = ended {
-            self.shared.metrics.ended(&object.spec.resource.name(), how);
+            self.context.metrics.ended(&object.spec.resource.name(), how);
         }
-        changed(&self.shared.storage_changed);
+        changed(&self.context.storage_changed);
         verdict.after
     }
 
     fn tell(&self, object: &StorageVersionMigration, kind: EventType, reason: &str, message: &str) {
         let reference: ObjectReference = object.object_ref(&());
-        self.shared.events.tell(&reference, kind, reason, message);
+        self.context.events.tell(&reference, kind, reason, message);
     }
 
     async fn migrate(&self, record: &Record, object: &StorageVersionMigration) -> Result<Verdict, Lost> {
@@ -181,15 +136,15 @@ impl Attempt<'_> {
             Ok(resource) => resource,
             Err(verdict) => return Ok(verdict),
         };
-        let watcher = Watcher::new(&self.shared.metrics, &self.shared.throttle, &resource.name.to_string());
+        let watcher = Watcher::new(&self.context.metrics, &self.context.throttle, &resource.name.to_string());
         let migration = Migration {
-            cluster: &self.shared.cluster,
+            cluster: &self.context.cluster,
             resource: &resource,
             settings: Settings {
-                encrypted: self.shared.demand(&resource.name),
-                ..self.shared.settings.migration
+                encrypted: self.context.demand(&resource.name),
+                ..self.context.settings.migration
             },
-            throttle: &self.shared.throttle,
+            throttle: &self.context.throttle,
             observer: &watcher,
             stop: &self.stop,
         };
@@ -205,7 +160,7 @@ impl Attempt<'_> {
     async fn resource(&self, object: &StorageVersionMigration) -> Result<Resource, Verdict> {
         let name = resource_of(object);
         // Events too: whoever makes a migration of them has asked for it.
-        let inventory = match self.stop.unless(self.shared.cluster.inventory(true)).await {
+        let inventory = match self.stop.unless(self.context.cluster.inventory(true)).await {
             Some(Ok(inventory)) => inventory,
             Some(Err(error)) => return Err(Verdict::waiting("WaitingForServer", error, ASK_AGAIN)),
             None => return Err(Verdict::waiting("Stopped", "it goes on later", Duration::ZERO)),
@@ -236,7 +191,7 @@ impl Attempt<'_> {
 
     /// What becomes of a migration whose resource one API server does not have: it may be starting.
     async fn not_served(&self, name: &GroupResource) -> Verdict {
-        match self.stop.unless(self.shared.cluster.is_served_nowhere(name)).await {
+        match self.stop.unless(self.context.cluster.is_served_nowhere(name)).await {
             Some(Ok(true)) => {
                 Verdict::failed("NotServed", format!("the API servers have no resource {name}"))
             }
@@ -258,7 +213,7 @@ impl Attempt<'_> {
         object: &StorageVersionMigration,
     ) -> Result<Verdict, Lost> {
         let status = object.status.clone().unwrap_or_default();
-        let in_tree = match self.backend().await {
+        let in_tree = match backend(self.context).await {
             Ok(in_tree) => in_tree,
             Err(verdict) => return Ok(verdict),
         };
@@ -266,7 +221,7 @@ impl Attempt<'_> {
         if let (Ok(progress), Some(in_tree)) = (&mut begun, in_tree)
             && progress.phase == Phase::Rewriting
         {
-            match self.delegate(in_tree, migration, record, progress).await {
+            match delegate(in_tree, migration, record, progress, &self.lead).await {
                 Ok(()) => {}
                 Err(Undelegated::Verdict(verdict)) => return Ok(verdict),
                 Err(Undelegated::Lost(lost)) => return Err(lost),
@@ -322,7 +277,7 @@ impl Attempt<'_> {
                     object.spec.continue_token.clone().filter(|token| !token.is_empty());
             }
             let now = restow_clock::now();
-            let (reason, message) = match self.shared.settings.backend {
+            let (reason, message) = match self.context.settings.backend {
                 Backend::Restow => ("Rewriting", "every object is sent a write that changes nothing"),
                 Backend::InTree => ("Delegated", "the built-in controller is to rewrite every object"),
             };
@@ -399,92 +354,3 @@ async fn tell_waits(watcher: &Watcher<'_>, record: &Record) -> Lost {
         }
     }
 }
-
-/// A migration that is for another version, or another key, than the API servers use now.
-fn superseded(object: &StorageVersionMigration, progress: &Progress) -> Option<Failure> {
-    let spec = &object.spec;
-    let other = |wanted: &Option<String>, now: Option<&String>| {
-        wanted.as_ref().filter(|wanted| now.is_some_and(|now| now != *wanted)).cloned()
-    };
-    if let Some(wanted) = other(&spec.storage_version_hash, Some(&progress.storage_version_hash)) {
-        let now = &progress.storage_version_hash;
-        return Some(Failure::Moved(format!(
-            "it is for storage version {wanted}, the API servers use {now} now"
-        )));
-    }
-    let wanted = other(&spec.encryption_config_hash, progress.encryption.as_ref())?;
-    let now = progress.encryption.clone().unwrap_or_default();
-    Some(Failure::Moved(format!(
-        "it is for encryption configuration {wanted}, the API servers use {now} now"
-    )))
-}
-
-/// What the end of a run means for its object.
-fn judge(result: Result<Progress, Failure>, object: &StorageVersionMigration) -> Verdict {
-    let failure = match result {
-        Ok(progress) if progress.verified => {
-            return Verdict {
-                stage: Stage::Succeeded,
-                reason: "Verified",
-                message: condition::summary(&progress),
-                after: After::Ended,
-                forget: false,
-            };
-        }
-        Ok(progress) if progress.counts.quarantined + progress.verify.quarantined > 0 => {
-            let message = format!(
-                "{}; status.quarantined names them, and `restow retry {}` tries them once more",
-                condition::summary(&progress),
-                object.metadata.name.as_deref().unwrap_or_default()
-            );
-            return Verdict::failed("Quarantined", message);
-        }
-        Ok(progress) => return Verdict::failed("Unverified", condition::summary(&progress)),
-        Err(failure) => failure,
-    };
-    let text = failure.to_string();
-    match failure {
-        // What was written before may have been written over by a server that stores another version.
-        Failure::Disagreement(why) => Verdict {
-            forget: true,
-            ..Verdict::waiting("WaitingForAgreement", format!("{text}; {}", why.advice()), ASK_AGAIN)
-        },
-        Failure::Moved(_) if object.spec.storage_version_hash.is_some() => {
-            Verdict::failed("StorageVersionChanged", text)
-        }
-        Failure::Moved(_) => {
-            Verdict { forget: true, ..Verdict::waiting("StorageVersionChanged", text, ASK_AGAIN) }
-        }
-        Failure::Restless(_) => Verdict::failed("Restless", text),
-        Failure::Page(PageError::Refused { code: 401, .. }) => {
-            Verdict::waiting("Unauthorized", text, TRY_AGAIN)
-        }
-        Failure::Page(PageError::Refused { code: 403, .. }) => Verdict::waiting("Forbidden", text, TRY_AGAIN),
-        // A webhook that is down, say; what was done stays done.
-        Failure::Page(PageError::Unavailable { .. }) | Failure::Unfinished(Unfinished::Unavailable(_)) => {
-            Verdict::waiting("WaitingForServer", text, TRY_AGAIN)
-        }
-        Failure::Page(_) => Verdict::failed("ListRefused", text),
-        Failure::Unfinished(_) => Verdict::waiting("Unauthorized", text, TRY_AGAIN),
-        Failure::Request(error) if error.code() == Some(401) => {
-            Verdict::waiting("Unauthorized", text, TRY_AGAIN)
-        }
-        Failure::Request(error) if error.code() == Some(403) => {
-            Verdict::waiting("Forbidden", text, TRY_AGAIN)
-        }
-        Failure::Request(_) => Verdict::waiting("WaitingForServer", text, ASK_AGAIN),
-        Failure::Journal(_) => Verdict::waiting("WaitingForServer", text, ASK_AGAIN),
-    }
-}
-
-/// What becomes of a migration whose object cannot be written: one that the server refuses may be taken later, and is
-/// not begun anew before that.
-fn after_loss(lost: &Lost) -> After {
-    match lost {
-        Lost::Refused(_) => After::Again(TRY_AGAIN),
-        Lost::Gone | Lost::Taken | Lost::Stopped => After::Ended,
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,27 +1,34 @@
-//! The controllers: migrations as objects, and the storage versions that call for them.
+//! The controllers: they make migrations when storage versions or encryption keys change, and run them.
 //!
-//! Each is a thin loop around decisions of `restow-core` and the engine of `restow-migrate`: [`run`] starts them while
-//! this process leads, `trigger` makes migrations, `migrator` gives them their turns, `attempt` takes one from object
-//! to end, `record` keeps its progress in the object, `pruner` cuts storedVersions down.
+//! Each is a thin loop around decisions of `restow-core` and the engine of `restow-migrate`. In the order of a
+//! migration's life:
 //!
-//! `storagemigration.k8s.io`, the API of the built-in migrator, is looked at only when that is asked for: `adopter`
-//! serves its objects, `delegate` and `undelegate` have its own controller do the first pass.
+//! | module | what it does |
+//! |---|---|
+//! | [`run`] | starts all controllers of a process, and stops them when it no longer leads |
+//! | [`settings`] | which controllers run, and how |
+//! | `watches` | wakes the trigger when a definition, a StorageVersion or an API server changes |
+//! | `trigger` | keeps a StorageState for each resource, and makes a migration when its version or key changes |
+//! | `migrator` | schedules migrations: at most so many in flight, never two of one resource |
+//! | `attempt` | runs one migration from its object to its end |
+//! | `record` | keeps its progress in the object, on condition of what was last read of it |
+//! | `verdict` | what the end of an attempt means: a condition, and when to try again |
+//! | `pruner` | prunes `storedVersions` after a verified migration |
+//! | `in_tree` | `storagemigration.k8s.io`, the built-in API: serve its objects, or delegate to its controller |
+//! | [`observe`] | Events, metrics, `/healthz` and `/readyz` |
+//! | `context`, `ownership`, `requests` | what the controllers share: the cluster, labels, requests |
 
-mod adopter;
 mod attempt;
-mod delegate;
-pub mod events;
-mod health;
+mod context;
 mod in_tree;
-pub mod metrics;
 mod migrator;
-mod observer;
+pub mod observe;
+mod ownership;
 mod pruner;
 mod record;
+mod requests;
 pub mod run;
-pub mod serve;
-mod shared;
+pub mod settings;
 mod trigger;
-mod undelegate;
-
-pub use shared::{Backend, Settings};
+mod verdict;
+mod watches;

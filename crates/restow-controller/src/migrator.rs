@@ -17,9 +17,10 @@ use restow_core::schedule::{self, Entry, Queued};
 use restow_lease::Stop;
 use tokio_util::sync::CancellationToken;
 
-use crate::attempt::{After, Attempt};
+use crate::attempt::Attempt;
+use crate::context::Context;
 use crate::record::Record;
-use crate::shared::Shared;
+use crate::verdict::Requeue;
 
 /// How often turns are looked at when nothing happens.
 const IDLE: Duration = Duration::from_secs(30);
@@ -34,15 +35,15 @@ const REST: Duration = Duration::from_secs(1);
 const QUEUED: &str = "Queued";
 
 /// Runs migrations until it is time to stop; what is under way is left to go on from where it is.
-pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
+pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
     let mut desk =
-        Desk { shared, running: HashMap::new(), not_before: HashMap::new(), put_off: HashMap::new() };
-    let mut under_way: FuturesUnordered<LocalBoxFuture<'_, (String, After)>> = FuturesUnordered::new();
+        Desk { context, running: HashMap::new(), not_before: HashMap::new(), put_off: HashMap::new() };
+    let mut under_way: FuturesUnordered<LocalBoxFuture<'_, (String, Requeue)>> = FuturesUnordered::new();
     // Beside those under way, never before them: a server that is slow to take a word must not stop their writes.
     let mut telling: Fuse<LocalBoxFuture<'_, ()>> = Fuse::terminated();
-    let mut changes = shared.migrations_changed.subscribe();
+    let mut changes = context.migrations_changed.subscribe();
     while !stop.is_stopped() {
-        shared.health.beat("migrator", IDLE * 4);
+        context.health.beat("migrator", IDLE * 4);
         changes.mark_unchanged();
         let objects = migrations.state();
         let turns = desk.turns(&objects);
@@ -54,14 +55,14 @@ pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigrat
             let resource = objects.iter().find(|object| object.name_any() == name);
             let resource = resource.map(|object| object.spec.resource.name()).unwrap_or_default();
             desk.running.insert(name.clone(), Running { resource, stop: told });
-            let attempt = Attempt { shared, name: name.clone(), lead: stop.clone(), stop: child };
+            let attempt = Attempt { context, name: name.clone(), lead: stop.clone(), stop: child };
             under_way.push(async move { (name, attempt.run().await) }.boxed_local());
         }
         if telling.is_terminated() {
             let words = desk.words(&objects, &turns.queued);
             telling = async move {
                 for word in words {
-                    word.tell(shared, stop).await;
+                    word.tell(context, stop).await;
                 }
             }
             .boxed_local()
@@ -95,7 +96,7 @@ struct Running {
 
 /// Who is at what.
 struct Desk<'a> {
-    shared: &'a Shared,
+    context: &'a Context,
     running: HashMap<String, Running>,
     /// Those that are not tried again before, by a clock that nobody sets.
     not_before: HashMap<String, Instant>,
@@ -122,7 +123,7 @@ impl Desk<'_> {
             resting: false,
             running: true,
         }));
-        schedule::turns(&entries, self.shared.settings.at_once)
+        schedule::turns(&entries, self.context.settings.at_once)
     }
 
     fn entry(&self, object: &StorageVersionMigration) -> Entry {
@@ -140,14 +141,14 @@ impl Desk<'_> {
         }
     }
 
-    fn ended(&mut self, name: &str, after: After) {
+    fn ended(&mut self, name: &str, after: Requeue) {
         self.running.remove(name);
         let wait = match after {
-            After::Ended => {
+            Requeue::Never => {
                 self.put_off.remove(name);
                 REST
             }
-            After::Again(wait) => {
+            Requeue::After(wait) => {
                 let times = self.put_off.entry(name.to_owned()).or_default();
                 *times += 1;
                 (wait * (1 << (*times - 1).min(5))).min(LONGEST)
@@ -201,9 +202,9 @@ struct Word {
 }
 
 impl Word {
-    async fn tell(&self, shared: &Shared, stop: &Stop) {
+    async fn tell(&self, context: &Context, stop: &Stop) {
         let told = async {
-            let api = Api::all(shared.client().clone());
+            let api = Api::all(context.client().clone());
             let record = Record::read(&api, &self.name, stop).await.ok().flatten()?;
             let seen = record.object().await;
             if self.stage == Stage::Waiting && (seen.is(ConditionType::Running) || seen.is_finished()) {

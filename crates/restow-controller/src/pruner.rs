@@ -13,9 +13,9 @@ use restow_lease::Stop;
 use restow_migrate::prune::{PruneError, prune_stored_versions};
 use restow_migrate::server::plain;
 
-use crate::events::EventType;
+use crate::context::Context;
+use crate::observe::events::EventType;
 use crate::record::checkpoint;
-use crate::shared::Shared;
 
 /// How often what could not be pruned is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -25,12 +25,12 @@ const NEWS: SignedDuration = SignedDuration::from_mins(10);
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Prunes after each migration that ended well, until it is time to stop.
-pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
+pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
     let mut done: HashSet<String> = HashSet::new();
-    let mut changes = shared.migrations_changed.subscribe();
+    let mut changes = context.migrations_changed.subscribe();
     while !stop.is_stopped() {
         changes.mark_unchanged();
-        shared.health.beat("pruner", IDLE * 3);
+        context.health.beat("pruner", IDLE * 3);
         let objects = migrations.state();
         let uids: HashSet<String> = objects.iter().filter_map(|object| object.uid()).collect();
         done.retain(|uid| uids.contains(uid));
@@ -40,8 +40,8 @@ pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigrat
             if done.contains(&uid) || stop.is_stopped() {
                 continue;
             }
-            shared.health.beat("pruner", IDLE * 3);
-            match stop.unless(tokio::time::timeout(IDLE, prune(shared, object))).await {
+            context.health.beat("pruner", IDLE * 3);
+            match stop.unless(tokio::time::timeout(IDLE, prune(context, object))).await {
                 Some(Ok(true)) => drop(done.insert(uid)),
                 _ => all = false,
             }
@@ -59,12 +59,12 @@ pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigrat
 }
 
 /// Prunes once; false when it has to be tried again.
-async fn prune(shared: &Shared, object: &StorageVersionMigration) -> bool {
+async fn prune(context: &Context, object: &StorageVersionMigration) -> bool {
     let progress = object.status.as_ref().and_then(checkpoint);
     let Some(progress) = progress.filter(|progress| progress.definition.is_some()) else { return true };
     let reference: ObjectReference = object.object_ref(&());
-    let result = prune_stored_versions(shared.cluster.server(), &progress).await;
-    shared.metrics.pruned(&result);
+    let result = prune_stored_versions(context.cluster.server(), &progress).await;
+    context.metrics.pruned(&result);
     match result {
         Ok(None) => true,
         Ok(Some(pruned)) => {
@@ -75,7 +75,7 @@ async fn prune(shared: &Shared, object: &StorageVersionMigration) -> bool {
                 pruned.after.join(", ")
             );
             tracing::info!("{message}");
-            shared.events.tell(&reference, EventType::Normal, "Pruned", &message);
+            context.events.tell(&reference, EventType::Normal, "Pruned", &message);
             true
         }
         Err(PruneError::Refused(why)) => {
@@ -84,7 +84,7 @@ async fn prune(shared: &Shared, object: &StorageVersionMigration) -> bool {
             if restow_clock::now().duration_since(progress.updated) < NEWS {
                 let message = format!("storedVersions of {} are left as they are: {why}", progress.resource);
                 let message = explained("NotPruned", &message);
-                shared.events.tell(&reference, EventType::Warning, "NotPruned", &message);
+                context.events.tell(&reference, EventType::Warning, "NotPruned", &message);
             }
             true
         }

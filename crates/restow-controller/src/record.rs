@@ -1,11 +1,10 @@
 //! The object of one migration, and how it is written: always on condition of what was last seen of it.
 
-use std::fmt::Debug;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::{Api, ResourceExt as _};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
 use restow_api::{Checkpoint, StorageVersionMigration, StorageVersionMigrationStatus};
 use restow_core::condition::{self, Stage};
 use restow_core::outcome::backoff;
@@ -13,9 +12,10 @@ use restow_core::progress::{Phase, Progress, Quarantined};
 use restow_lease::Stop;
 use restow_migrate::migration::Journal;
 use restow_migrate::server::plain;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::Mutex;
+
+use crate::requests::code;
 
 /// Why an object can no longer be written by this controller.
 #[derive(Debug, thiserror::Error)]
@@ -178,38 +178,6 @@ impl Record {
             self.refused(&error, &mut object, &new, &mut tries).await?;
         }
         Ok(())
-    }
-}
-
-/// The HTTP status code of an error, when there was an answer.
-pub(crate) fn code(error: &kube::Error) -> Option<u16> {
-    match error {
-        kube::Error::Api(status) => Some(status.code),
-        _ => None,
-    }
-}
-
-/// Deletes an object, if it is still the one that was seen, in whatever state it is by now.
-pub(crate) async fn delete<K>(api: &Api<K>, object: &K) -> Result<(), kube::Error>
-where
-    K: kube::Resource + Clone + DeserializeOwned + Debug,
-{
-    let params = DeleteParams {
-        // No resourceVersion: one that runs is written after each page, and is to go all the same.
-        preconditions: Some(Preconditions { uid: object.uid(), resource_version: None }),
-        ..DeleteParams::background()
-    };
-    match api.delete(&object.name_any(), &params).await {
-        Ok(_) => Ok(()),
-        // It is gone, or another one has its name; but a webhook denies with the same codes.
-        Err(error) if matches!(code(&error), Some(404 | 409)) => {
-            let now = api.get_opt(&object.name_any()).await?;
-            let stays = now.is_some_and(|now| {
-                now.meta().uid == object.meta().uid && now.meta().deletion_timestamp.is_none()
-            });
-            if stays { Err(error) } else { Ok(()) }
-        }
-        Err(error) => Err(error),
     }
 }
 

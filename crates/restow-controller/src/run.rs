@@ -1,48 +1,32 @@
 //! All controllers of one process: they work while it leads, and leave what is under way to the next leader.
 
-use std::collections::{HashMap, HashSet};
-use std::fmt::Debug;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::core::PartialObjectMeta;
+use futures::StreamExt as _;
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use kube::{Api, Client};
-use restow_api::{StorageState, StorageVersionMigration};
+use restow_api::StorageVersionMigration;
 use restow_core::pace::Bounds;
-use restow_core::retry;
 use restow_lease::Stop;
 use restow_lease::election::Election;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::server::plain;
 use restow_migrate::throttle::Throttle;
-use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::events::Events;
-use crate::metrics::Metrics;
-use crate::serve::{self, Health};
-use crate::shared::{Backend, Settings, Shared, changed};
-use crate::{adopter, migrator, pruner, trigger, undelegate};
-
-/// Which controllers run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Controllers {
-    /// Runs migrations.
-    pub migrator: bool,
-    /// Makes migrations when storage versions change.
-    pub trigger: bool,
-    /// Makes migrations when encryption configurations change.
-    pub encryption: bool,
-    /// Prunes storedVersions after migrations.
-    pub pruner: bool,
-}
+use crate::context::{Context, changed};
+use crate::in_tree::{adopter, undelegate};
+use crate::observe::events::Events;
+use crate::observe::health::Health;
+use crate::observe::metrics::Metrics;
+use crate::observe::serve;
+use crate::settings::{Backend, Controllers, Settings};
+use crate::watches::{self, WATCH};
+use crate::{migrator, pruner, trigger};
 
 /// What a controller process is made of.
 pub struct Options {
@@ -68,11 +52,6 @@ const LOOPS: [&str; 5] = ["migrator", "trigger", "pruner", "adopter", "undelegat
 const START: &str = "start";
 /// How often a cluster without the definitions is looked at.
 const LOOK_FOR_DEFINITIONS: Duration = Duration::from_secs(5);
-/// How often a cluster that serves no StorageVersions is asked for them.
-const LOOK_FOR_REGISTRATIONS: Duration = Duration::from_secs(60);
-/// Watches are opened anew after so many seconds, well before a silent one would be given up.
-pub(crate) const WATCH: u32 = 55;
-
 /// Runs until it is told to stop, and gives the lead back.
 pub async fn run(options: Options, stop: CancellationToken) {
     let (metrics, health) = (Arc::new(Metrics::default()), Arc::new(Health::default()));
@@ -81,7 +60,7 @@ pub async fn run(options: Options, stop: CancellationToken) {
         tokio::spawn(serve::serve(listener, Arc::clone(&health), Arc::clone(&metrics), serving.clone()))
     });
     let client = options.cluster.server().client().clone();
-    let shared = Shared {
+    let context = Context {
         throttle: Throttle::new(options.bounds),
         events: Events::new(client.clone(), options.identity, Arc::clone(&metrics)),
         cluster: options.cluster,
@@ -92,18 +71,18 @@ pub async fn run(options: Options, stop: CancellationToken) {
         storage_changed: watch::Sender::new(0),
     };
     let told = Stop::from(stop.clone());
-    told.unless(defined(&shared, &client)).await;
+    told.unless(defined(&context, &client)).await;
     match options.election {
         None => {
-            shared.metrics.leading(true);
-            work(&shared, options.controllers, &told).await;
+            context.metrics.leading(true);
+            work(&context, options.controllers, &told).await;
         }
         Some(election) => {
-            shared.metrics.leading(false);
-            election.lead(&stop, |within| lead(&shared, options.controllers, within)).await;
+            context.metrics.leading(false);
+            election.lead(&stop, |within| lead(&context, options.controllers, within)).await;
         }
     }
-    shared.events.finish().await;
+    context.events.finish().await;
     serving.cancel();
     if let Some(served) = served {
         let _ = served.await;
@@ -111,19 +90,19 @@ pub async fn run(options: Options, stop: CancellationToken) {
 }
 
 /// Waits until the objects that are to be worked on can exist.
-async fn defined(shared: &Shared, client: &Client) {
+async fn defined(context: &Context, client: &Client) {
     let api = Api::<StorageVersionMigration>::all(client.clone());
     loop {
-        shared.health.beat(START, LOOK_FOR_DEFINITIONS * 12);
+        context.health.beat(START, LOOK_FOR_DEFINITIONS * 12);
         match api.list(&kube::api::ListParams::default().limit(1)).await {
             Ok(_) => {
-                shared.health.rests(START);
-                return shared.health.ready();
+                context.health.rests(START);
+                return context.health.ready();
             }
             Err(error) => {
                 let why = unlisted(&error);
                 tracing::warn!("waiting: {why}");
-                shared.health.waits_for(format!("migrations that can be listed: {why}"));
+                context.health.waits_for(format!("migrations that can be listed: {why}"));
             }
         }
         tokio::time::sleep(LOOK_FOR_DEFINITIONS).await;
@@ -150,15 +129,15 @@ fn unlisted(error: &kube::Error) -> String {
 }
 
 /// Works while this process leads.
-async fn lead(shared: &Shared, controllers: Controllers, within: Stop) {
-    shared.metrics.leading(true);
-    work(shared, controllers, &within).await;
-    shared.metrics.leading(false);
+async fn lead(context: &Context, controllers: Controllers, within: Stop) {
+    context.metrics.leading(true);
+    work(context, controllers, &within).await;
+    context.metrics.leading(false);
 }
 
 /// Does the work of all controllers until it is time to stop.
-async fn work(shared: &Shared, controllers: Controllers, stop: &Stop) {
-    let client = shared.client();
+async fn work(context: &Context, controllers: Controllers, stop: &Stop) {
+    let client = context.client();
     let (migrations, writer) = reflector::store::<StorageVersionMigration>();
     let watch_migrations = async {
         let api = Api::<StorageVersionMigration>::all(client.clone());
@@ -168,13 +147,13 @@ async fn work(shared: &Shared, controllers: Controllers, stop: &Stop) {
             match event {
                 Ok(_) => {
                     let all = migrations.state();
-                    shared.metrics.migrations(all.iter().map(Arc::as_ref));
-                    changed(&shared.migrations_changed);
+                    context.metrics.migrations(all.iter().map(Arc::as_ref));
+                    changed(&context.migrations_changed);
                     // The trigger takes in what a migration has proven, whoever ended it.
                     let ended = all.iter().filter(|one| one.is_finished());
                     let ended: HashSet<_> = ended.map(|one| one.metadata.uid.clone()).collect();
                     if !ended.is_subset(&finished) {
-                        changed(&shared.storage_changed);
+                        changed(&context.storage_changed);
                     }
                     finished = ended;
                 }
@@ -187,123 +166,34 @@ async fn work(shared: &Shared, controllers: Controllers, stop: &Stop) {
     let migrate = async {
         let ready = stop.unless(migrations.wait_until_ready()).await;
         if controllers.migrator && ready.is_some() {
-            migrator::run(shared, &migrations, stop).await;
+            migrator::run(context, &migrations, stop).await;
         }
     };
     let prune = async {
         let ready = stop.unless(migrations.wait_until_ready()).await;
         if controllers.pruner && ready.is_some() {
-            pruner::run(shared, &migrations, stop).await;
+            pruner::run(context, &migrations, stop).await;
         }
     };
     let adopt = async {
         let ready = stop.unless(migrations.wait_until_ready()).await;
-        if shared.settings.adopt && ready.is_some() {
-            adopter::run(shared, &migrations, stop).await;
+        if context.settings.adopt && ready.is_some() {
+            adopter::run(context, &migrations, stop).await;
         }
     };
     let undelegate = async {
         let ready = stop.unless(migrations.wait_until_ready()).await;
-        if controllers.migrator && shared.settings.backend == Backend::InTree && ready.is_some() {
-            undelegate::run(shared, &migrations, stop).await;
+        if controllers.migrator && context.settings.backend == Backend::InTree && ready.is_some() {
+            undelegate::run(context, &migrations, stop).await;
         }
     };
     let look = async {
         if controllers.trigger || controllers.encryption {
-            let watches = async {
-                futures::join!(definitions(shared), registrations(shared), members(shared), states(shared))
-            };
-            futures::join!(trigger::run(shared, controllers, stop), stop.unless(watches));
+            futures::join!(trigger::run(context, controllers, stop), stop.unless(watches::run(context)));
         }
     };
     futures::join!(watch_migrations, migrate, prune, adopt, undelegate, look);
-    LOOPS.into_iter().for_each(|name| shared.health.rests(name));
-}
-
-/// A changed definition may have changed a storage version; a changed StorageVersion is what the API servers
-/// themselves say of one.
-async fn definitions(shared: &Shared) {
-    wake_on_change::<CustomResourceDefinition>(shared).await;
-}
-
-async fn registrations(shared: &Shared) {
-    let api = Api::<StorageVersion>::all(shared.client().clone());
-    let mut tries = 0_u32;
-    while let Err(error) = api.list_metadata(&kube::api::ListParams::default().limit(1)).await {
-        tries = tries.saturating_add(1);
-        tokio::time::sleep(until_registered(&error, tries)).await;
-    }
-    wake_on_change::<StorageVersion>(shared).await;
-}
-
-/// How soon to ask again for the StorageVersions. Most clusters do not serve them, but may after an upgrade; whatever
-/// else went wrong passes.
-fn until_registered(error: &kube::Error, tries: u32) -> Duration {
-    match error {
-        kube::Error::Api(status) if status.code == 404 => LOOK_FOR_REGISTRATIONS,
-        _ => retry::again(tries),
-    }
-}
-
-/// A deleted StorageState is made anew, and everything migrated: that is how people reset one.
-async fn states(shared: &Shared) {
-    wake_on::<StorageState>(shared, |event| matches!(event, watcher::Event::Delete(_))).await;
-}
-
-async fn wake_on_change<K>(shared: &Shared)
-where
-    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    K::Scope: Send,
-{
-    let changes = |event: &_| matches!(event, watcher::Event::Apply(_) | watcher::Event::Delete(_));
-    wake_on::<K>(shared, changes).await;
-}
-
-async fn wake_on<K>(shared: &Shared, wakes: impl Fn(&watcher::Event<PartialObjectMeta<K>>) -> bool)
-where
-    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    K::Scope: Send,
-{
-    let api = Api::<PartialObjectMeta<K>>::all(shared.client().clone());
-    let stream = watcher(api, watcher::Config::default().timeout(WATCH)).default_backoff();
-    stream
-        .for_each(|event| {
-            if event.is_ok_and(|event| wakes(&event)) {
-                changed(&shared.storage_changed);
-            }
-            std::future::ready(())
-        })
-        .await;
-}
-
-/// An API server that comes, goes or starts anew may store things otherwise; one that renews its Lease does not.
-async fn members(shared: &Shared) {
-    let api = Api::<Lease>::namespaced(shared.client().clone(), "kube-system");
-    let config =
-        watcher::Config::default().labels("apiserver.kubernetes.io/identity=kube-apiserver").timeout(WATCH);
-    let mut holders: HashMap<String, Option<String>> = HashMap::new();
-    let stream = watcher(api, config)
-        .default_backoff()
-        .map_err(|error| tracing::debug!(error = %plain(&error), "watching Leases"));
-    stream
-        .for_each(|event| {
-            let moved = match event {
-                Ok(watcher::Event::Apply(lease) | watcher::Event::InitApply(lease)) => {
-                    let holder = lease.spec.and_then(|spec| spec.holder_identity);
-                    let name = lease.metadata.name.unwrap_or_default();
-                    holders.insert(name, holder.clone()) != Some(holder)
-                }
-                Ok(watcher::Event::Delete(lease)) => {
-                    holders.remove(&lease.metadata.name.unwrap_or_default()).is_some()
-                }
-                _ => false,
-            };
-            if moved {
-                changed(&shared.storage_changed);
-            }
-            std::future::ready(())
-        })
-        .await;
+    LOOPS.into_iter().for_each(|name| context.health.rests(name));
 }
 
 #[cfg(test)]
@@ -311,16 +201,6 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
-
-    #[test]
-    fn registrations_are_asked_for_until_they_can_be_watched() {
-        for (code, tries, seconds) in
-            [(404, 1, 60), (404, 9, 60), (503, 1, 1), (503, 3, 4), (403, 9, 60), (500, u32::MAX, 60)]
-        {
-            let error = kube::Error::Api(Box::new(Status { code, ..Status::default() }));
-            assert_eq!(until_registered(&error, tries).as_secs(), seconds, "{code} {tries}");
-        }
-    }
 
     #[test]
     fn a_missing_permission_is_not_a_missing_definition() {

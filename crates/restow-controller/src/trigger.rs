@@ -24,11 +24,13 @@ use restow_migrate::cluster::{Trust, is_refused};
 use restow_migrate::server::{RequestError, plain};
 use restow_migrate::survey::Survey;
 
-use self::carry_out::Trouble;
+use self::carry_out::Executor;
 use self::rival::Rival;
-use crate::record::{checkpoint, delete};
-use crate::run::Controllers;
-use crate::shared::Shared;
+use crate::context::Context;
+use crate::ownership::is_triggered;
+use crate::record::checkpoint;
+use crate::requests::delete;
+use crate::settings::Controllers;
 
 mod carry_out;
 mod rival;
@@ -52,19 +54,19 @@ enum LookError {
 }
 
 /// Looks at everything, again and again, until it is time to stop.
-pub(crate) async fn run(shared: &Shared, controllers: Controllers, stop: &Stop) {
+pub(crate) async fn run(context: &Context, controllers: Controllers, stop: &Stop) {
     let mut trigger = Trigger {
-        shared,
+        context,
         stop,
         controllers,
         silent_since: HashMap::new(),
-        troubles: HashMap::new(),
+        executor: Executor::new(context, stop),
         missing: HashSet::new(),
         unsettled: 0,
         rival: Rival::default(),
     };
-    let every = look_every(shared.settings.poll);
-    let mut changes = shared.storage_changed.subscribe();
+    let every = look_every(context.settings.poll);
+    let mut changes = context.storage_changed.subscribe();
     while !stop.is_stopped() {
         changes.mark_unchanged();
         trigger.beat();
@@ -93,12 +95,12 @@ pub(crate) async fn run(shared: &Shared, controllers: Controllers, stop: &Stop) 
 }
 
 struct Trigger<'a> {
-    shared: &'a Shared,
+    context: &'a Context,
     stop: &'a Stop,
     controllers: Controllers,
     silent_since: HashMap<GroupResource, Instant>,
-    /// What could not be carried out, by resource.
-    troubles: HashMap<GroupResource, Trouble>,
+    /// Carries decisions out.
+    executor: Executor<'a>,
     /// What the last look missed.
     missing: HashSet<GroupResource>,
     /// How many looks in a row found something on the move.
@@ -110,27 +112,27 @@ struct Trigger<'a> {
 impl Trigger<'_> {
     /// A look over all resources, with the requests it takes, turns the loop.
     fn beat(&self) {
-        let within = longest_silence(self.shared.settings.poll, self.shared.cluster.trust());
-        self.shared.health.beat("trigger", within);
+        let within = longest_silence(self.context.settings.poll, self.context.cluster.trust());
+        self.context.health.beat("trigger", within);
     }
 
     /// Looks once, and says how soon to look again.
     async fn look(&mut self) -> Result<Duration, LookError> {
         let began = restow_clock::now();
-        let survey = self.shared.cluster.survey(false).await?;
+        let survey = self.context.cluster.survey(false).await?;
         let covered = |resource: &Resource| {
-            self.looks_after(&resource.name) && self.shared.is_encrypted(&resource.name)
+            self.looks_after(&resource.name) && self.context.is_encrypted(&resource.name)
         };
         let covered = survey.resources.iter().any(covered);
         let keys = if self.controllers.encryption && covered { self.keys().await } else { None };
-        let client = self.shared.client();
+        let client = self.context.client();
         let everything = ListParams::default();
         let states = Api::<StorageState>::all(client.clone()).list(&everything).await?;
         let migrations = Api::<StorageVersionMigration>::all(client.clone()).list(&everything).await?;
         let states: BTreeMap<String, StorageState> =
             states.into_iter().map(|state| (state.name_any(), state)).collect();
         if let Some(written) = self.rival.wrote(&states) {
-            self.report_rival(written);
+            rival::report(self.context, written);
         }
         let stands_back = self.rival.is_about();
         let (mut settled, mut disagreeing, mut unsettled) = (true, 0_usize, 0_usize);
@@ -154,29 +156,29 @@ impl Trigger<'_> {
                 || matches!(&word, Word::Agreed(hash) if Some(hash) == resource.hash.as_ref());
             next = next.min(after.and_then(until_next_migration).unwrap_or(Duration::MAX));
             self.beat();
-            next = next.min(self.carry_out(resource, state, &of_resource, decision).await);
+            next = next.min(self.executor.carry_out(resource, state, &of_resource, decision).await);
         }
         if stands_back {
             return Ok(Duration::MAX);
         }
         let served = |name: &GroupResource| survey.resources.iter().any(|resource| resource.name == *name);
-        self.troubles.retain(|name, _| served(name));
+        self.executor.retain(served);
         settled &= self.forget_gone(&survey, &states, &migrations.items).await;
-        self.shared.metrics.disagreeing(disagreeing);
-        self.shared.metrics.unsettled(unsettled);
+        self.context.metrics.disagreeing(disagreeing);
+        self.context.metrics.unsettled(unsettled);
         self.unsettled = if settled { 0 } else { self.unsettled.saturating_add(1) };
         Ok(if settled { next } else { next.min(retry::again(self.unsettled)) })
     }
 
     /// Whether a resource is this controller's; for the sake of its key alone, only one that is encrypted.
     fn looks_after(&self, resource: &GroupResource) -> bool {
-        self.shared.is_watched(resource) && (self.controllers.trigger || self.shared.is_encrypted(resource))
+        self.context.is_watched(resource) && (self.controllers.trigger || self.context.is_encrypted(resource))
     }
 
     /// The encryption configurations, unless they may not be read. Metrics that cannot be had concern only what is
     /// encrypted.
     async fn keys(&self) -> Option<Keys> {
-        match self.shared.cluster.encryption().await {
+        match self.context.cluster.encryption().await {
             Ok(Encryption { word, reloads, .. }) => word.map(|word| Keys { word, reloads }),
             Err(error) if is_refused(&error) => {
                 tracing::warn!(%error, "the API servers' metrics may not be read, so key rotations are not seen");
@@ -199,7 +201,7 @@ impl Trigger<'_> {
         began: Timestamp,
     ) -> (Decision, Word) {
         let (word, agreement) = survey.word(resource);
-        let keys = keys.filter(|_| self.shared.is_encrypted(&resource.name));
+        let keys = keys.filter(|_| self.context.is_encrypted(&resource.name));
         let encryption = keys.map(|keys| &keys.word);
         let status = state.and_then(|state| state.status.as_ref());
         let silent_for = if is_incomplete(&word, encryption, status) {
@@ -219,7 +221,7 @@ impl Trigger<'_> {
             crd.versions.iter().filter(|(_, served)| *served).map(|(name, _)| name.clone()).collect()
         });
         let attempts: Vec<Attempt> = migrations.iter().map(|migration| attempt(migration)).collect();
-        let (poll, now) = (self.shared.settings.poll, restow_clock::now());
+        let (poll, now) = (self.context.settings.poll, restow_clock::now());
         let occasion = format!(
             "{} {} {now}",
             state.and_then(StorageState::uid).unwrap_or_default(),
@@ -263,8 +265,8 @@ impl Trigger<'_> {
             self.beat();
             self.missing.insert(name.clone());
             // Missed by two looks in a row, and by every server that is ready.
-            let gone =
-                before.contains(&name) && self.shared.cluster.is_served_nowhere(&name).await.unwrap_or(false);
+            let gone = before.contains(&name)
+                && self.context.cluster.is_served_nowhere(&name).await.unwrap_or(false);
             if !gone || self.stop.is_stopped() {
                 tracing::debug!(resource = %name, "it may be served no more");
                 continue;
@@ -294,17 +296,17 @@ impl Trigger<'_> {
             }),
             ..DeleteParams::default()
         };
-        Api::<StorageState>::all(self.shared.client().clone()).delete(&state.name_any(), &params).await?;
+        Api::<StorageState>::all(self.context.client().clone()).delete(&state.name_any(), &params).await?;
         let own = |migration: &&StorageVersionMigration| {
             migration.spec.resource.name() == state.name_any() && !migration.is_finished()
         };
-        let api = Api::<StorageVersionMigration>::all(self.shared.client().clone());
+        let api = Api::<StorageVersionMigration>::all(self.context.client().clone());
         for migration in migrations.iter().filter(own) {
             if self.stop.is_stopped() {
                 break;
             }
             delete(&api, migration).await?;
-            self.report_deleted(migration, "its resource is served no more");
+            self.executor.report_deleted(migration, "its resource is served no more");
         }
         Ok(())
     }
@@ -330,21 +332,6 @@ struct Keys {
 fn until_next_migration(status: &StorageStateStatus) -> Option<Duration> {
     let due = status.next_migration_time.as_ref()?.0;
     Some(Duration::try_from(due.duration_since(restow_clock::now())).unwrap_or_default().max(SOON))
-}
-
-/// Whether the trigger made a migration.
-pub(crate) fn is_triggered(migration: &StorageVersionMigration) -> bool {
-    let labels = migration.metadata.labels.as_ref();
-    let is_ours = |labels: &BTreeMap<String, String>| {
-        labels.get(restow_api::MANAGED_BY).is_some_and(|manager| manager == restow_api::MANAGER)
-            && !labels.contains_key(restow_api::ADOPTED)
-    };
-    migration.spec.storage_version_hash.is_some() && labels.is_some_and(is_ours)
-}
-
-/// The labels of what restow makes by itself.
-pub(crate) fn managed() -> BTreeMap<String, String> {
-    BTreeMap::from([(restow_api::MANAGED_BY.to_owned(), restow_api::MANAGER.to_owned())])
 }
 
 /// What a migration object proves.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use restow_controller::run::{Controllers, Options, run};
-use restow_controller::{Backend, Settings};
+use restow_controller::run::{Options, run};
+use restow_controller::settings::{Backend, Controllers, Settings};
 use restow_core::encryption::{Demand, Pattern};
 use restow_core::pace::Preset;
 use restow_core::resource::GroupResource;

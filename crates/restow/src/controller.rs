@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use restow_controller::run::{self, Controllers, Options};
-use restow_controller::{Backend, Settings};
+use restow_controller::run::{self, Options};
+use restow_controller::settings::{Backend, Controllers, Settings};
 use restow_core::encryption::Pattern;
 use restow_core::resource::GroupResource;
 use restow_lease::election::{self, Election};

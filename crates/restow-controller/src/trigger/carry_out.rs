@@ -1,5 +1,6 @@
 //! Carries a decision out, step by step, and tries again what failed.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -11,17 +12,20 @@ use restow_api::{
 };
 use restow_clock::Instant;
 use restow_core::inventory::Resource;
+use restow_core::resource::GroupResource;
 use restow_core::retry;
 use restow_core::trigger::{Decision, Reason, Step, Wanted, name_versions};
 use restow_core::troubleshooting::explained;
+use restow_lease::Stop;
 
-use super::{Trigger, is_triggered, managed};
-use crate::events::EventType;
-use crate::record::{code, delete};
+use crate::context::Context;
+use crate::observe::events::EventType;
+use crate::ownership::{is_triggered, managed};
+use crate::requests::{code, delete};
 use restow_migrate::server::plain;
 
 /// A decision that could not be carried out.
-pub(super) struct Trouble {
+struct Unfinished {
     what: What,
     tries: u32,
     /// It is not tried again before.
@@ -54,7 +58,23 @@ enum StepError {
     Request(#[from] kube::Error),
 }
 
-impl Trigger<'_> {
+/// Carries decisions out, and remembers those that could not be.
+pub(super) struct Executor<'a> {
+    context: &'a Context,
+    stop: &'a Stop,
+    unfinished: HashMap<GroupResource, Unfinished>,
+}
+
+impl<'a> Executor<'a> {
+    pub(super) fn new(context: &'a Context, stop: &'a Stop) -> Self {
+        Self { context, stop, unfinished: HashMap::new() }
+    }
+
+    /// Forgets decisions on resources that are no longer served.
+    pub(super) fn retain(&mut self, served: impl Fn(&GroupResource) -> bool) {
+        self.unfinished.retain(|name, _| served(name));
+    }
+
     /// Carries a decision out; says when to look again if something came in between.
     pub(super) async fn carry_out(
         &mut self,
@@ -64,11 +84,11 @@ impl Trigger<'_> {
         decision: Decision,
     ) -> Duration {
         let what = what(&decision);
-        let before = self.troubles.remove(&resource.name).filter(|trouble| trouble.what == what);
-        let tries = before.as_ref().map_or(1, |trouble| trouble.tries.saturating_add(1));
-        if let Some(trouble) = before.filter(|trouble| trouble.until > Instant::now()) {
-            let wait = trouble.until.duration_since(Instant::now());
-            self.troubles.insert(resource.name.clone(), trouble);
+        let before = self.unfinished.remove(&resource.name).filter(|before| before.what == what);
+        let tries = before.as_ref().map_or(1, |before| before.tries.saturating_add(1));
+        if let Some(before) = before.filter(|before| before.until > Instant::now()) {
+            let wait = before.until.duration_since(Instant::now());
+            self.unfinished.insert(resource.name.clone(), before);
             return wait;
         }
         let error = match self.try_carry_out(resource, state, migrations, &decision).await {
@@ -78,8 +98,8 @@ impl Trigger<'_> {
         // Whatever was done already is found at the next look.
         let wait = retry::again(tries);
         tracing::warn!(resource = %resource.name, error = %plain(&error), tries, "its state could not be followed; trying again in {wait:?}");
-        let trouble = Trouble { what, tries, until: Instant::now() + wait };
-        self.troubles.insert(resource.name.clone(), trouble);
+        let unfinished = Unfinished { what, tries, until: Instant::now() + wait };
+        self.unfinished.insert(resource.name.clone(), unfinished);
         wait
     }
 
@@ -120,7 +140,7 @@ impl Trigger<'_> {
     }
 
     fn report(&self, resource: &Resource, written: &StorageState, reason: Reason) {
-        self.shared.metrics.triggered(reason);
+        self.context.metrics.triggered(reason);
         let status = written.status.clone().unwrap_or_default();
         let message = format!(
             "{}: current {}, persisted {}",
@@ -136,7 +156,7 @@ impl Trigger<'_> {
         let reason = format!("{reason:?}");
         // A changed version is what the trigger is for, and nothing to be mended.
         let text = if reason == "StorageVersionChanged" { text } else { explained(&reason, &text) };
-        self.shared.events.tell(&reference, EventType::Normal, &reason, &text);
+        self.context.events.tell(&reference, EventType::Normal, &reason, &text);
     }
 
     /// Says in an Event that somebody else's migration was deleted, and why.
@@ -147,11 +167,11 @@ impl Trigger<'_> {
         tracing::info!(migration = migration.name_any(), "deleted: {why}");
         let reference: ObjectReference = migration.object_ref(&());
         let message = explained("Superseded", &format!("deleted: {why}"));
-        self.shared.events.tell(&reference, EventType::Warning, "Superseded", &message);
+        self.context.events.tell(&reference, EventType::Warning, "Superseded", &message);
     }
 
     async fn delete(&self, migration: &StorageVersionMigration, retries: bool) -> Result<(), kube::Error> {
-        let api = Api::<StorageVersionMigration>::all(self.shared.client().clone());
+        let api = Api::<StorageVersionMigration>::all(self.context.client().clone());
         if !retries {
             return delete(&api, migration).await;
         }
@@ -192,7 +212,7 @@ impl Trigger<'_> {
             },
             status: None,
         };
-        let api = Api::<StorageVersionMigration>::all(self.shared.client().clone());
+        let api = Api::<StorageVersionMigration>::all(self.context.client().clone());
         match api.create(&PostParams::default(), &migration).await {
             Ok(_) => Ok(()),
             // The answer to an earlier try was lost; but a webhook denies with the same code.
@@ -214,7 +234,7 @@ impl Trigger<'_> {
         state: Option<StorageState>,
         status: &StorageStateStatus,
     ) -> Result<StorageState, StepError> {
-        let api = Api::<StorageState>::all(self.shared.client().clone());
+        let api = Api::<StorageState>::all(self.context.client().clone());
         let name = resource.name.to_string();
         let mut new = match state {
             Some(state) => state,

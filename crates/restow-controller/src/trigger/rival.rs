@@ -10,8 +10,8 @@ use restow_clock::Instant;
 use restow_core::trigger::is_foreign;
 use restow_core::troubleshooting::explained;
 
-use super::Trigger;
-use crate::events::EventType;
+use crate::context::Context;
+use crate::observe::events::EventType;
 
 /// How long it has to be silent: kube-storage-version-migrator writes every ten minutes.
 const SILENT: Duration = Duration::from_secs(15 * 60);
@@ -50,18 +50,17 @@ impl Rival {
     }
 }
 
-impl Trigger<'_> {
-    pub(super) fn report_rival(&self, state: &StorageState) {
-        let message = "another controller writes this storage state, such as kube-storage-version-migrator, and marks \
-            resources as migrated that nobody has verified. restow triggers no migration until the other one has been \
-            silent for 15 minutes: scale it down";
-        tracing::warn!(state = state.metadata.name, "{message}");
-        let reference: ObjectReference = state.object_ref(&());
-        self.shared.events.tell(
-            &reference,
-            EventType::Warning,
-            "AnotherController",
-            &explained("AnotherController", message),
-        );
-    }
+/// Reports that it has written a state.
+pub(super) fn report(context: &Context, state: &StorageState) {
+    let message = "another controller writes this storage state, such as kube-storage-version-migrator, and marks \
+        resources as migrated that nobody has verified. restow triggers no migration until the other one has been \
+        silent for 15 minutes: scale it down";
+    tracing::warn!(state = state.metadata.name, "{message}");
+    let reference: ObjectReference = state.object_ref(&());
+    context.events.tell(
+        &reference,
+        EventType::Warning,
+        "AnotherController",
+        &explained("AnotherController", message),
+    );
 }

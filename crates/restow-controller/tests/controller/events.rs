@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, Resource as _};
 use restow_api::{GroupVersionResource, StorageVersionMigration, StorageVersionMigrationSpec};
-use restow_controller::events::{EventType, Events};
+use restow_controller::observe::events::{EventType, Events};
 use restow_lab::{Cluster, assets};
 
 use crate::support::{shared, wait};

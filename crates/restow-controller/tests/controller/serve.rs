@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use restow_controller::metrics::Metrics;
-use restow_controller::serve::{Health, serve};
+use restow_controller::observe::health::Health;
+use restow_controller::observe::metrics::Metrics;
+use restow_controller::observe::serve::serve;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;

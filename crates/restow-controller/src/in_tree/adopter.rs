@@ -20,11 +20,11 @@ use restow_lease::Stop;
 use restow_migrate::server::plain;
 use tokio::sync::watch;
 
-use crate::in_tree::{GROUP, InTree, Object};
-use crate::record::{code, delete};
-use crate::run::WATCH;
-use crate::shared::{Shared, changed};
-use crate::trigger::managed;
+use crate::context::{Context, changed};
+use crate::in_tree::api::{GROUP, InTree, Object};
+use crate::ownership::managed;
+use crate::requests::{code, delete};
+use crate::watches::WATCH;
 
 /// How often a cluster that does not serve the API is looked at.
 const LOOK_FOR_API: Duration = Duration::from_secs(5);
@@ -35,15 +35,15 @@ const SOON: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Serves them until it is time to stop.
-pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
+pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
     let mut told = false;
     while !stop.is_stopped() {
-        shared.health.beat("adopter", IDLE * 3);
-        match stop.unless(InTree::find(shared)).await {
+        context.health.beat("adopter", IDLE * 3);
+        match stop.unless(InTree::find(context)).await {
             Some(Ok(Ok(in_tree))) => {
                 tracing::info!(api = in_tree.resource.api_version, "its migrations are served");
                 told = false;
-                stop.unless(serve(shared, &in_tree, migrations, stop)).await;
+                stop.unless(serve(context, &in_tree, migrations, stop)).await;
             }
             Some(Ok(Err(why))) if !told => {
                 tracing::warn!(
@@ -59,7 +59,12 @@ pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigrat
 }
 
 /// Serves them as long as the API is there in this version.
-async fn serve(shared: &Shared, in_tree: &InTree, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
+async fn serve(
+    context: &Context,
+    in_tree: &InTree,
+    migrations: &Store<StorageVersionMigration>,
+    stop: &Stop,
+) {
     let writer = Writer::<Object>::new(in_tree.resource.clone());
     let asked = writer.as_reader();
     let heard = watch::Sender::new(0);
@@ -73,7 +78,7 @@ async fn serve(shared: &Shared, in_tree: &InTree, migrations: &Store<StorageVers
             }
             std::future::ready(())
         });
-    let adopter = Adopter { shared, in_tree, asked: &asked, migrations, stop };
+    let adopter = Adopter { context, in_tree, asked: &asked, migrations, stop };
     let work = async {
         if asked.wait_until_ready().await.is_ok() {
             adopter.work(heard.subscribe()).await;
@@ -97,7 +102,7 @@ fn is_gone(error: &watcher::Error) -> bool {
 }
 
 struct Adopter<'a> {
-    shared: &'a Shared,
+    context: &'a Context,
     in_tree: &'a InTree,
     asked: &'a Store<Object>,
     migrations: &'a Store<StorageVersionMigration>,
@@ -107,7 +112,7 @@ struct Adopter<'a> {
 impl Adopter<'_> {
     /// Looks at all whenever one of them, or a migration, has changed.
     async fn work(&self, mut heard: watch::Receiver<u64>) {
-        let mut changes = self.shared.migrations_changed.subscribe();
+        let mut changes = self.context.migrations_changed.subscribe();
         while !self.stop.is_stopped() {
             heard.mark_unchanged();
             changes.mark_unchanged();
@@ -123,7 +128,7 @@ impl Adopter<'_> {
     }
 
     fn beat(&self) {
-        self.shared.health.beat("adopter", IDLE * 3);
+        self.context.health.beat("adopter", IDLE * 3);
     }
 
     /// Looks once; false when something has to be tried again.
@@ -160,7 +165,7 @@ impl Adopter<'_> {
     }
 
     fn ours(&self) -> Api<StorageVersionMigration> {
-        Api::all(self.shared.client().clone())
+        Api::all(self.context.client().clone())
     }
 
     /// Makes a migration for one.
@@ -204,7 +209,7 @@ impl Adopter<'_> {
 
     /// The resourceVersion of a resource's list, where it can be listed.
     async fn listed_at(&self, group: &str, resource: &str) -> Option<String> {
-        let inventory = self.shared.cluster.inventory(true).await.ok()?;
+        let inventory = self.context.cluster.inventory(true).await.ok()?;
         let named = |found: &&restow_core::inventory::Resource| {
             found.name.group == group && found.name.resource == resource
         };
@@ -212,7 +217,7 @@ impl Adopter<'_> {
         let version = found.endpoint()?;
         let kind = GroupVersionKind::gvk(&version.group, &version.version, &found.kind);
         let resource = ApiResource::from_gvk_with_plural(&kind, resource);
-        let api = Api::<DynamicObject>::all_with(self.shared.client().clone(), &resource);
+        let api = Api::<DynamicObject>::all_with(self.context.client().clone(), &resource);
         let page = api.list_metadata(&ListParams::default().limit(1)).await.ok()?;
         page.metadata.resource_version
     }

@@ -17,7 +17,7 @@ use restow_core::name;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::metrics::Metrics;
+use crate::observe::metrics::Metrics;
 
 /// How long an Event may take to be sent.
 const PATIENCE: Duration = Duration::from_secs(5);

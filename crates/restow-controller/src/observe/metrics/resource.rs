@@ -7,8 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use restow_core::outcome::Outcome;
 use restow_core::progress::{Phase, Progress};
 
-use super::count::Count;
-use super::whole;
+use super::count::{Count, gauge_value};
 
 /// What is counted of one resource; counting takes neither a lock nor memory.
 ///
@@ -35,7 +34,7 @@ impl ResourceMetrics {
     /// A page was finished.
     pub fn page(&self, progress: &Progress) {
         if let Some(remaining) = progress.remaining() {
-            self.remaining.set(whole(remaining));
+            self.remaining.set(gauge_value(remaining));
         }
     }
 

@@ -10,7 +10,7 @@ use restow_migrate::migration::Observer;
 use restow_migrate::pages::Waiting;
 use restow_migrate::throttle::Throttle;
 
-use crate::metrics::{Metrics, ResourceMetrics};
+use crate::observe::metrics::{Metrics, ResourceMetrics};
 
 /// Waits shorter than this are not worth telling.
 const WORTH_TELLING: Duration = Duration::from_secs(3);

@@ -31,3 +31,8 @@ impl EncodeMetric for Count {
         Self::TYPE
     }
 }
+
+/// A count as a gauge takes it.
+pub(crate) fn gauge_value(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

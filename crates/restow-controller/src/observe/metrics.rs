@@ -20,7 +20,7 @@ use restow_api::{ConditionType, StorageVersionMigration};
 use restow_core::trigger::Reason;
 use restow_migrate::prune::{PruneError, Pruned};
 
-use count::Count;
+use count::{Count, gauge_value};
 pub use resource::ResourceMetrics;
 
 /// The type of the text.
@@ -201,12 +201,12 @@ impl Metrics {
 
     /// On how many resources the API servers do not agree.
     pub fn disagreeing(&self, resources: usize) {
-        self.disagreeing.set(whole(resources as u64));
+        self.disagreeing.set(gauge_value(resources as u64));
     }
 
     /// How many storage states say that objects may be stored in more than one way.
     pub fn unsettled(&self, states: usize) {
-        self.unsettled.set(whole(states as u64));
+        self.unsettled.set(gauge_value(states as u64));
     }
 
     /// A page of objects was finished and kept.
@@ -287,10 +287,6 @@ fn reason_label(reason: Reason) -> &'static str {
 
 fn one(label: &'static str, value: impl Into<Cow<'static, str>>) -> Labels<1> {
     [(label, value.into())]
-}
-
-fn whole(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

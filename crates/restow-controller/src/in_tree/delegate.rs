@@ -16,11 +16,13 @@ use restow_migrate::migration::{Failure, Migration, Observer};
 use restow_migrate::rewrite::Unfinished;
 use restow_migrate::server::plain;
 
-use crate::attempt::{Attempt, TRY_AGAIN, Verdict};
-use crate::in_tree::{GROUP, InTree, Object};
-use crate::record::{Lost, Record, code, delete, put};
-use crate::shared::Backend;
-use crate::trigger::managed;
+use crate::context::Context;
+use crate::in_tree::api::{GROUP, InTree, Object};
+use crate::ownership::managed;
+use crate::record::{Lost, Record, put};
+use crate::requests::{code, delete};
+use crate::settings::Backend;
+use crate::verdict::{TRY_AGAIN, Verdict};
 
 /// How often it is looked at.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -69,44 +71,42 @@ impl Undelegated {
     }
 }
 
-impl Attempt<'_> {
-    /// The API to hand the first pass over by; none where restow does it.
-    pub(crate) async fn backend(&self) -> Result<Option<InTree>, Verdict> {
-        if self.shared.settings.backend == Backend::Restow {
-            return Ok(None);
-        }
-        match InTree::find(self.shared).await {
-            Ok(Ok(in_tree)) => Ok(Some(in_tree)),
-            Ok(Err(why)) => {
-                let message = format!("{why}, so nothing can be handed to its controller");
-                Err(Verdict::waiting("BackendNotServed", message, TRY_AGAIN))
-            }
-            Err(error) => Err(Verdict::waiting("WaitingForServer", error, ASK_EVERY)),
-        }
+/// Finds the API to hand the first pass over by; none where restow rewrites by itself.
+pub(crate) async fn backend(context: &Context) -> Result<Option<InTree>, Verdict> {
+    if context.settings.backend == Backend::Restow {
+        return Ok(None);
     }
+    match InTree::find(context).await {
+        Ok(Ok(in_tree)) => Ok(Some(in_tree)),
+        Ok(Err(why)) => {
+            let message = format!("{why}, so nothing can be handed to its controller");
+            Err(Verdict::waiting("BackendNotServed", message, TRY_AGAIN))
+        }
+        Err(error) => Err(Verdict::waiting("WaitingForServer", error, ASK_EVERY)),
+    }
+}
 
-    /// Has the built-in controller do the first pass; what is left then is to verify.
-    pub(crate) async fn delegate<O: Observer>(
-        &self,
-        in_tree: InTree,
-        migration: &Migration<'_, O>,
-        record: &Record,
-        progress: &mut Progress,
-    ) -> Result<(), Undelegated> {
-        let (owner, run) = (record.object().await, progress.started.to_string());
-        // Kept before anything is made, so that a crash goes on with the same run.
-        let now = restow_clock::now();
-        record.update(|status| put(status, progress, (now, 0), now)).await?;
-        let delegate = Delegate { in_tree, owner, run, record, lead: &self.lead };
-        let ended = delegate.see_through(migration, progress).await;
-        // Another leader would go on with it.
-        if ended.as_ref().is_err_and(Undelegated::is_over) {
-            delegate.take_back().await;
-        }
-        ended?;
-        progress.begin_verifying();
-        Ok(())
+/// Has the built-in controller do the first pass; what is left then is to verify.
+pub(crate) async fn delegate<O: Observer>(
+    in_tree: InTree,
+    migration: &Migration<'_, O>,
+    record: &Record,
+    progress: &mut Progress,
+    lead: &Stop,
+) -> Result<(), Undelegated> {
+    let (owner, run) = (record.object().await, progress.started.to_string());
+    // Kept before anything is made, so that a crash goes on with the same run.
+    let now = restow_clock::now();
+    record.update(|status| put(status, progress, (now, 0), now)).await?;
+    let delegate = Delegate { in_tree, owner, run, record, lead };
+    let ended = delegate.see_through(migration, progress).await;
+    // Another leader would go on with it.
+    if ended.as_ref().is_err_and(Undelegated::is_over) {
+        delegate.take_back().await;
     }
+    ended?;
+    progress.begin_verifying();
+    Ok(())
 }
 
 /// One run of a migration in the hands of the built-in controller.

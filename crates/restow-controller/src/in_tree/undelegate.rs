@@ -12,9 +12,9 @@ use restow_core::delegation::{is_wanted, owner};
 use restow_lease::Stop;
 use restow_migrate::server::plain;
 
-use crate::in_tree::{InTree, Object};
-use crate::record::delete;
-use crate::shared::Shared;
+use crate::context::Context;
+use crate::in_tree::api::{InTree, Object};
+use crate::requests::delete;
 
 /// How often it looks when nothing happens.
 const IDLE: Duration = Duration::from_secs(30);
@@ -31,13 +31,13 @@ enum LookError {
 }
 
 /// Looks whenever the set of migrations that go on has changed, until it is time to stop.
-pub(crate) async fn run(shared: &Shared, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
-    let mut changes = shared.migrations_changed.subscribe();
+pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
+    let mut changes = context.migrations_changed.subscribe();
     while !stop.is_stopped() {
         changes.mark_unchanged();
-        shared.health.beat("undelegate", IDLE * 4);
+        context.health.beat("undelegate", IDLE * 4);
         let wanted = wanted(migrations);
-        match stop.unless(tokio::time::timeout(PATIENCE, look(shared, &wanted, stop))).await {
+        match stop.unless(tokio::time::timeout(PATIENCE, look(context, &wanted, stop))).await {
             Some(Ok(Err(error))) => {
                 tracing::info!(error = %plain(&error), "what was handed to the built-in controller could not be looked at");
             }
@@ -65,12 +65,12 @@ fn wanted(migrations: &Store<StorageVersionMigration>) -> HashSet<String> {
     all.iter().filter(|migration| is_wanted(migration)).filter_map(|migration| migration.uid()).collect()
 }
 
-async fn look(shared: &Shared, wanted: &HashSet<String>, stop: &Stop) -> Result<(), LookError> {
-    let Ok(in_tree) = InTree::find(shared).await? else { return Ok(()) };
+async fn look(context: &Context, wanted: &HashSet<String>, stop: &Stop) -> Result<(), LookError> {
+    let Ok(in_tree) = InTree::find(context).await? else { return Ok(()) };
     let made = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
     for object in in_tree.api.list(&made).await? {
         let unwanted = owner(&object.metadata).is_some_and(|owner| !wanted.contains(&owner.uid));
-        if unwanted && !is_wanted_after_all(shared, &object).await? && !stop.is_stopped() {
+        if unwanted && !is_wanted_after_all(context, &object).await? && !stop.is_stopped() {
             delete(&in_tree.api, &object).await?;
             tracing::info!(migration = object.name_any(), "taken back from the built-in controller");
         }
@@ -79,9 +79,9 @@ async fn look(shared: &Shared, wanted: &HashSet<String>, stop: &Stop) -> Result<
 }
 
 /// Asks the server itself: the cache may not have heard yet.
-async fn is_wanted_after_all(shared: &Shared, object: &Object) -> Result<bool, kube::Error> {
+async fn is_wanted_after_all(context: &Context, object: &Object) -> Result<bool, kube::Error> {
     let Some(owner) = owner(&object.metadata) else { return Ok(true) };
-    let api = Api::<StorageVersionMigration>::all(shared.client().clone());
+    let api = Api::<StorageVersionMigration>::all(context.client().clone());
     let migration = api.get_opt(&owner.name).await?;
     Ok(migration
         .is_some_and(|migration| migration.uid().as_ref() == Some(&owner.uid) && is_wanted(&migration)))

@@ -16,8 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use crate::health::Health;
-use crate::metrics::{self, Metrics};
+use crate::observe::health::Health;
+use crate::observe::metrics::{self, Metrics};
 
 /// How many connections there are at once; more wait to be accepted.
 const AT_ONCE: usize = 32;

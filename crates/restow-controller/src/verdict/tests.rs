@@ -1,6 +1,7 @@
 //! How runs end, and what becomes of their migrations.
 
 use restow_core::agreement::Disagreement;
+use restow_core::resource::GroupResource;
 use restow_migrate::server::RequestError;
 
 use super::*;
@@ -31,17 +32,17 @@ fn what_passes_is_waited_for_and_what_is_done_is_kept() {
         let verdict = judge(Err(failure), &StorageVersionMigration::default());
         assert_eq!((verdict.stage, verdict.reason, verdict.forget), (stage, reason, forget), "{text}");
         assert!(verdict.message.starts_with(&text), "{verdict:?}");
-        assert_eq!(verdict.after == After::Ended, stage == Stage::Failed, "{text}");
+        assert_eq!(verdict.after == Requeue::Never, stage == Stage::Failed, "{text}");
     }
 }
 
 #[test]
 fn a_status_that_is_refused_is_tried_again_after_a_pause() {
     for (lost, after) in [
-        (Lost::Refused("a webhook denied it".to_owned()), After::Again(TRY_AGAIN)),
-        (Lost::Gone, After::Ended),
-        (Lost::Taken, After::Ended),
-        (Lost::Stopped, After::Ended),
+        (Lost::Refused("a webhook denied it".to_owned()), Requeue::After(TRY_AGAIN)),
+        (Lost::Gone, Requeue::Never),
+        (Lost::Taken, Requeue::Never),
+        (Lost::Stopped, Requeue::Never),
     ] {
         assert_eq!(after_loss(&lost), after, "{lost}");
     }

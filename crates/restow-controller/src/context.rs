@@ -1,50 +1,20 @@
-//! What all controllers share.
+//! What all controllers share: the cluster, the settings, the pace of writes, reporting, and change notifications.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use restow_core::encryption::{Demand, Pattern};
+use restow_core::encryption::Demand;
 use restow_core::resource::GroupResource;
 use restow_migrate::cluster::Cluster;
-use restow_migrate::migration;
 use restow_migrate::throttle::Throttle;
 use tokio::sync::watch;
 
-use crate::events::Events;
-use crate::metrics::Metrics;
-use crate::serve::Health;
-
-/// Who rewrites objects. restow verifies either way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Backend {
-    /// restow itself.
-    #[default]
-    Restow,
-    /// The controller that comes with Kubernetes.
-    InTree,
-}
-
-/// How the controllers work.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// How each migration is done.
-    pub migration: migration::Settings,
-    /// How many migrations run at once.
-    pub at_once: usize,
-    /// How often the storage versions are looked at, besides watching.
-    pub poll: Duration,
-    /// The resources whose storage versions are watched; none for all.
-    pub resources: Option<Vec<GroupResource>>,
-    /// The resources that the encryption configuration covers; none where nobody has said so.
-    pub encryption_resources: Option<Vec<Pattern>>,
-    /// Who rewrites objects.
-    pub backend: Backend,
-    /// Whether migrations of the built-in API are served.
-    pub adopt: bool,
-}
+use crate::observe::events::Events;
+use crate::observe::health::Health;
+use crate::observe::metrics::Metrics;
+use crate::settings::Settings;
 
 /// What all controllers share.
-pub(crate) struct Shared {
+pub(crate) struct Context {
     pub(crate) cluster: Cluster,
     pub(crate) settings: Settings,
     /// One pace for all that is written.
@@ -58,7 +28,7 @@ pub(crate) struct Shared {
     pub(crate) storage_changed: watch::Sender<u64>,
 }
 
-impl Shared {
+impl Context {
     /// The client for typed requests.
     pub(crate) fn client(&self) -> &kube::Client {
         self.cluster.server().client()
