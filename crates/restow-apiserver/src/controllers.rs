@@ -6,6 +6,7 @@
 //! written all the time, and the wait for it to run out.
 
 mod accounts;
+pub(crate) mod definitions;
 mod events;
 mod garbage;
 mod namespaces;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use restow_lease::Stop;
 use tokio::task::JoinHandle;
 
-use crate::api::Api;
+use crate::verbs::api::Api;
 use writer::Writer;
 
 /// Starts all of them; they end when told to stop.

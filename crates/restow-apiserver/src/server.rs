@@ -1,5 +1,12 @@
 //! A server's life: start, serve, stop.
 
+mod bootstrap;
+pub mod data_dir;
+pub mod handler;
+pub mod kubeconfig;
+pub mod network;
+pub mod service;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -19,19 +26,19 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::Layer as _;
 
-use crate::access::Access;
-use crate::api::Api;
-use crate::bootstrap::bootstrap;
+use crate::auth::access::Access;
 use crate::controllers;
-use crate::conversion::Converter;
-use crate::definitions::Definitions;
-use crate::health::StoreHealth;
-use crate::network::{Network, NetworkError, Reach};
-use crate::openapi::Documents;
-use crate::registry::Registry;
-use crate::service::{Handlers, client};
-use crate::webhook::Webhooks;
-use crate::workers::Workers;
+use crate::controllers::definitions::Definitions;
+use crate::docs::health::StoreHealth;
+use crate::docs::openapi::Documents;
+use crate::registry::conversion::Converter;
+use crate::registry::served::Registry;
+use crate::registry::webhook::Webhooks;
+use crate::server::bootstrap::bootstrap;
+use crate::server::network::{Network, NetworkError, Reach};
+use crate::server::service::{Handlers, client};
+use crate::verbs::api::Api;
+use crate::verbs::workers::Workers;
 
 /// The kind of server it is: it registers every built-in resource, as a kube-apiserver does.
 const COMPONENT: &str = "kube-apiserver";

@@ -6,14 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use restow_apiserver::audit::Audit;
-use restow_apiserver::authentication::Tokens;
-use restow_apiserver::data_dir::{self, Credentials, DataDir, DataDirError};
-use restow_apiserver::limits::AtOnce;
-use restow_apiserver::network::Network;
-use restow_apiserver::private_file;
-use restow_apiserver::server::{Server, Settings};
-use restow_apiserver::tls::random_hex;
+use restow_apiserver::{
+    AtOnce, Audit, Credentials, DataDir, DataDirError, Network, Server, Settings, Tokens, data_dir,
+    private_file, random_hex,
+};
 use restow_store::Store;
 use restow_store::encryption::{self, Follower};
 use restow_store::etcd::{self, EtcdStore};

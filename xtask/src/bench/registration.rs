@@ -16,7 +16,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use restow_apiserver::server::{Server, Settings};
+use restow_apiserver::{Server, Settings};
 use restow_core::{
     resource::{GroupResource, GroupVersion},
     storage_version::Versions,

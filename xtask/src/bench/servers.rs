@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use restow_apiserver::server::{Server, Settings};
+use restow_apiserver::{Server, Settings};
 use restow_lab::{Assets, Cluster, ClusterSpec};
 use restow_store::file::{self, FileStore};
 use tempfile::TempDir;

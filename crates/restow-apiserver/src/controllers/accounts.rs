@@ -9,9 +9,9 @@ use restow_store::{Entry, Range, StoreError};
 use serde_json::{Value, json};
 
 use super::writer::Writer;
-use crate::api::Api;
-use crate::meta::{is_deleting, name};
-use crate::stored::Extent;
+use crate::object::meta::{is_deleting, name};
+use crate::object::stored::Extent;
+use crate::verbs::api::Api;
 
 const NAMESPACES: &str = "/registry/namespaces/";
 const ACCOUNTS: &str = "/registry/serviceaccounts/";

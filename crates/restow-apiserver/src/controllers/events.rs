@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::place::path;
 use super::writer::Writer;
-use crate::api::Api;
-use crate::meta::name;
-use crate::registry::Resource;
-use crate::stored::Extent;
+use crate::object::meta::name;
+use crate::object::stored::Extent;
+use crate::registry::served::Resource;
+use crate::verbs::api::Api;
 
 /// For how long they are kept.
 const KEPT: SignedDuration = SignedDuration::from_hours(1);

@@ -17,7 +17,7 @@ use restow_clock::Instant;
 use tokio::sync::Notify;
 
 use super::writer::Writer;
-use crate::api::Api;
+use crate::verbs::api::Api;
 use attend::Attended;
 use graph::Graph;
 

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use super::place::path;
 use super::writer::{Writer, Wrote};
-use crate::api::Api;
-use crate::failure::Failure;
-use crate::meta::{is_deleting, name};
-use crate::registry::Resource;
-use crate::stored::{Extent, refused};
+use crate::http::status::Failure;
+use crate::object::meta::{is_deleting, name};
+use crate::object::stored::{Extent, refused};
+use crate::registry::served::Resource;
+use crate::verbs::api::Api;
 
 const PREFIX: &str = "/registry/namespaces/";
 /// What holds a namespace until its content has gone.

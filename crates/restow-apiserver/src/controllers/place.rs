@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::registry::{Resource, Served};
+use crate::registry::served::{Resource, Served};
 
 /// The resource that a key belongs to; none if it is not served.
 pub(super) fn resource_of<'a>(served: &'a Served, key: &str) -> Option<&'a Arc<Resource>> {
@@ -53,7 +53,7 @@ fn escaped(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::Registry;
+    use crate::registry::served::Registry;
 
     #[test]
     fn keys_have_paths() {

@@ -4,7 +4,7 @@ use http::{Request, header};
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::patch::MERGE;
+use crate::object::patch::MERGE;
 
 /// What became of a write.
 #[derive(Debug, PartialEq)]

@@ -7,11 +7,7 @@ use http::Request;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, Config};
-use restow_apiserver::audit::Audit;
-use restow_apiserver::authentication::Tokens;
-use restow_apiserver::limits::AtOnce;
-use restow_apiserver::network::Network;
-use restow_apiserver::server::{Server, Settings};
+use restow_apiserver::{AtOnce, Audit, Network, Server, Settings, Tokens};
 use serde_json::{Value, json};
 
 use crate::basics::{code, config_map};

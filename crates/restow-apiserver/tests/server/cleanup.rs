@@ -1,7 +1,7 @@
 //! What a definition leaves behind when it is deleted: nothing, and nothing of others goes with it.
 
 use bytes::Bytes;
-use restow_apiserver::server::{Server, Settings};
+use restow_apiserver::{Server, Settings};
 use restow_store::Store as _;
 use serde_json::{Value, json};
 

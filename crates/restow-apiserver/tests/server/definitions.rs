@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
 use kube::{Api, Client};
-use restow_apiserver::server::{Server, Settings};
+use restow_apiserver::{Server, Settings};
 use restow_store::Store as _;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
-use restow_apiserver::server::{Server, Settings};
+use restow_apiserver::{Server, Settings};
 use restow_store::Store as _;
 use restow_store::encryption::Transformers;
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! Events do not stay.
 
-use restow_apiserver::server::{Server, Settings};
+use restow_apiserver::{Server, Settings};
 use restow_store::Store as _;
 use serde_json::json;
 

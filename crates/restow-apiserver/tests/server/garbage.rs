@@ -1,6 +1,6 @@
 //! Owners and what they own: behind them, before them, or let go.
 
-use restow_apiserver::server::{Server, Settings};
+use restow_apiserver::{Server, Settings};
 use serde_json::{Value, json};
 
 use crate::basics::read;

@@ -4,8 +4,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use restow_apiserver::data_dir::DataDir;
-use restow_apiserver::server::{Server, Settings};
+use restow_apiserver::{DataDir, Server, Settings};
 use restow_store::{Store as _, Write};
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
-use restow_apiserver::server::{Server, Settings};
+use restow_apiserver::{Server, Settings};
 use restow_core::token::Token;
 use restow_store::Store as _;
 use serde_json::Value;

@@ -4,8 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use restow_apiserver::network::Network;
-use restow_apiserver::server::{Server, Settings};
+use restow_apiserver::{Network, Server, Settings};
 use restow_core::encryption::Demand;
 use restow_core::inventory::find;
 use restow_core::outcome::Outcome;

@@ -1,6 +1,6 @@
 //! Namespaces that are deleted: emptied first, then gone.
 
-use restow_apiserver::server::{Server, Settings};
+use restow_apiserver::{Server, Settings};
 use restow_store::{Range, Store as _};
 use serde_json::{Value, json};
 

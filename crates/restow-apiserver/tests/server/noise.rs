@@ -6,7 +6,7 @@ use http_body_util::BodyExt as _;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
-use restow_apiserver::server::{Server, Settings};
+use restow_apiserver::{Server, Settings};
 use serde_json::json;
 
 use crate::memory::Memory;

@@ -6,7 +6,7 @@ use futures::{AsyncBufReadExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use restow_apiserver::server::{Server, Settings};
+use restow_apiserver::{Server, Settings};
 use restow_store::Store as _;
 use serde_json::{Value, json};
 

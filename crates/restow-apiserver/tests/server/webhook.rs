@@ -10,9 +10,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use jiff::Timestamp;
-use restow_apiserver::listen;
-use restow_apiserver::server::{Server, Settings};
-use restow_apiserver::tls::{Authority, Serving};
+use restow_apiserver::{Authority, Server, Serving, Settings, serve};
 use restow_store::Store as _;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -54,7 +52,7 @@ impl Webhook {
             }
         });
         let stop = CancellationToken::new();
-        tokio::spawn(listen::serve(listener, serving, service, stop.clone()));
+        tokio::spawn(serve(listener, serving, service, stop.clone()));
         Self { url, authority: STANDARD.encode(pem), calls, _stop: stop.drop_guard() }
     }
 

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use restow_apiserver::data_dir::Credentials;
-use restow_apiserver::network::Network;
-use restow_apiserver::server::{Server, Settings, StartError};
+use restow_apiserver::{Credentials, Network, Server, Settings, StartError};
 use restow_clock::Instant;
 use restow_core::resource::GroupVersion;
 use restow_store::file::{self, FileStore};
@@ -112,8 +110,7 @@ impl Stage {
             Arc::clone(&self.store)
         };
         Ok(tokio::spawn(async move {
-            let listener =
-                TcpListener::bind(address).await.map_err(restow_apiserver::network::NetworkError::from)?;
+            let listener = TcpListener::bind(address).await.map_err(restow_apiserver::NetworkError::from)?;
             let network = Network::new(listener, credentials);
             let settings =
                 Settings { server_id: id.to_owned(), network: Some(network), ..Settings::new(store) };

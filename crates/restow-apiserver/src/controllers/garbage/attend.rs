@@ -13,10 +13,10 @@ use super::reference::{
 };
 use crate::controllers::place::{namespace, path, resource_of};
 use crate::controllers::writer::Wrote;
-use crate::failure::Failure;
-use crate::meta::text;
-use crate::registry::Served;
-use crate::stored::Extent;
+use crate::http::status::Failure;
+use crate::object::meta::text;
+use crate::object::stored::Extent;
+use crate::registry::served::Served;
 
 /// How often an object is read anew at once because it has changed meanwhile.
 const TRIES: usize = 3;

@@ -13,8 +13,8 @@ use super::graph::{Link, digest};
 use super::reference::{Reference, is_orphaning, is_waiting, references};
 use super::{Collector, PAUSE, State};
 use crate::controllers::place::{namespace, resource_of};
-use crate::registry::{Resource, Served};
-use crate::stored::Extent;
+use crate::object::stored::Extent;
+use crate::registry::served::{Resource, Served};
 
 const PREFIX: &str = "/registry/";
 /// Events own nothing and are owned by nobody that matters: they expire.
@@ -156,7 +156,7 @@ impl Collector {
             self.api.open(&resource, &mut entry).ok()?;
         }
         let matters = MARK.as_ref().is_none_or(|mark| mark.is_match(&entry.value));
-        matters.then(|| crate::stored::decode(&entry, Extent::Metadata).ok()).flatten()
+        matters.then(|| crate::object::stored::decode(&entry, Extent::Metadata).ok()).flatten()
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::registry::Registry;
+    use crate::registry::served::Registry;
 
     #[test]
     fn owners_are_found_where_they_would_be() {

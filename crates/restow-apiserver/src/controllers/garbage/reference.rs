@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::meta::{field, finalizers, is_deleting};
+use crate::object::meta::{field, finalizers, is_deleting};
 
 /// The finalizer of an owner that goes after what it owns.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";

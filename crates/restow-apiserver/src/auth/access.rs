@@ -1,0 +1,152 @@
+//! Who there is and who may do what, as handlers ask for it: reviews, and writes of roles and bindings.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::auth::authentication::{Tokens, User};
+use crate::auth::rbac::{
+    self, About, Kind, LivePolicy, ReviewError, answer_access_review, answer_rules_review,
+    answer_self_review, permit_write,
+};
+use crate::http::status::{Cause, Failure, GroupKind};
+use crate::object::meta;
+
+/// Who there is and who may do what. By default nobody, and nothing.
+#[derive(Debug, Default)]
+pub struct Access {
+    /// Whose token is whose.
+    pub tokens: Tokens,
+    /// Who may do what.
+    pub policy: Arc<LivePolicy>,
+}
+
+impl Access {
+    /// Answers a review of a kind: the review with its status.
+    pub fn review(
+        &self,
+        user: &User,
+        kind: &GroupKind,
+        namespace: &str,
+        review: Value,
+    ) -> Result<Value, Failure> {
+        let policy = self.policy.current();
+        let answered = match kind.kind.as_str() {
+            "SelfSubjectReview" => Ok(answer_self_review(user, review)),
+            "TokenReview" => Ok(self.token_review(review)),
+            "SelfSubjectRulesReview" => answer_rules_review(&policy, user, review),
+            "SelfSubjectAccessReview" => answer_access_review(&policy, About::Sender(user), review),
+            "SubjectAccessReview" => answer_access_review(&policy, About::Named, review),
+            "LocalSubjectAccessReview" => answer_access_review(&policy, About::NamedIn(namespace), review),
+            _ => return Err(Failure::unknown_path()),
+        };
+        answered.map_err(|error| refused(kind, error))
+    }
+
+    fn token_review(&self, mut review: Value) -> Value {
+        let token = review["spec"]["token"].as_str().unwrap_or_default();
+        let status = match self.tokens.user(token) {
+            Some(user) => {
+                let mut shown = json!({"username": user.name, "groups": user.groups});
+                if !user.uid.is_empty() {
+                    shown["uid"] = json!(user.uid);
+                }
+                json!({"authenticated": true, "user": shown})
+            }
+            None => json!({"authenticated": false, "error": "invalid bearer token"}),
+        };
+        // What is no object has nowhere to put it.
+        if let Some(fields) = review.as_object_mut() {
+            fields.insert("status".to_owned(), status);
+        }
+        review
+    }
+
+    /// Lets somebody store a role or binding in the place of what is there, or refuses; anything else is let.
+    pub fn permit_write(
+        &self,
+        user: &User,
+        (group, resource): (&str, &str),
+        object: &Value,
+        before: Option<&Value>,
+    ) -> Result<(), Failure> {
+        let Some(kind) = Kind::of(resource).filter(|_| group == rbac::GROUP) else { return Ok(()) };
+        permit_write(&self.policy.current(), user, kind, object, before)
+            .map_err(|escalation| escalation.failure(kind, meta::name(object)))
+    }
+}
+
+fn refused(kind: &GroupKind, error: ReviewError) -> Failure {
+    let cause = match error {
+        ReviewError::NoNamespace => return Failure::bad_request("no namespace on request"),
+        ReviewError::Attributes => Cause::invalid(error.field(), &Value::Null, &error.to_string()),
+        _ => Cause::invalid_text(error.field(), "", &error.to_string()),
+    };
+    Failure::invalid(kind, "", vec![cause])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::rbac::Policy;
+
+    fn access() -> Access {
+        let mut tokens = Tokens::default();
+        tokens.insert_file("t,alice,7,dev\n").unwrap();
+        Access { tokens, policy: LivePolicy::fixed(Policy::default()) }
+    }
+
+    #[test]
+    fn reviews_are_answered_by_kind() {
+        let alice = User::known("alice", ["dev"]);
+        let about = json!({"resourceAttributes": {"verb": "get", "resource": "pods"}});
+        for (kind, spec, pointer, expected) in [
+            ("SelfSubjectReview", json!({}), "/status/userInfo/username", json!("alice")),
+            ("TokenReview", json!({"token": "t"}), "/status/user/username", json!("alice")),
+            ("TokenReview", json!({"token": "x"}), "/status/authenticated", json!(false)),
+            ("TokenReview", json!({}), "/status/authenticated", json!(false)),
+            ("TokenReview", json!([7]), "/status/authenticated", json!(false)),
+            ("SelfSubjectRulesReview", json!({"namespace": "a"}), "/status/resourceRules", json!([])),
+            ("SelfSubjectAccessReview", about.clone(), "/status/allowed", json!(false)),
+        ] {
+            let answered =
+                access().review(&alice, &GroupKind::new("g", kind), "", json!({"spec": spec})).unwrap();
+            assert_eq!(answered.pointer(pointer), Some(&expected), "{kind}: {answered}");
+        }
+        for (kind, spec, code) in [
+            ("SelfSubjectAccessReview", json!({}), 422),
+            ("SubjectAccessReview", about.clone(), 422),
+            ("LocalSubjectAccessReview", about, 422),
+            ("SelfSubjectRulesReview", json!({}), 400),
+            ("Review", json!({}), 404),
+        ] {
+            let refused = access().review(&alice, &GroupKind::new("g", kind), "a", json!({"spec": spec}));
+            assert_eq!(refused.unwrap_err().code(), code, "{kind}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_object_breaks_nothing() {
+        for kind in ["SelfSubjectReview", "TokenReview"] {
+            for review in [json!(null), json!([]), json!("x"), json!(7)] {
+                let answered =
+                    access().review(&User::admin(), &GroupKind::new("g", kind), "", review.clone());
+                assert_eq!(answered, Ok(review), "{kind}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_roles_and_bindings_are_looked_at() {
+        let alice = User::known("alice", ["dev"]);
+        let role =
+            json!({"metadata": {"name": "r"}, "rules": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]});
+        let permit = |group, resource| access().permit_write(&alice, (group, resource), &role, None);
+        assert_eq!(permit(rbac::GROUP, "clusterroles").unwrap_err().code(), 403);
+        assert!(permit("example.com", "clusterroles").is_ok());
+        assert!(permit("", "pods").is_ok());
+        let binding = json!({"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "none"}});
+        let refused = access().permit_write(&alice, (rbac::GROUP, "clusterrolebindings"), &binding, None);
+        assert_eq!(refused.unwrap_err().code(), 404);
+    }
+}

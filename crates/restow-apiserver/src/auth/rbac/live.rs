@@ -1,0 +1,254 @@
+//! A policy that is kept like the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use bytes::Bytes;
+use futures::stream::{BoxStream, SelectAll};
+use futures::{Stream, StreamExt as _};
+use restow_store::encryption::Transformers;
+use restow_store::{Changes, Entry, Range, Store, StoreError};
+use tokio_util::sync::CancellationToken;
+
+use super::policy::{Kind, Policy};
+
+/// How long to wait before the store is read again after it failed.
+const AFTER_AN_ERROR: Duration = Duration::from_millis(500);
+/// How many batches of changes are taken in at once, at most.
+const AT_ONCE: usize = 256;
+/// How many objects a page has that is read at the start.
+const PAGE: usize = 500;
+
+type Told = (Kind, Result<Changes, StoreError>);
+
+/// The newest policy; whoever asks gets one that stays as it is.
+#[derive(Debug, Default)]
+pub struct LivePolicy(ArcSwap<Policy>);
+
+impl LivePolicy {
+    /// Reads the policy, and follows the store in a task of its own until told to stop.
+    pub async fn follow(
+        store: &Arc<dyn Store>,
+        encryption: &Arc<ArcSwapOption<Transformers>>,
+        stop: CancellationToken,
+    ) -> Result<Arc<Self>, StoreError> {
+        let source = Source { store: Arc::clone(store), encryption: Arc::clone(encryption) };
+        let (policy, changes) = source.load().await?;
+        let live = Arc::new(Self(ArcSwap::from_pointee(policy.clone())));
+        let followed = Arc::clone(&live);
+        tokio::spawn(async move { stop.run_until_cancelled(followed.run(&source, policy, changes)).await });
+        Ok(live)
+    }
+
+    /// A policy that stays as it is.
+    pub fn fixed(policy: Policy) -> Arc<Self> {
+        Arc::new(Self(ArcSwap::from_pointee(policy)))
+    }
+
+    /// The policy as it is now.
+    pub fn current(&self) -> Arc<Policy> {
+        self.0.load_full()
+    }
+
+    async fn run(
+        &self,
+        source: &Source,
+        mut policy: Policy,
+        mut changes: SelectAll<BoxStream<'static, Told>>,
+    ) {
+        loop {
+            let error = self.take(source, &mut policy, changes).await;
+            // What was allowed stays allowed meanwhile, as it does in kube-apiserver.
+            tracing::warn!(%error, "roles and bindings are read again");
+            (policy, changes) = loop {
+                tokio::time::sleep(AFTER_AN_ERROR).await;
+                match source.load().await {
+                    Ok(loaded) => break loaded,
+                    Err(error) => tracing::debug!(%error, "reading roles and bindings"),
+                }
+            };
+            self.0.store(Arc::new(policy.clone()));
+        }
+    }
+
+    /// Takes changes in until there is an error.
+    async fn take(
+        &self,
+        source: &Source,
+        policy: &mut Policy,
+        changes: impl Stream<Item = Told> + Unpin,
+    ) -> StoreError {
+        let mut changes = changes.ready_chunks(AT_ONCE);
+        while let Some(batch) = changes.next().await {
+            let mut any = false;
+            for (kind, told) in batch {
+                let told = match told {
+                    Ok(told) => told,
+                    Err(error) => return error,
+                };
+                for change in told.changes {
+                    source.apply(policy, kind, &change.key, change.now.as_ref());
+                    any = true;
+                }
+            }
+            if any {
+                self.0.store(Arc::new(policy.clone()));
+            }
+        }
+        StoreError::Unavailable("the watch has ended".to_owned())
+    }
+}
+
+fn prefix(kind: Kind) -> String {
+    format!("/registry/{}/", kind.resource())
+}
+
+/// Namespace and name of a key; none if it is no such object's.
+fn place(kind: Kind, key: &str) -> Option<(&str, &str)> {
+    let rest = key.strip_prefix("/registry/")?.strip_prefix(kind.resource())?.strip_prefix('/')?;
+    match (kind, rest.split_once('/')) {
+        (Kind::Role | Kind::RoleBinding, Some((namespace, name))) => Some((namespace, name)),
+        (Kind::ClusterRole | Kind::ClusterRoleBinding, None) => Some(("", rest)),
+        _ => None,
+    }
+}
+
+/// What is stored, and how it is sealed.
+struct Source {
+    store: Arc<dyn Store>,
+    encryption: Arc<ArcSwapOption<Transformers>>,
+}
+
+impl Source {
+    /// Takes one object in, or out. One that cannot be opened allows nothing.
+    fn apply(&self, policy: &mut Policy, kind: Kind, key: &str, entry: Option<&Entry>) {
+        let Some((namespace, name)) = place(kind, key) else { return };
+        let opened = entry.map(|entry| self.open(kind, entry));
+        policy.set(kind, namespace, name, opened.as_deref());
+    }
+
+    fn open(&self, kind: Kind, entry: &Entry) -> Bytes {
+        let Some(transformers) = &*self.encryption.load() else { return entry.value.clone() };
+        let opened = transformers.of(super::GROUP, kind.resource()).open(&entry.key, entry.value.clone());
+        opened.map(|opened| opened.plain).unwrap_or_else(|error| {
+            tracing::error!(%error, "this role or binding allows nothing");
+            Bytes::new()
+        })
+    }
+
+    /// Everything that is stored now, and what happens to it from then on.
+    async fn load(&self) -> Result<(Policy, SelectAll<BoxStream<'static, Told>>), StoreError> {
+        let mut policy = Policy::default();
+        let mut changes = SelectAll::new();
+        for kind in Kind::ALL {
+            let revision = self.load_kind(kind, &mut policy).await?;
+            let told = self.store.watch(&prefix(kind), revision).await?;
+            changes.push(told.map(move |told| (kind, told)).boxed());
+        }
+        Ok((policy, changes))
+    }
+
+    async fn load_kind(&self, kind: Kind, policy: &mut Policy) -> Result<u64, StoreError> {
+        let mut range = Range { prefix: prefix(kind), start: None, limit: PAGE, revision: None };
+        loop {
+            let page = self.store.list(range.clone()).await?;
+            for entry in &page.entries {
+                self.apply(policy, kind, &entry.key, Some(entry));
+            }
+            let Some(last) = page.entries.last().filter(|_| page.remaining > 0) else {
+                return Ok(page.revision);
+            };
+            range.revision = Some(page.revision);
+            range.start = Some(format!("{}\0", last.key));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use restow_store::file::{FileStore, Settings};
+    use restow_store::{Write, Written};
+    use serde_json::json;
+
+    use super::super::{Attributes, ResourceAttributes};
+    use super::*;
+    use crate::auth::authentication::User;
+
+    const CONFIGURATION: &str = "
+        apiVersion: apiserver.config.k8s.io/v1
+        kind: EncryptionConfiguration
+        resources:
+        - resources: ['clusterroles.rbac.authorization.k8s.io']
+          providers:
+          - secretbox: { keys: [ { name: key1, secret: MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE= } ] }
+          - identity: {}
+    ";
+
+    /// Writes whatever is there; cluster roles are sealed.
+    async fn put(store: &Arc<dyn Store>, key: &str, value: Option<serde_json::Value>) {
+        let expected = store.get(key).await.unwrap().entry.map_or(0, |entry| entry.mod_revision);
+        let transformers = Transformers::parse(CONFIGURATION.as_bytes()).unwrap();
+        let resource = key.split('/').nth(2).unwrap();
+        let transformer = transformers.of(super::super::GROUP, resource);
+        let value = value.map(|value| transformer.seal(key, value.to_string().into()).unwrap());
+        let written = store.write(Write { key: key.to_owned(), expected, value }).await.unwrap();
+        assert!(matches!(written, Written::Done { .. }));
+    }
+
+    async fn until(what: &str, mut done: impl FnMut() -> bool) {
+        let wait = async {
+            while !done() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), wait).await.expect(what);
+    }
+
+    #[tokio::test]
+    async fn the_policy_follows_the_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Store> = Arc::new(FileStore::open(dir.path(), Settings::default()).unwrap());
+        let transformers = Transformers::parse(CONFIGURATION.as_bytes()).unwrap();
+        let encryption = Arc::new(ArcSwapOption::from_pointee(transformers));
+        let role = |resource: &str| json!({"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": [resource]}]});
+        let binding = |kind: &str| json!({"subjects": [{"kind": "User", "name": "u"}], "roleRef": {"kind": kind, "name": "r"}});
+        // More than a page before the one that matters.
+        for n in 0..PAGE + 1 {
+            put(&store, &format!("/registry/clusterroles/a{n}"), Some(json!({}))).await;
+        }
+        put(&store, "/registry/clusterroles/r", Some(role("pods"))).await;
+        put(&store, "/registry/clusterrolebindings/b", Some(binding("ClusterRole"))).await;
+        let stop = CancellationToken::new();
+        let live = LivePolicy::follow(&store, &encryption, stop.clone()).await.unwrap();
+        let user = User::known("u", [""; 0]);
+        let allows = |resource: &str, namespace: &str| {
+            let on = ResourceAttributes { resource, namespace, ..ResourceAttributes::default() };
+            live.current().allows(&user, &Attributes::of_resource("get", on))
+        };
+        assert!(allows("pods", "") && !allows("secrets", "a"));
+        put(&store, "/registry/rolebindings/a/b", Some(binding("Role"))).await;
+        put(&store, "/registry/roles/a/r", Some(role("secrets"))).await;
+        until("a role in a namespace", || allows("secrets", "a")).await;
+        assert!(!allows("secrets", "b"));
+        put(&store, "/registry/clusterrolebindings/b", None).await;
+        until("a binding that is gone", || !allows("pods", "")).await;
+        stop.cancel();
+    }
+
+    #[test]
+    fn keys_are_of_objects() {
+        for (kind, key, expected) in [
+            (Kind::Role, "/registry/roles/default/r", Some(("default", "r"))),
+            (Kind::Role, "/registry/roles/r", None),
+            (Kind::Role, "/registry/rolebindings/default/r", None),
+            (Kind::RoleBinding, "/registry/rolebindings/default/r", Some(("default", "r"))),
+            (Kind::ClusterRole, "/registry/clusterroles/system:x", Some(("", "system:x"))),
+            (Kind::ClusterRole, "/registry/clusterroles/a/b", None),
+            (Kind::ClusterRoleBinding, "/registry/clusterrolebindings/b", Some(("", "b"))),
+            (Kind::ClusterRoleBinding, "b", None),
+        ] {
+            assert_eq!(place(kind, key), expected, "{key}");
+        }
+    }
+}

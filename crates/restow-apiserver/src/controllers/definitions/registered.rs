@@ -1,0 +1,112 @@
+//! Looks after what this server has registered: somebody may delete it, and a former life of the server may have
+//! registered what this one does not serve.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
+use restow_core::resource::GroupResource;
+use restow_core::storage_version::{self, Upkeep, Versions};
+use restow_storageversion::registration::Resource as Registration;
+use restow_storageversion::{CustomResource, Tenure, register};
+use restow_store::Range;
+
+use super::{Definitions, PAGE};
+use crate::http::status::Failure;
+use crate::object::stored::{Extent, refused};
+use crate::registry::served::Resource;
+
+/// Where StorageVersions are stored.
+pub(super) const PREFIX: &str = "/registry/storageversions/";
+
+impl Definitions {
+    /// Looks after all that is registered and all that should be.
+    pub(super) async fn attend_all(&mut self) {
+        match self.keys().await {
+            Ok(keys) => {
+                for key in keys {
+                    self.attend(&key).await;
+                }
+            }
+            Err(failure) => {
+                tracing::warn!("StorageVersions cannot be read: {failure}");
+                self.holder.clear();
+            }
+        }
+    }
+
+    /// Looks after this server's own entry of one StorageVersion, as that is now.
+    pub(super) async fn attend(&mut self, key: &str) {
+        // Who is no member registers everything when it is one again.
+        let Some(tenure) = self.api.gate.tenure() else { return };
+        let resource = storage_version::resource(key.strip_prefix(PREFIX).unwrap_or(key));
+        let entries = match self.entries(key).await {
+            Ok(entries) => entries,
+            Err(failure) => {
+                tracing::warn!(%key, "a StorageVersion cannot be read: {failure}");
+                return self.holder.clear();
+            }
+        };
+        let handled = self.handled(&resource);
+        match storage_version::upkeep(&entries, &self.api.server_id, handled.as_ref()) {
+            Upkeep::Keep => {}
+            Upkeep::Register => self.register_again(resource, handled, &tenure).await,
+            Upkeep::Drop => {
+                tracing::info!(%resource, "this server does not serve it; its registration is taken back");
+                let drained = CustomResource::disabled(resource).drain().await;
+                if drained.unregister(&self.client, &tenure, &self.stop).await.is_err() {
+                    self.holder.clear();
+                }
+            }
+        }
+    }
+
+    async fn register_again(&self, name: GroupResource, versions: Option<Versions>, tenure: &Tenure) {
+        let definition = format!("{}.{}", name.resource, name.group);
+        if let Some(known) = self.known.get(&definition) {
+            // One that cannot be written is registered before it can.
+            if known.writer.write().is_some() {
+                tracing::warn!(resource = %name, "its registration was lost; registering it again");
+                self.serve(&definition, &known.object, known.writer.clone(), true).await;
+            }
+        } else if let Some(versions) = versions {
+            tracing::warn!(resource = %name, "its registration was lost; registering it again");
+            let resource = Registration { name, versions };
+            if let Err(error) = register(&self.client, tenure, &[resource], &self.stop).await {
+                tracing::warn!("a built-in resource is not registered again: {error}");
+            }
+        }
+    }
+
+    /// How this server handles a resource; none if it does not.
+    fn handled(&self, name: &GroupResource) -> Option<Versions> {
+        let served = self.api.registry.served();
+        let named = |resource: &&std::sync::Arc<Resource>| resource.name == *name;
+        served.all().find(named).and_then(|resource| resource.registered().ok())
+    }
+
+    /// The keys of all StorageVersions that are there or should be.
+    async fn keys(&self) -> Result<BTreeSet<String>, Failure> {
+        let served = self.api.registry.served();
+        let should_be =
+            served.all().map(|resource| format!("{PREFIX}{}", storage_version::name(&resource.name)));
+        let mut keys: BTreeSet<String> = should_be.collect();
+        let mut range = Range { prefix: PREFIX.to_owned(), start: None, limit: PAGE, revision: None };
+        loop {
+            let listed = self.api.store.list(range.clone()).await.map_err(|error| refused(&error))?;
+            range.start = listed.entries.last().map(|entry| format!("{}\0", entry.key));
+            keys.extend(listed.entries.into_iter().map(|entry| entry.key));
+            if listed.remaining == 0 {
+                return Ok(keys);
+            }
+        }
+    }
+
+    async fn entries(&self, key: &str) -> Result<Vec<storage_version::Entry>, Failure> {
+        let kind = self.api.registry.built_in(storage_version::GROUP, storage_version::RESOURCE);
+        let (Some(entry), Some(kind)) = (self.api.entry(key).await?, kind) else { return Ok(Vec::new()) };
+        let object = self.api.decode(&kind, entry, Extent::Whole)?;
+        let object: StorageVersion =
+            serde_json::from_value(object).map_err(|error| Failure::internal(&error.to_string()))?;
+        Ok(storage_version::entries(object.status.as_ref()))
+    }
+}

@@ -1,0 +1,167 @@
+//! How the server does: its version, whether it lives, and whether it is ready.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::{HeaderValue, Response, StatusCode, header};
+use restow_clock::Instant;
+use restow_store::Store;
+use tokio::sync::Mutex;
+
+use crate::docs::discovery::{json_response, version};
+use crate::docs::metrics;
+use crate::http::body::Body;
+use crate::http::request_info::query;
+use crate::verbs::api::Api;
+
+/// How long the store may take to say how it is.
+const STORE: Duration = Duration::from_secs(2);
+
+/// For how long the store is not asked again: anybody may ask, as often as they like.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What the store has said of itself last; one request at a time asks it.
+#[derive(Debug, Default)]
+pub struct StoreHealth(Mutex<Option<(Instant, Result<(), String>)>>);
+
+impl StoreHealth {
+    async fn look(&self, store: &dyn Store) -> Result<(), String> {
+        let mut last = self.0.lock().await;
+        if let Some((at, said)) = &*last
+            && at.elapsed() < FRESH
+        {
+            return said.clone();
+        }
+        let said = match tokio::time::timeout(STORE, store.check()).await {
+            Ok(Ok(())) => Ok(()),
+            // Addresses and paths may be part of it.
+            Ok(Err(error)) => {
+                tracing::warn!("the store is not healthy: {error}");
+                Err("reason withheld; it is in the server's log".to_owned())
+            }
+            Err(_) => Err(format!("no answer in {STORE:?}")),
+        };
+        *last = Some((Instant::now(), said.clone()));
+        said
+    }
+}
+
+/// One thing to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    /// The server answers.
+    Ping,
+    /// The store can be written.
+    Store,
+    /// The storage versions are registered.
+    StorageVersions,
+}
+
+impl Check {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ping => "ping",
+            Self::Store => "store",
+            Self::StorageVersions => "storage-versions",
+        }
+    }
+
+    /// Whether it is as it should be, or what may be said to anybody about why not.
+    async fn look(self, api: &Api) -> Result<(), String> {
+        match self {
+            Self::Ping => Ok(()),
+            Self::Store => api.store_health.look(&*api.store).await,
+            Self::StorageVersions => api.gate.readiness().check().map_err(|why| why.to_string()),
+        }
+    }
+}
+
+/// What an endpoint looks at, by its name.
+fn checks(endpoint: &str) -> &'static [Check] {
+    match endpoint {
+        "healthz" | "livez" => &[Check::Ping, Check::Store],
+        "readyz" => &[Check::Ping, Check::Store, Check::StorageVersions],
+        _ => &[],
+    }
+}
+
+/// The name of the endpoint and the checks that a path asks for; none if it is another path.
+fn asked(path: &str) -> Option<(&str, Vec<Check>)> {
+    let path = path.trim_end_matches('/').strip_prefix('/')?;
+    let (endpoint, one) = path.split_once('/').map_or((path, None), |(endpoint, one)| (endpoint, Some(one)));
+    let wanted = |check: &&Check| one.is_none_or(|one| check.name() == one);
+    let checks: Vec<Check> = checks(endpoint).iter().filter(wanted).copied().collect();
+    (!checks.is_empty()).then_some((endpoint, checks))
+}
+
+/// Answers what is asked of the server itself; none if it is something else.
+pub async fn answer(api: &Api, head: &http::request::Parts) -> Option<Response<Body>> {
+    let path = head.uri.path();
+    if let Some((endpoint, checks)) = asked(path) {
+        let verbose = query(head.uri.query().unwrap_or_default()).any(|(key, _)| key == "verbose");
+        return Some(report(api, endpoint, &checks, verbose).await);
+    }
+    match path.trim_end_matches('/') {
+        "/version" => Some(json_response(&version())),
+        "/metrics" => {
+            let reloaded = Some(api.encryption_reloaded.load(Ordering::Relaxed)).filter(|at| *at > 0);
+            let text = metrics::text(&api.server_id, api.started, api.encryption.load().as_deref(), reloaded);
+            Some(plain(StatusCode::OK, text))
+        }
+        _ => None,
+    }
+}
+
+async fn report(api: &Api, endpoint: &str, checks: &[Check], verbose: bool) -> Response<Body> {
+    let mut lines = String::new();
+    let mut well = true;
+    for check in checks {
+        let line = match check.look(api).await {
+            Ok(()) => format!("[+]{} ok\n", check.name()),
+            Err(why) => {
+                well = false;
+                format!("[-]{} failed: {why}\n", check.name())
+            }
+        };
+        lines.push_str(&line);
+    }
+    match (well, verbose) {
+        (true, false) => plain(StatusCode::OK, "ok".to_owned()),
+        (true, true) => plain(StatusCode::OK, format!("{lines}{endpoint} check passed\n")),
+        (false, _) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{endpoint} check failed\n")),
+    }
+}
+
+/// An answer in plain text.
+pub fn plain(code: StatusCode, text: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(bytes::Bytes::from(text)));
+    *response.status_mut() = code;
+    let media = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, media);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_ask_for_checks() {
+        let (ping, store, registered) = (Check::Ping, Check::Store, Check::StorageVersions);
+        for (path, expected) in [
+            ("/healthz", Some(("healthz", vec![ping, store]))),
+            ("/livez", Some(("livez", vec![ping, store]))),
+            ("/livez/", Some(("livez", vec![ping, store]))),
+            ("/readyz", Some(("readyz", vec![ping, store, registered]))),
+            ("/livez/ping", Some(("livez", vec![ping]))),
+            ("/livez/store", Some(("livez", vec![store]))),
+            ("/readyz/storage-versions", Some(("readyz", vec![registered]))),
+            ("/livez/storage-versions", None),
+            ("/livez/other", None),
+            ("/version", None),
+            ("/", None),
+        ] {
+            assert_eq!(asked(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The schemas of what is served, for clients that explain and check objects: OpenAPI v3.
+
+mod paths;
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::docs::discovery::{Contents, Group, groups, json_response};
+use crate::http::body::Body;
+use crate::http::json;
+use crate::http::status::Failure;
+use crate::registry::served::{Nature, Resource};
+use crate::verbs::api::Api;
+
+/// The metadata of objects, as they are called among schemas.
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/// Documents that were made, by their hashes: they are large, and clients ask for them often.
+#[derive(Debug, Default)]
+pub struct Documents(Mutex<HashMap<String, Bytes>>);
+
+/// How many are kept.
+const KEPT: usize = 64;
+
+/// Answers a request for a document.
+pub fn answer(api: &Api, head: &http::request::Parts) -> Result<Response<Body>, Failure> {
+    let path = head.uri.path().trim_end_matches('/');
+    let groups = groups(&api.registry.served());
+    if path == "/openapi/v3" {
+        return Ok(json_response(&index(&groups)));
+    }
+    if path == "/openapi/v2" {
+        return Ok(old_version());
+    }
+    let wanted = path.strip_prefix("/openapi/v3/").unwrap_or_default();
+    for group in &groups {
+        for (version, contents) in &group.versions {
+            if wanted == place(&group.name, version) {
+                return Ok(document(api, head, &group.name, version, contents));
+            }
+        }
+    }
+    Err(Failure::unknown_path())
+}
+
+/// OpenAPI v2 without a schema, in protobuf: kubectl asks for it where v3 does not know a kind, and goes on.
+fn old_version() -> Response<Body> {
+    // A document whose field 1, the version of its form, is "2.0".
+    let mut response = Response::new(Body::from(Bytes::from_static(b"\x0a\x032.0")));
+    let media = HeaderValue::from_static("application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
+    response.headers_mut().insert(header::CONTENT_TYPE, media);
+    response
+}
+
+fn place(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+fn index(groups: &[Group]) -> Value {
+    let mut paths = Map::new();
+    for group in groups {
+        for (version, contents) in &group.versions {
+            let place = place(&group.name, version);
+            let hash = hash(&group.name, version, contents);
+            let url = format!("/openapi/v3/{place}?hash={hash}");
+            paths.insert(place, json!({ "serverRelativeURL": url }));
+        }
+    }
+    json!({ "paths": paths })
+}
+
+/// Tells one state of what a version has from others.
+fn hash(group: &str, version: &str, contents: &Contents) -> String {
+    let mut digest = Sha256::new();
+    digest.update(concat!(env!("CARGO_PKG_VERSION"), "/"));
+    digest.update(format!("{group}/{version}"));
+    for (resource, _) in &contents.resources {
+        if let Some(custom) = resource.custom() {
+            digest.update(custom.object["spec"].to_string());
+        }
+    }
+    digest.finalize().iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+fn document(
+    api: &Api,
+    head: &http::request::Parts,
+    group: &str,
+    version: &str,
+    contents: &Contents,
+) -> Response<Body> {
+    let hash = hash(group, version, contents);
+    let tag = format!("\"{hash}\"");
+    let known = head.headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    let mut response = if known == Some(tag.as_str()) {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        let mut kept = api.documents.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= KEPT {
+            kept.clear();
+        }
+        let made = kept.entry(hash).or_insert_with(|| json::encode(&make(group, version, contents)));
+        Response::new(Body::from(made.clone()))
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    response
+}
+
+fn make(group: &str, version: &str, contents: &Contents) -> Value {
+    let mut generator = SchemaSettings::openapi3().into_generator();
+    let mut kinds: Vec<(String, &Resource, Option<Value>)> = Vec::new();
+    for (resource, _) in &contents.resources {
+        match &resource.nature {
+            Nature::BuiltIn(built_in) => {
+                kinds.push(((built_in.typed.schema)(&mut generator), resource, None));
+            }
+            Nature::Custom(custom) => {
+                generator.subschema_for::<k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>();
+                let mut parts: Vec<&str> = group.split('.').rev().collect();
+                parts.extend([version, resource.kind.as_str()]);
+                kinds.push((parts.join("."), resource, Some(custom.schema(version))));
+            }
+        }
+    }
+    let mut schemas: Map<String, Value> = generator.take_definitions(true);
+    let mut paths = Map::new();
+    for (name, resource, custom) in kinds {
+        if let Some(schema) = custom {
+            schemas.insert(name.clone(), completed(schema));
+        }
+        if let Some(schema) = schemas.get_mut(&name) {
+            let kind = json!({ "group": group, "version": version, "kind": resource.kind });
+            schema["x-kubernetes-group-version-kind"] = json!([kind]);
+            if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+                required.retain(|field| field != "metadata");
+            }
+        }
+        paths::add(&mut paths, resource, version, &name);
+    }
+    json!({
+        "openapi": "3.0.0", "info": { "title": "Kubernetes", "version": "v1.36.3" },
+        "paths": paths, "components": { "schemas": schemas },
+    })
+}
+
+/// The schema of a custom resource with what all objects have.
+fn completed(mut schema: Value) -> Value {
+    if !schema.is_object() {
+        schema = json!({ "type": "object" });
+    }
+    if !schema["properties"].is_object() {
+        schema["properties"] = json!({});
+    }
+    let text = |description: &str| json!({ "type": "string", "description": description });
+    schema["properties"]["apiVersion"] = text("The version of the schema of this object.");
+    schema["properties"]["kind"] = text("What this object is.");
+    let metadata = format!("#/components/schemas/{OBJECT_META}");
+    schema["properties"]["metadata"] = json!({
+        "description": "Standard object's metadata.", "allOf": [{ "$ref": metadata }],
+    });
+    schema
+}

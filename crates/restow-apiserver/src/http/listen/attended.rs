@@ -1,0 +1,149 @@
+//! A body that is dropped when its reader has stopped reading.
+
+use std::error::Error;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::{Body, Frame, SizeHint};
+use restow_clock::Instant;
+use tokio::task::AbortHandle;
+
+use super::activity::Busy;
+
+/// The body of an answer; with it goes what it holds: its place, what it is made from, and that its connection is busy.
+pub(super) struct Attended<B> {
+    held: Arc<Mutex<Option<Held<B>>>>,
+    attendant: AbortHandle,
+}
+
+struct Held<B> {
+    body: B,
+    _busy: Busy,
+    /// Since when the next part is waiting to be asked for; none while it is being made.
+    waiting: Option<Instant>,
+}
+
+impl<B: Body + Send + Unpin + 'static> Attended<B> {
+    /// Drops a body of which no more is read for this long.
+    pub(super) fn new(body: B, busy: Busy, patience: Duration) -> Self {
+        let held = Held { body, _busy: busy, waiting: Some(Instant::now()) };
+        let held = Arc::new(Mutex::new(Some(held)));
+        let attendant = tokio::spawn(attend(Arc::clone(&held), patience)).abort_handle();
+        Self { held, attendant }
+    }
+}
+
+fn lock<B>(held: &Mutex<Option<Held<B>>>) -> MutexGuard<'_, Option<Held<B>>> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn attend<B>(held: Arc<Mutex<Option<Held<B>>>>, patience: Duration) {
+    loop {
+        tokio::time::sleep(patience / 4).await;
+        let mut held = lock(&held);
+        match held.as_ref().map(|held| held.waiting) {
+            None => return,
+            Some(Some(since)) if since.elapsed() >= patience => return drop(held.take()),
+            Some(_) => {}
+        }
+    }
+}
+
+impl<B> Drop for Attended<B> {
+    fn drop(&mut self) {
+        self.attendant.abort();
+    }
+}
+
+impl<B: Body<Error: Into<Box<dyn Error + Send + Sync>>> + Unpin> Body for Attended<B> {
+    type Data = B::Data;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, Self::Error>>> {
+        let mut held = lock(&self.held);
+        let Some(own) = held.as_mut() else {
+            return Poll::Ready(Some(Err("the answer was not read in time".into())));
+        };
+        let polled = Pin::new(&mut own.body).poll_frame(context);
+        own.waiting = polled.is_ready().then(Instant::now);
+        polled.map_err(Into::into)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        lock(&self.held).as_ref().is_some_and(|held| held.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        lock(&self.held).as_ref().map_or_else(SizeHint::default, |held| held.body.size_hint())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures::{StreamExt as _, stream};
+    use http_body_util::{BodyExt as _, StreamBody};
+
+    use super::*;
+    use crate::http::listen::activity::Activity;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    type Part = Result<Frame<Bytes>, std::io::Error>;
+
+    /// A body, and what shows whether it is still held.
+    fn attended(
+        parts: impl futures::Stream<Item = Part> + Send + Unpin + 'static,
+    ) -> (Attended<impl Body<Data = Bytes, Error = std::io::Error> + Send + Unpin + 'static>, Arc<()>) {
+        let held = Arc::new(());
+        let with = Arc::clone(&held);
+        let parts = parts.map(move |part| {
+            let _ = &with;
+            part
+        });
+        (Attended::new(StreamBody::new(parts), Activity::default().begin(), PATIENCE), held)
+    }
+
+    fn part() -> Part {
+        Ok(Frame::data(Bytes::from_static(b"x")))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_not_read_on_is_dropped() {
+        let (mut body, held) = attended(stream::repeat_with(part));
+        for _ in 0..5 {
+            // A slow reader is no stalled one.
+            assert!(body.frame().await.unwrap().is_ok());
+            tokio::time::sleep(PATIENCE / 2).await;
+        }
+        assert_eq!(Arc::strong_count(&held), 2);
+        tokio::time::sleep(PATIENCE).await;
+        assert_eq!(Arc::strong_count(&held), 1);
+        assert!(body.frame().await.unwrap().is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_never_begun_is_dropped() {
+        let (body, held) = attended(stream::repeat_with(part));
+        tokio::time::sleep(2 * PATIENCE).await;
+        assert_eq!(Arc::strong_count(&held), 1);
+        drop(body);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_waits_for_more_is_waited_for() {
+        let later = stream::once(Box::pin(async {
+            tokio::time::sleep(10 * PATIENCE).await;
+            part()
+        }));
+        let (mut body, _held) = attended(stream::iter([part()]).chain(later));
+        assert!(body.frame().await.unwrap().is_ok());
+        assert!(body.frame().await.unwrap().is_ok());
+        assert!(body.frame().await.is_none());
+    }
+}

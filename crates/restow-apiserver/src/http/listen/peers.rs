@@ -1,0 +1,55 @@
+//! How many connections each peer has.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::http::shares::{Share, Shares};
+
+/// Counts connections by where they come from; clones count together.
+#[derive(Clone, Debug)]
+pub(super) struct Peers(Shares<IpAddr>);
+
+/// One connection of a peer, counted until it is dropped.
+pub(super) type Counted = Share<IpAddr>;
+
+impl Peers {
+    /// At most so many connections for each.
+    pub(super) fn new(most: usize) -> Self {
+        Self(Shares::new(most))
+    }
+
+    /// Counts one more; none if the peer has as many as it may.
+    pub(super) fn enter(&self, address: IpAddr) -> Option<Counted> {
+        let mut share = self.0.of(network(address));
+        share.grow(1).then_some(share)
+    }
+}
+
+/// What one peer has: its address, and in IPv6 the network that everybody has for themselves.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) >> 64 << 64).into(),
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_peer_has_its_own_share() {
+        let peers = Peers::new(1);
+        let enter = |address: &str| peers.enter(address.parse().unwrap());
+        for (first, same, other) in [
+            ("10.0.0.1", "10.0.0.1", "10.0.0.2"),
+            ("10.0.1.1", "::ffff:10.0.1.1", "::ffff:10.0.1.2"),
+            ("2001:db8::1", "2001:db8::ffff:1", "2001:db8:0:1::1"),
+        ] {
+            let held = enter(first);
+            assert!(held.is_some() && enter(same).is_none() && enter(other).is_some(), "{first}");
+            drop(held);
+            assert!(enter(same).is_some(), "{first}");
+        }
+        assert!(peers.0.is_unused());
+    }
+}

@@ -1,0 +1,109 @@
+//! What a create makes of an object's metadata.
+
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Generation, Rules, StatusRule, fields_mut, set, text};
+use crate::http::status::Failure;
+
+/// The letters of generated names: no vowels, so that no words come about.
+const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// A generated name is not longer than a label, with its five letters.
+const LONGEST_BASE: usize = 58;
+
+/// What a new object gets from the server.
+#[derive(Clone, Copy, Debug)]
+pub struct Birth<'a> {
+    /// The namespace of the request, empty at the cluster scope.
+    pub namespace: &'a str,
+    /// The uid.
+    pub uid: &'a str,
+    /// When.
+    pub now: Timestamp,
+    /// Randomness for a generated name.
+    pub random: u64,
+}
+
+/// Fills in what the server sets, and takes out what a client cannot set.
+pub fn prepare(object: &mut Value, rules: &Rules, birth: &Birth<'_>) -> Result<(), Failure> {
+    set_namespace(object, rules, birth.namespace)?;
+    if text(object, "resourceVersion").parse::<u64>().is_ok_and(|version| version != 0) {
+        return Err(Failure::plain("resourceVersion should not be set on objects to be created"));
+    }
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
+        set(object, key, None);
+    }
+    set(object, "creationTimestamp", Some(json!(super::time(birth.now))));
+    set(object, "uid", Some(json!(birth.uid)));
+    if rules.generation != Generation::None {
+        set(object, "generation", Some(json!(1)));
+    }
+    if text(object, "name").is_empty() && !text(object, "generateName").is_empty() {
+        let generated = generated_name(text(object, "generateName"), birth.random);
+        set(object, "name", Some(json!(generated)));
+    }
+    if rules.status != StatusRule::None
+        && let Some(fields) = object.as_object_mut()
+    {
+        fields.remove("status");
+    }
+    Ok(())
+}
+
+/// Whether the server is to give the object its name, and to try another if that is taken.
+pub fn is_generated(object: &Value) -> bool {
+    text(object, "name").is_empty() && !text(object, "generateName").is_empty()
+}
+
+/// A name that begins with `base`.
+pub fn generated_name(base: &str, random: u64) -> String {
+    let end = (0..=base.len().min(LONGEST_BASE)).rev().find(|&end| base.is_char_boundary(end)).unwrap_or(0);
+    let mut name = base[..end].to_owned();
+    let mut rest = random;
+    for _ in 0..5 {
+        let count = LETTERS.len() as u64;
+        name.push(char::from(LETTERS[(rest % count) as usize]));
+        rest /= count;
+    }
+    name
+}
+
+/// Puts an object in the namespace of the request, unless it says that it is in another.
+pub fn set_namespace(object: &mut Value, rules: &Rules, namespace: &str) -> Result<(), Failure> {
+    let namespace = if rules.namespaced { namespace } else { "" };
+    match text(object, "namespace") {
+        own if own == namespace => Ok(()),
+        own if !own.is_empty() && !namespace.is_empty() => Err(Failure::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )),
+        _ => {
+            set(object, "namespace", (!namespace.is_empty()).then(|| json!(namespace)));
+            Ok(())
+        }
+    }
+}
+
+/// Drops owner references that are there twice, and warns of them.
+pub fn dedupe_owners(object: &mut Value) -> Option<String> {
+    let owners = fields_mut(object)?.get_mut("ownerReferences")?.as_array_mut()?;
+    let mut kept: Vec<Value> = Vec::new();
+    let (mut seen, mut twice) = (HashSet::new(), Vec::new());
+    for owner in std::mem::take(owners) {
+        if seen.insert(owner.to_string()) {
+            kept.push(owner);
+        } else {
+            twice.push(owner.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned());
+        }
+    }
+    *owners = kept;
+    (!twice.is_empty()).then(|| {
+        format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and \
+             may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            twice.join(", ")
+        )
+    })
+}

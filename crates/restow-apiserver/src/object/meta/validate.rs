@@ -1,0 +1,269 @@
+//! What is wrong with an object's metadata.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::name::{NameRule, label, label_key, label_value};
+use super::{Rules, field, finalizers, generation, is_deleting, text};
+use crate::http::status::Cause;
+use crate::http::status::golang::{is_printable, quote};
+
+const LARGEST_ANNOTATIONS: usize = 256 * 1024;
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// What is wrong with the metadata of an object that is to be created.
+pub fn create(object: &Value, rules: &Rules) -> Vec<Cause> {
+    common(object, rules, rules.name)
+}
+
+/// What is wrong with the metadata of an object that is to replace `old`.
+///
+/// kube-apiserver finds some of it twice, and lists it twice among the causes; so do we.
+pub fn update(object: &Value, old: &Value, rules: &Rules) -> Vec<Cause> {
+    let mut causes = common(object, rules, NameRule::PathSegment);
+    let changes = changes(object, old);
+    causes.extend(changes.iter().cloned());
+    causes.extend(changes);
+    causes
+}
+
+/// What is wrong with the kind and the apiVersion of an object of a custom resource.
+pub fn type_meta(object: &Value, kind: &str, api_version: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for (key, wanted) in [("kind", kind), ("apiVersion", api_version)] {
+        let own = object.get(key).and_then(Value::as_str).unwrap_or_default();
+        if own != wanted {
+            causes.push(Cause::invalid_text(key, own, &format!("must be {wanted}")));
+        }
+    }
+    causes
+}
+
+/// What is worth a warning about the finalizers that are new.
+pub fn finalizer_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
+    let known: BTreeSet<_> = old.map(finalizers).unwrap_or_default().into_iter().collect();
+    let added: BTreeSet<_> = finalizers(object).into_iter().filter(|name| !known.contains(name)).collect();
+    let warning = |name: &str| {
+        let including = if name.contains('.') { " including a path (/)" } else { "" };
+        format!(
+            "metadata.finalizers: {}: prefer a domain-qualified finalizer name{including} to avoid accidental \
+             conflicts with other finalizer writers",
+            quote(name)
+        )
+    };
+    let odd = |name: &&&str| !name.contains('/') && ![ORPHAN, FOREGROUND, "kubernetes"].contains(*name);
+    added.iter().filter(odd).map(|name| warning(name)).collect()
+}
+
+fn common(object: &Value, rules: &Rules, rule: NameRule) -> Vec<Cause> {
+    let mut causes = names(object, rule);
+    let namespace = text(object, "namespace");
+    match (rules.namespaced, namespace.is_empty()) {
+        (true, true) => causes.push(Cause::required("metadata.namespace", "")),
+        (true, false) => causes.extend(texts("metadata.namespace", namespace, label(namespace))),
+        (false, false) => causes.push(Cause::forbidden("metadata.namespace", "not allowed on this type")),
+        (false, true) => {}
+    }
+    if generation(object) < 0 {
+        let detail = "must be greater than or equal to 0";
+        causes.push(Cause::invalid("metadata.generation", &json!(generation(object)), detail));
+    }
+    causes.extend(labels(object));
+    causes.extend(annotations(object));
+    causes.extend(owners(object));
+    causes.extend(finalizer_names(object));
+    causes.extend(managed_fields(object));
+    causes
+}
+
+fn names(object: &Value, rule: NameRule) -> Vec<Cause> {
+    let (name, base) = (text(object, "name"), text(object, "generateName"));
+    let mut causes = Vec::new();
+    if !base.is_empty() {
+        causes.extend(texts("metadata.generateName", base, rule.faults(base, true)));
+    }
+    if name.is_empty() {
+        causes.push(Cause::required("metadata.name", "name or generateName is required"));
+    } else {
+        causes.extend(texts("metadata.name", name, rule.faults(name, false)));
+    }
+    causes
+}
+
+fn texts(field: &str, text: &str, faults: Vec<String>) -> Vec<Cause> {
+    faults.iter().map(|fault| Cause::invalid_text(field, text, fault)).collect()
+}
+
+fn pairs<'a>(object: &'a Value, key: &str) -> Vec<(&'a str, &'a str)> {
+    let map = field(object, key).and_then(Value::as_object);
+    let pairs = map.into_iter().flatten();
+    pairs.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default())).collect()
+}
+
+/// What is wrong with the labels of an object.
+pub(crate) fn labels(object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for (key, value) in pairs(object, "labels") {
+        causes.extend(texts("metadata.labels", key, label_key(key)));
+        causes.extend(texts("metadata.labels", value, label_value(value)));
+    }
+    causes
+}
+
+/// What is wrong with the annotations of an object.
+pub(crate) fn annotations(object: &Value) -> Vec<Cause> {
+    let pairs = pairs(object, "annotations");
+    let mut causes = Vec::new();
+    for (key, _) in &pairs {
+        causes.extend(texts("metadata.annotations", key, label_key(&key.to_lowercase())));
+    }
+    if pairs.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() > LARGEST_ANNOTATIONS {
+        causes.push(Cause::too_long("metadata.annotations", LARGEST_ANNOTATIONS));
+    }
+    causes
+}
+
+fn owners(object: &Value) -> Vec<Cause> {
+    let Some(owners) = field(object, "ownerReferences").and_then(Value::as_array) else { return Vec::new() };
+    let mut causes = Vec::new();
+    let mut controller: Option<String> = None;
+    for (index, owner) in owners.iter().enumerate() {
+        causes.extend(faults_of_owner(owner, &format!("metadata.ownerReferences[{index}]")));
+        if owner.get("controller") != Some(&json!(true)) {
+            continue;
+        }
+        let part = |key| owner.get(key).and_then(Value::as_str).unwrap_or_default();
+        let this = format!("{}/{}", part("kind"), part("name"));
+        match &controller {
+            None => controller = Some(this),
+            Some(first) => {
+                let detail = format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
+                     and {this}"
+                );
+                causes.push(Cause::invalid("metadata.ownerReferences", &json!(owners), &detail));
+            }
+        }
+    }
+    causes
+}
+
+fn faults_of_owner(owner: &Value, path: &str) -> Vec<Cause> {
+    let part = |key| owner.get(key).and_then(Value::as_str).unwrap_or_default();
+    let api_version = part("apiVersion");
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    let mut causes = Vec::new();
+    if version.is_empty() {
+        let field = format!("{path}.apiVersion");
+        causes.push(Cause::invalid_text(field, api_version, "version must not be empty"));
+    }
+    for key in ["kind", "name", "uid"] {
+        if part(key).is_empty() {
+            causes.push(Cause::invalid_text(format!("{path}.{key}"), "", "must not be empty"));
+        }
+    }
+    if (api_version, part("kind")) == ("v1", "Event") {
+        causes.push(Cause::invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner"));
+    }
+    causes
+}
+
+fn finalizer_names(object: &Value) -> Vec<Cause> {
+    let names = finalizers(object);
+    let mut causes: Vec<_> =
+        names.iter().flat_map(|name| texts("metadata.finalizers", name, label_key(name))).collect();
+    if names.contains(&ORPHAN) && names.contains(&FOREGROUND) {
+        let detail = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
+        causes.push(Cause::invalid("metadata.finalizers", &json!(names), &detail));
+    }
+    causes
+}
+
+fn managed_fields(object: &Value) -> Vec<Cause> {
+    let entries = field(object, "managedFields").and_then(Value::as_array);
+    let mut causes = Vec::new();
+    for (index, entry) in entries.into_iter().flatten().enumerate() {
+        let path = format!("metadata.managedFields[{index}]");
+        let part = |key| entry.get(key).and_then(Value::as_str).unwrap_or_default();
+        if !["Apply", "Update"].contains(&part("operation")) {
+            let field = format!("{path}.operation");
+            causes.push(Cause::invalid_text(field, part("operation"), "must be `Apply` or `Update`"));
+        }
+        if !["", "FieldsV1"].contains(&part("fieldsType")) {
+            let field = format!("{path}.fieldsType");
+            causes.push(Cause::invalid_text(field, part("fieldsType"), "must be `FieldsV1`"));
+        }
+        causes.extend(manager(part("manager"), &format!("{path}.manager")));
+        if part("subresource").len() > 256 {
+            causes.push(Cause::too_long(format!("{path}.subresource"), 256));
+        }
+    }
+    causes
+}
+
+/// What is wrong with the name of a field manager.
+pub fn manager(name: &str, path: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if name.len() > 128 {
+        // Its letters are not told one by one: each cause repeats the name.
+        return vec![Cause::too_long(path, 128)];
+    }
+    for (position, letter) in name.char_indices().filter(|(_, letter)| !is_printable(*letter)) {
+        let detail = format!("invalid character U+{:04X} (at position {position})", u32::from(letter));
+        causes.push(Cause::invalid_text(path, name, &detail));
+    }
+    causes
+}
+
+fn changes(object: &Value, old: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if is_deleting(old) {
+        causes.extend(new_finalizers(object, old));
+    }
+    if text(object, "resourceVersion").is_empty() {
+        let field = "metadata.resourceVersion";
+        causes.push(Cause::invalid_text(field, "", "must be specified for an update"));
+    }
+    if generation(object) < 0 {
+        let detail = "must be greater than or equal to 0";
+        causes.push(Cause::invalid("metadata.generation", &json!(generation(object)), detail));
+    }
+    if generation(object) < generation(old) {
+        let value = json!(generation(object));
+        causes.push(Cause::invalid("metadata.generation", &value, "must not be decremented"));
+    }
+    for key in ["name", "namespace", "uid"] {
+        if text(object, key) != text(old, key) {
+            let field = format!("metadata.{key}");
+            causes.push(Cause::invalid_text(field, text(object, key), "field is immutable"));
+        }
+    }
+    for key in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        if field(object, key) != field(old, key) {
+            let value = field(object, key).cloned().unwrap_or_default();
+            causes.push(Cause::invalid(format!("metadata.{key}"), &value, "field is immutable"));
+        }
+    }
+    causes.extend(labels(object));
+    causes.extend(annotations(object));
+    causes.extend(owners(object));
+    causes.extend(managed_fields(object));
+    causes
+}
+
+fn new_finalizers(object: &Value, old: &Value) -> Option<Cause> {
+    let known: BTreeSet<_> = finalizers(old).into_iter().collect();
+    let added: BTreeSet<_> = finalizers(object).into_iter().filter(|name| !known.contains(name)).collect();
+    let quoted: Vec<_> = added.iter().map(|name| quote(name)).collect();
+    (!added.is_empty()).then(|| {
+        Cause::forbidden(
+            "metadata.finalizers",
+            &format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                quoted.join(", ")
+            ),
+        )
+    })
+}

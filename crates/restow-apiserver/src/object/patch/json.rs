@@ -1,0 +1,141 @@
+//! JSON patches (RFC 6902).
+
+use json_patch::{Patch, PatchOperation};
+use serde_json::Value;
+
+use crate::http::status::Failure;
+
+/// How many operations one patch may have.
+const MOST_OPERATIONS: usize = 10_000;
+
+/// How large the copies of one patch may become in all, as many bytes of JSON as a request can have.
+const MOST_COPIED: usize = 3 * 1024 * 1024;
+
+/// How deep an object may be nested on the way: deeper ones could overflow the stack of whoever walks them.
+const DEEPEST: usize = 1000;
+
+/// How deep anything that was read can be nested.
+const DEEPEST_READ: usize = 128;
+
+/// The object with the operations of the patch done to it, all or none.
+pub fn apply(object: &Value, patch: &Value) -> Result<Value, Failure> {
+    let Some(list) = patch.as_array() else {
+        return Err(Failure::bad_request(
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+        ));
+    };
+    if list.len() > MOST_OPERATIONS {
+        return Err(Failure::too_large(&format!(
+            "The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {}",
+            list.len()
+        )));
+    }
+    let operations: Patch = serde_json::from_value(patch.clone()).map_err(|_| Failure::unprocessable())?;
+    let mut patched = object.clone();
+    let mut copied = 0;
+    let mut depth = DEEPEST_READ;
+    for operation in &operations.0 {
+        depth = depth.max(depth_after(depth, operation));
+        if depth > DEEPEST {
+            return Err(Failure::unprocessable());
+        }
+        copied += size_of_copy(&patched, operation);
+        if copied > MOST_COPIED {
+            return Err(Failure::unprocessable());
+        }
+        json_patch::patch(&mut patched, std::slice::from_ref(operation))
+            .map_err(|_| Failure::unprocessable())?;
+    }
+    Ok(patched)
+}
+
+/// How deep the place is nested where an operation puts something, and that with it, at most.
+fn depth_after(depth: usize, operation: &PatchOperation) -> usize {
+    let moved = |from: usize, to: usize| to + depth.saturating_sub(from);
+    match operation {
+        PatchOperation::Add(add) => add.path.count() + DEEPEST_READ,
+        PatchOperation::Replace(replace) => replace.path.count() + DEEPEST_READ,
+        PatchOperation::Copy(copy) => moved(copy.from.count(), copy.path.count()),
+        PatchOperation::Move(to) => moved(to.from.count(), to.path.count()),
+        PatchOperation::Remove(_) | PatchOperation::Test(_) => 0,
+    }
+}
+
+fn size_of_copy(object: &Value, operation: &PatchOperation) -> usize {
+    match operation {
+        PatchOperation::Copy(copy) => {
+            object.pointer(copy.from.as_str()).map_or(0, |value| value.to_string().len())
+        }
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::arbitrary::any_json;
+
+    #[test]
+    fn moves_cannot_nest_without_end() {
+        let wrap = |levels: usize| {
+            let once = json!([
+                {"op": "add", "path": "/b", "value": {"c": {}}},
+                {"op": "move", "from": "/a", "path": "/b/c/a"},
+                {"op": "move", "from": "/b", "path": "/a"},
+            ]);
+            Value::Array(once.as_array().unwrap().iter().cycle().take(3 * levels).cloned().collect())
+        };
+        assert!(apply(&json!({"a": {}}), &wrap(20)).is_ok());
+        assert_eq!(apply(&json!({"a": {}}), &wrap(3000)).unwrap_err().code(), 422);
+    }
+
+    #[test]
+    fn operations_are_done_in_order() {
+        let object = json!({"spec": {"size": 1, "list": ["a", "c"]}});
+        let patch = json!([
+            {"op": "test", "path": "/spec/size", "value": 1},
+            {"op": "replace", "path": "/spec/size", "value": 2},
+            {"op": "add", "path": "/spec/list/1", "value": "b"},
+            {"op": "add", "path": "/spec/list/-", "value": "d"},
+            {"op": "copy", "from": "/spec/size", "path": "/spec/copy"},
+            {"op": "move", "from": "/spec/copy", "path": "/spec/moved"},
+            {"op": "add", "path": "/spec/a~1b", "value": null},
+            {"op": "remove", "path": "/spec/list/0"},
+        ]);
+        let patched = apply(&object, &patch).unwrap();
+        assert_eq!(patched, json!({"spec": {"size": 2, "list": ["b", "c", "d"], "moved": 2, "a/b": null}}));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let object = json!({"spec": {"size": 1}});
+        let cases = [
+            (json!([{"op": "test", "path": "/spec/size", "value": 2}]), 422),
+            (json!([{"op": "remove", "path": "/spec/none"}]), 422),
+            (json!([{"op": "replace", "path": "/none/none", "value": 1}]), 422),
+            (json!([{"op": "odd", "path": "/spec"}]), 422),
+            (json!({"spec": {}}), 400),
+            (json!(vec![json!({"op": "add", "path": "/a", "value": 1}); 10_001]), 413),
+        ];
+        for (patch, code) in cases {
+            assert_eq!(apply(&object, &patch).unwrap_err().code(), code, "{patch}");
+        }
+    }
+
+    #[test]
+    fn copies_cannot_grow_without_bound() {
+        let object = json!({"a": ["x".repeat(1000)]});
+        let patch = json!(vec![json!({"op": "copy", "from": "/a", "path": "/a/-"}); 64]);
+        assert_eq!(apply(&object, &patch).unwrap_err().code(), 422);
+    }
+
+    proptest! {
+        #[test]
+        fn no_patch_panics(object in any_json(), patch in any_json()) {
+            let _ = apply(&object, &patch);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Resources within resources: they have a kind, an apiVersion, and metadata that is checked as any.
+
+use restow_core::resource::GroupResource;
+use serde_json::{Value, json};
+
+use super::{Schema, child};
+use crate::http::status::{Cause, GroupKind, MOST_CAUSES};
+use crate::object::meta::{NameRule, Rules, name, set, shape, text, validate};
+
+/// What is wrong with embedded resources, at any depth below the object itself.
+pub(super) fn faults(schema: &Schema, value: &Value, path: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    match value {
+        Value::Object(fields) => {
+            if schema.embedded {
+                causes.extend(faults_of_resource(value, path));
+            }
+            for (key, value) in fields {
+                if causes.len() > MOST_CAUSES {
+                    break;
+                }
+                if let Some(property) = schema.properties.get(key) {
+                    causes.extend(faults(property, value, &child(path, key)));
+                } else if let Some(additional) = schema.field(key) {
+                    causes.extend(faults(additional, value, &format!("{path}[{key}]")));
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(schema) = &schema.items else { return causes };
+            for (index, item) in items.iter().enumerate() {
+                if causes.len() > MOST_CAUSES {
+                    break;
+                }
+                causes.extend(faults(schema, item, &format!("{path}[{index}]")));
+            }
+        }
+        _ => {}
+    }
+    causes
+}
+
+fn faults_of_resource(value: &Value, path: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for key in ["apiVersion", "kind"] {
+        let field = child(path, key);
+        match value.get(key) {
+            None => causes.push(Cause::required(field, "")),
+            Some(Value::String(text)) if text.is_empty() => {
+                causes.push(Cause::invalid_text(field, text, "must not be empty"));
+            }
+            Some(Value::String(text)) if key == "kind" => {
+                let wrong = name::dns_1035_label(&text.to_lowercase());
+                if !wrong.is_empty() {
+                    let detail =
+                        format!("may have mixed case, but should otherwise match: {}", wrong.join(","));
+                    causes.push(Cause::invalid_text(field, text, &detail));
+                }
+            }
+            Some(Value::String(text)) if text.matches('/').count() > 1 => {
+                let detail = format!("unexpected GroupVersion string: {text}");
+                causes.push(Cause::invalid_text(field, text, &detail));
+            }
+            Some(Value::String(_)) => {}
+            Some(other) => causes.push(Cause::invalid(field, other, "must be a string")),
+        }
+    }
+    if let Some(metadata) = value.get("metadata") {
+        causes.extend(faults_of_metadata(metadata, &child(path, "metadata")));
+    }
+    causes
+}
+
+fn faults_of_metadata(metadata: &Value, path: &str) -> Vec<Cause> {
+    let coerced = match shape::coerced(metadata, "", &mut Vec::new()) {
+        Ok(coerced) => coerced,
+        Err(misfit) => return vec![Cause::invalid(path, metadata, &misfit.message)],
+    };
+    let mut object = json!({ "metadata": coerced });
+    if text(&object, "name").is_empty() {
+        set(&mut object, "name", Some(json!("fakename")));
+    }
+    let namespaced = !text(&object, "namespace").is_empty();
+    let resource = GroupResource::new("", "");
+    let rules =
+        Rules { name: NameRule::PathSegment, ..Rules::plain(resource, GroupKind::default(), namespaced) };
+    let mut causes = validate::create(&object, &rules);
+    for cause in &mut causes {
+        cause.field = cause.field.replacen("metadata", path, 1);
+    }
+    causes
+}

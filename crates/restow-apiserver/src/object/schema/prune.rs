@@ -1,0 +1,109 @@
+//! Fields a schema does not know are dropped.
+
+use serde_json::Value;
+
+use super::{Additional, Schema, child};
+use crate::object::meta::shape;
+
+const OWN: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+impl Schema {
+    /// Drops what the schema does not know, but for apiVersion, kind and metadata of the object; answers with the
+    /// paths of what was dropped.
+    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+        let mut dropped = Vec::new();
+        if self.preserve_unknown {
+            keep(object, self, "", true, &mut dropped);
+        } else {
+            prune(object, Some(self), "", true, &mut dropped);
+        }
+        dropped.sort();
+        dropped
+    }
+}
+
+fn prune(value: &mut Value, schema: Option<&Schema>, path: &str, root: bool, dropped: &mut Vec<String>) {
+    if let Some(schema) = schema.filter(|schema| schema.preserve_unknown) {
+        return keep(value, schema, path, root, dropped);
+    }
+    match value {
+        Value::Object(fields) => fields.retain(|key, value| {
+            let known = schema.and_then(|schema| place(schema, key, root));
+            match known {
+                Some(Place::Own) => {
+                    own(value, key, path, root, dropped);
+                    true
+                }
+                Some(Place::Schema(schema)) => {
+                    prune(value, schema, &child(path, key), false, dropped);
+                    true
+                }
+                None => {
+                    dropped.push(child(path, key));
+                    false
+                }
+            }
+        }),
+        Value::Array(items) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                let schema = schema.and_then(|schema| schema.items.as_deref());
+                prune(item, schema, &format!("{path}[{index}]"), false, dropped);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Unknown fields stay, but what is known is pruned within.
+fn keep(value: &mut Value, schema: &Schema, path: &str, root: bool, dropped: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match place(schema, key, root) {
+                    Some(Place::Own) => own(value, key, path, root, dropped),
+                    Some(Place::Schema(schema)) => prune(value, schema, &child(path, key), false, dropped),
+                    None => {}
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(schema) = &schema.items else { return };
+            for (index, item) in items.iter_mut().enumerate() {
+                keep(item, schema, &format!("{path}[{index}]"), false, dropped);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The metadata of an embedded resource is brought into form; that of the object itself is so already.
+fn own(value: &mut Value, key: &str, path: &str, root: bool, dropped: &mut Vec<String>) {
+    if root || key != "metadata" {
+        return;
+    }
+    let mut unknown = Vec::new();
+    if let Ok(coerced) = shape::coerced(value, "", &mut unknown) {
+        *value = coerced;
+        dropped.extend(unknown.iter().map(|field| format!("{}.{field}", child(path, key))));
+    }
+}
+
+enum Place<'a> {
+    /// A field that every resource has.
+    Own,
+    /// A field with this schema; without one, nothing is known within.
+    Schema(Option<&'a Schema>),
+}
+
+fn place<'a>(schema: &'a Schema, key: &str, root: bool) -> Option<Place<'a>> {
+    if (root || schema.embedded) && OWN.contains(&key) {
+        return Some(Place::Own);
+    }
+    if let Some(schema) = schema.properties.get(key) {
+        return Some(Place::Schema(Some(schema)));
+    }
+    match schema.additional.as_deref()? {
+        Additional::Schema(schema) => Some(Place::Schema(Some(schema))),
+        Additional::Any(_) => Some(Place::Schema(None)),
+    }
+}

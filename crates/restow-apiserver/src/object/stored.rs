@@ -1,0 +1,120 @@
+//! What is stored of an object: its JSON without a resourceVersion, which is the revision of its entry.
+
+use bytes::Bytes;
+use restow_store::{Entry, StoreError};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::http::json;
+use crate::http::status::Failure;
+
+/// How much of an object is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All.
+    Whole,
+    /// Its type and metadata; the rest is only checked to be JSON.
+    Metadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Light {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    metadata: Map<String, Value>,
+}
+
+/// Reads an entry, with its resourceVersion.
+pub fn decode(entry: &Entry, extent: Extent) -> Result<Value, Failure> {
+    let read = match extent {
+        Extent::Whole => serde_json::from_slice::<Map<String, Value>>(&entry.value),
+        // A list would be read as the fields in order.
+        Extent::Metadata if entry.value.trim_ascii_start().starts_with(b"[") => {
+            Err(serde::de::Error::custom("it is a list"))
+        }
+        Extent::Metadata => serde_json::from_slice::<Light>(&entry.value).map(|light| {
+            Map::from_iter([
+                ("apiVersion".to_owned(), Value::String(light.api_version)),
+                ("kind".to_owned(), Value::String(light.kind)),
+                ("metadata".to_owned(), Value::Object(light.metadata)),
+            ])
+        }),
+    };
+    let mut object = Value::Object(read.map_err(|error| unreadable(&entry.key, &error))?);
+    set_version(&mut object, entry.mod_revision);
+    Ok(object)
+}
+
+/// The bytes to store.
+pub fn encode(mut object: Value) -> Bytes {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+        metadata.remove("selfLink");
+    }
+    json::encode(&object)
+}
+
+/// Gives an object the resourceVersion of a revision.
+pub fn set_version(object: &mut Value, revision: u64) {
+    if !object["metadata"].is_object() {
+        object["metadata"] = Value::Object(Map::new());
+    }
+    object["metadata"]["resourceVersion"] = Value::String(revision.to_string());
+}
+
+fn unreadable(key: &str, error: &serde_json::Error) -> Failure {
+    Failure::plain(format!("what is stored under {key} cannot be decoded: {error}"))
+}
+
+/// What a store's error is to who sent a request.
+pub fn refused(error: &StoreError) -> Failure {
+    match error {
+        StoreError::Compacted { asked, oldest } => Failure::watch_expired(*asked, *oldest),
+        StoreError::Future { asked, newest } => Failure::version_too_large(*asked, *newest),
+        StoreError::Unavailable(_) => Failure::service_unavailable(error.to_string()),
+        StoreError::Damaged(_) => Failure::plain(error.to_string()),
+    }
+}
+
+/// A text of an object's metadata; empty if it is not there.
+pub fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn entry(value: &'static str) -> Entry {
+        let value = Bytes::from_static(value.as_bytes());
+        Entry { key: "/registry/a".to_owned(), value, create_revision: 3, mod_revision: 7 }
+    }
+
+    #[test]
+    fn the_revision_is_the_resource_version() {
+        let entry =
+            entry(r#"{"apiVersion":"v1","data":{"a":"b"},"kind":"ConfigMap","metadata":{"name":"x"}}"#);
+        let whole = decode(&entry, Extent::Whole).unwrap_or_default();
+        assert_eq!(whole["metadata"], json!({"name": "x", "resourceVersion": "7"}));
+        assert_eq!(encode(whole), format!("{}\n", String::from_utf8_lossy(&entry.value)));
+        let light = decode(&entry, Extent::Metadata).unwrap_or_default();
+        assert_eq!(light["kind"], "ConfigMap");
+        assert_eq!(light.get("data"), None);
+    }
+
+    #[test]
+    fn broken_json_fails_however_little_is_read() {
+        for text in ["", "{", r#"{"metadata":{},"data":{"#, "[]", "null", r#"{"metadata":{}} x"#] {
+            for extent in [Extent::Whole, Extent::Metadata] {
+                let failure = decode(&entry(text), extent).err().map(|failure| failure.code());
+                assert_eq!(failure, Some(500), "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Objects as rows of a table, which is how kubectl asks for them.
+
+pub mod age;
+mod built_in;
+pub mod json_path;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::http::status::golang::show;
+use crate::object::meta;
+use crate::registry::definition::Column;
+use age::age;
+use json_path::JsonPath;
+
+/// How much of each object goes along with its row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Include {
+    /// Nothing.
+    None,
+    /// Its metadata.
+    #[default]
+    Metadata,
+    /// All of it.
+    Object,
+}
+
+impl Include {
+    /// Reads the query's value; empty is the default.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "None" => Some(Self::None),
+            "" | "Metadata" => Some(Self::Metadata),
+            "Object" => Some(Self::Object),
+            _ => None,
+        }
+    }
+}
+
+/// The columns of one resource.
+#[derive(Clone, Debug)]
+pub struct Columns {
+    headers: Vec<Column>,
+    cells: Cells,
+}
+
+#[derive(Clone, Debug)]
+enum Cells {
+    /// What JSON paths find, beside the name.
+    Paths(Vec<Option<JsonPath>>),
+    /// What a built-in resource shows.
+    BuiltIn(fn(&Value, Timestamp) -> Vec<Value>),
+}
+
+impl Columns {
+    /// The columns of a custom resource's version; without any, its age.
+    pub fn custom(columns: &[Column]) -> Self {
+        let own = if columns.is_empty() { vec![age_column()] } else { columns.to_vec() };
+        let paths = own.iter().map(|column| JsonPath::parse(&column.json_path)).collect();
+        let mut headers = vec![name_column()];
+        headers.extend(own);
+        Self { headers, cells: Cells::Paths(paths) }
+    }
+
+    /// The columns of a built-in resource.
+    pub fn built_in(group: &str, resource: &str) -> Self {
+        let (headers, cells) = built_in::columns(group, resource);
+        Self { headers, cells: Cells::BuiltIn(cells) }
+    }
+
+    fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        match &self.cells {
+            Cells::BuiltIn(cells) => cells(object, now),
+            Cells::Paths(paths) => {
+                let mut cells = vec![json!(meta::name(object))];
+                let own = self.headers.iter().skip(1).zip(paths);
+                cells.extend(own.map(|(column, path)| {
+                    let found = path.as_ref().and_then(|path| path.find(object).into_iter().next());
+                    found.map_or(Value::Null, |value| cell(&column.kind, value, now))
+                }));
+                cells
+            }
+        }
+    }
+
+    fn headers(&self) -> Vec<Value> {
+        let header = |column: &Column| {
+            let description = match column.description.as_str() {
+                "" => format!("Custom resource definition column (in JSONPath format): {}", column.json_path),
+                given => given.to_owned(),
+            };
+            json!({"name": column.name, "type": column.kind, "format": column.format, "description": description,
+                "priority": column.priority})
+        };
+        self.headers.iter().map(header).collect()
+    }
+
+    /// A table of objects. `version` is that of `meta.k8s.io`, `list` the metadata of the list or of the one object.
+    pub fn table(
+        &self,
+        version: &str,
+        list: Value,
+        objects: &[Value],
+        include: Include,
+        now: Timestamp,
+    ) -> Value {
+        let rows: Vec<_> =
+            objects.iter().map(|object| self.table_row(version, object, include, now)).collect();
+        json!({"kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": list,
+            "columnDefinitions": self.headers(), "rows": rows})
+    }
+
+    /// One row, for who writes a table piece by piece.
+    pub fn table_row(&self, version: &str, object: &Value, include: Include, now: Timestamp) -> Value {
+        json!({"cells": self.row(object, now), "object": part(object, version, include)})
+    }
+
+    /// The headers of a table, for who writes one piece by piece.
+    pub fn definitions(&self) -> Value {
+        Value::Array(self.headers())
+    }
+}
+
+/// The metadata of a table that holds one object.
+pub fn metadata_of_one(object: &Value) -> Value {
+    let mut metadata = Map::new();
+    if let Some(version) = meta::field(object, "resourceVersion") {
+        metadata.insert("resourceVersion".into(), version.clone());
+    }
+    Value::Object(metadata)
+}
+
+fn part(object: &Value, version: &str, include: Include) -> Value {
+    match include {
+        Include::None => Value::Null,
+        Include::Object => object.clone(),
+        Include::Metadata => {
+            json!({"kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"),
+            "metadata": object.get("metadata").cloned().unwrap_or_else(|| json!({}))})
+        }
+    }
+}
+
+/// A value as a column of this type shows it.
+fn cell(kind: &str, value: &Value, now: Timestamp) -> Value {
+    match (kind, value) {
+        (_, Value::Null) => Value::Null,
+        ("string", Value::String(_)) => value.clone(),
+        ("string", _) => json!(show(value)),
+        ("integer", Value::Number(number)) => number.as_i64().map_or_else(
+            || {
+                #[allow(clippy::cast_possible_truncation, reason = "a column of integers shows no fractions")]
+                number.as_f64().map_or(Value::Null, |float| json!(float as i64))
+            },
+            |integer| json!(integer),
+        ),
+        ("number", Value::Number(number)) => number.as_f64().map_or(Value::Null, |float| json!(float)),
+        ("boolean", Value::Bool(_)) => value.clone(),
+        ("date", Value::String(text)) => {
+            json!(text.parse::<Timestamp>().map_or_else(|_| "<invalid>".to_owned(), |at| age(at, now)))
+        }
+        _ => Value::Null,
+    }
+}
+
+fn column(name: &str, kind: &str, format: &str, priority: i64, description: &str) -> Column {
+    Column {
+        name: name.into(),
+        kind: kind.into(),
+        format: format.into(),
+        description: description.into(),
+        priority,
+        json_path: String::new(),
+    }
+}
+
+fn name_column() -> Column {
+    column(
+        "Name",
+        "string",
+        "name",
+        0,
+        "The name of the object, unique among those of its kind in its namespace.",
+    )
+}
+
+fn age_column() -> Column {
+    let json_path = ".metadata.creationTimestamp".to_owned();
+    Column { json_path, ..column("Age", "date", "", 0, "When the object was created.") }
+}
+
+#[cfg(test)]
+mod tests;

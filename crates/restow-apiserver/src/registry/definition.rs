@@ -1,0 +1,229 @@
+//! CustomResourceDefinitions: what they are filled in with, what is refused, and what they make a server serve.
+
+pub mod conditions;
+mod conversion;
+mod fill;
+mod standard;
+mod structural;
+pub mod validate;
+
+use serde_json::Value;
+
+use crate::object::schema::Schema;
+pub use fill::{fill, prepare_create, prepare_update};
+
+/// The names of a custom resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of the API")]
+pub struct Names {
+    pub plural: String,
+    pub singular: String,
+    pub kind: String,
+    pub list_kind: String,
+    pub short_names: Vec<String>,
+    pub categories: Vec<String>,
+}
+
+/// What a definition says, as a server uses it.
+#[derive(Clone, Debug)]
+pub struct Definition {
+    /// The API group.
+    pub group: String,
+    /// The names that were asked for.
+    pub names: Names,
+    /// Whether the objects are in namespaces.
+    pub namespaced: bool,
+    /// All versions, in the order of the definition.
+    pub versions: Vec<Version>,
+    /// How objects get from one version to another.
+    pub conversion: Conversion,
+    /// Whether all fields of all objects are kept, as old definitions can ask for.
+    pub preserve_unknown: bool,
+}
+
+/// One version of a custom resource.
+#[derive(Clone, Debug)]
+pub struct Version {
+    /// The name, such as `v1beta1`.
+    pub name: String,
+    /// Whether it is served.
+    pub served: bool,
+    /// Whether objects are stored in it.
+    pub storage: bool,
+    /// What clients that use it are warned with.
+    pub deprecation_warning: Option<String>,
+    /// What its objects are like.
+    pub schema: Schema,
+    /// Whether the status has an endpoint of its own.
+    pub status: bool,
+    /// Where the scale endpoint finds its fields.
+    pub scale: Option<Scale>,
+    /// The columns of a table, beside the name.
+    pub columns: Vec<Column>,
+    /// The JSON paths by which objects can be selected.
+    pub selectable_fields: Vec<String>,
+}
+
+/// Where the scale endpoint finds its fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of the API")]
+pub struct Scale {
+    pub spec_replicas_path: String,
+    pub status_replicas_path: String,
+    pub label_selector_path: Option<String>,
+}
+
+/// A column of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of the API")]
+pub struct Column {
+    pub name: String,
+    pub kind: String,
+    pub format: String,
+    pub description: String,
+    pub priority: i64,
+    pub json_path: String,
+}
+
+/// How objects get from one version to another.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Conversion {
+    /// Their apiVersion is changed.
+    None,
+    /// A webhook does it.
+    Webhook {
+        /// Where the webhook is: `url` or `service`, and `caBundle`.
+        client_config: Value,
+        /// The versions of ConversionReview it understands.
+        review_versions: Vec<String>,
+    },
+}
+
+impl Definition {
+    /// Reads a definition that was found valid; what cannot be read is left out.
+    pub fn parse(definition: &Value) -> Self {
+        let empty = Value::Null;
+        let spec = definition.get("spec").unwrap_or(&empty);
+        let group = text(spec, "group");
+        let names = Names::parse(spec.get("names").unwrap_or(&empty));
+        let versions =
+            list(spec, "versions").iter().map(|version| Version::parse(version, &group, &names.kind));
+        Self {
+            namespaced: text(spec, "scope") == "Namespaced",
+            versions: versions.collect(),
+            conversion: Conversion::parse(spec.get("conversion").unwrap_or(&empty)),
+            preserve_unknown: flag(spec, "preserveUnknownFields"),
+            group,
+            names,
+        }
+    }
+
+    /// The version objects are stored in.
+    pub fn storage_version(&self) -> Option<&Version> {
+        self.versions.iter().find(|version| version.storage)
+    }
+
+    /// The versions that are served.
+    pub fn served(&self) -> impl Iterator<Item = &Version> {
+        self.versions.iter().filter(|version| version.served)
+    }
+}
+
+impl Names {
+    /// Reads `spec.names` or `status.acceptedNames`.
+    pub fn parse(names: &Value) -> Self {
+        Self {
+            plural: text(names, "plural"),
+            singular: text(names, "singular"),
+            kind: text(names, "kind"),
+            list_kind: text(names, "listKind"),
+            short_names: texts(names, "shortNames"),
+            categories: texts(names, "categories"),
+        }
+    }
+}
+
+impl Version {
+    fn parse(version: &Value, group: &str, kind: &str) -> Self {
+        let empty = Value::Null;
+        let name = text(version, "name");
+        let warning = flag(version, "deprecated").then(|| match text(version, "deprecationWarning") {
+            warning if warning.is_empty() => format!("{group}/{name} {kind} is deprecated"),
+            warning => warning,
+        });
+        let subresources = version.get("subresources").unwrap_or(&empty);
+        let schema = version.get("schema").and_then(|schema| schema.get("openAPIV3Schema"));
+        Self {
+            served: flag(version, "served"),
+            storage: flag(version, "storage"),
+            deprecation_warning: warning,
+            schema: Schema::parse(schema.unwrap_or(&empty)),
+            status: subresources.get("status").is_some_and(|status| !status.is_null()),
+            scale: subresources.get("scale").filter(|scale| scale.is_object()).map(Scale::parse),
+            columns: list(version, "additionalPrinterColumns").iter().map(Column::parse).collect(),
+            selectable_fields: list(version, "selectableFields")
+                .iter()
+                .map(|one| text(one, "jsonPath"))
+                .collect(),
+            name,
+        }
+    }
+}
+
+impl Scale {
+    fn parse(scale: &Value) -> Self {
+        Self {
+            spec_replicas_path: text(scale, "specReplicasPath"),
+            status_replicas_path: text(scale, "statusReplicasPath"),
+            label_selector_path: Some(text(scale, "labelSelectorPath")).filter(|path| !path.is_empty()),
+        }
+    }
+}
+
+impl Column {
+    fn parse(column: &Value) -> Self {
+        Self {
+            name: text(column, "name"),
+            kind: text(column, "type"),
+            format: text(column, "format"),
+            description: text(column, "description"),
+            priority: column.get("priority").and_then(Value::as_i64).unwrap_or_default(),
+            json_path: text(column, "jsonPath"),
+        }
+    }
+}
+
+impl Conversion {
+    fn parse(conversion: &Value) -> Self {
+        if text(conversion, "strategy") != "Webhook" {
+            return Self::None;
+        }
+        let webhook = conversion.get("webhook");
+        let part = |key| webhook.and_then(|webhook| webhook.get(key));
+        Self::Webhook {
+            client_config: part("clientConfig").cloned().unwrap_or_default(),
+            review_versions: webhook
+                .map(|webhook| texts(webhook, "conversionReviewVersions"))
+                .unwrap_or_default(),
+        }
+    }
+}
+
+fn text(value: &Value, key: &str) -> String {
+    value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn flag(value: &Value, key: &str) -> bool {
+    value.get(key) == Some(&Value::Bool(true))
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn texts(value: &Value, key: &str) -> Vec<String> {
+    list(value, key).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests;

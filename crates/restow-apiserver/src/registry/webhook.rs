@@ -1,0 +1,198 @@
+//! Conversion webhooks: what definitions name to bring their objects from one version to another.
+
+mod review;
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::future::BoxFuture;
+use http::{Request, Uri, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use kube::client::Body;
+use serde_json::Value;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+
+use crate::http::status::Failure;
+use crate::registry::conversion::Converter;
+use crate::registry::custom_resource::Custom;
+use crate::registry::definition::Conversion;
+use review::{Review, ReviewVersion};
+
+/// How long an answer is waited for, as kube-apiserver does.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How many webhooks are remembered.
+const KEPT: usize = 64;
+/// How many bytes an answer may have, beside four times those that were sent: objects grow in conversion, but not
+/// without end.
+const MOST: usize = 16 * 1024 * 1024;
+/// How much of an answer that is not a review is shown.
+const SHOWN: usize = 200;
+
+/// Calls conversion webhooks at the URLs of definitions.
+#[derive(Default)]
+pub struct Webhooks {
+    clients: Mutex<HashMap<Address, kube::Client>>,
+}
+
+/// Where a webhook is, and what it is trusted by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Address {
+    url: String,
+    authority: String,
+}
+
+impl Converter for Webhooks {
+    fn convert<'a>(
+        &'a self,
+        definition: &'a Custom,
+        objects: Vec<Value>,
+        desired: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
+        Box::pin(async move {
+            let Conversion::Webhook { client_config, review_versions } = &definition.definition.conversion
+            else {
+                return Err(Failure::plain("this definition has no conversion webhook"));
+            };
+            let version = ReviewVersion::first_of(review_versions)
+                .ok_or_else(|| Failure::plain("no supported conversion review versions"))?;
+            let uid = crate::verbs::objects::uid();
+            let review = Review::new(version, &uid, desired, objects);
+            let answer = match address(client_config) {
+                Ok(address) => self.ask(&address, &review.request()).await,
+                Err(error) => Err(error),
+            };
+            answer.and_then(|answer| review.converted(answer)).map_err(|error| review.failure(error))
+        })
+    }
+}
+
+impl Webhooks {
+    /// Sends a review, and what was answered.
+    async fn ask(&self, address: &Address, review: &Value) -> Result<Value, review::Fault> {
+        let url: Uri = address.url.parse().map_err(|error| failed(&address.url, &error))?;
+        let path = url.path_and_query().map_or("/", |path| path.as_str());
+        let path = format!("{path}?timeout={}s", PATIENCE.as_secs());
+        let shown = format!("{}?timeout={}s", address.url, PATIENCE.as_secs());
+        let client = self.client(address, &url)?;
+        let review = review.to_string().into_bytes();
+        let most = MOST + 4 * review.len();
+        let request = Request::post(path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json, */*")
+            .body(Body::from(review))
+            .map_err(|error| failed(&shown, &error))?;
+        let exchange = async {
+            let response = client.send(request).await.map_err(|error| match error {
+                kube::Error::Service(error) => failed(&shown, &*error),
+                other => failed(&shown, &other),
+            })?;
+            let status = response.status();
+            let bytes = Limited::new(response.into_body(), most).collect().await;
+            let bytes = bytes.map_err(|error| match error.downcast::<LengthLimitError>() {
+                Ok(_) => review::Fault::call(format!("the webhook's answer has more than {most} bytes")),
+                Err(error) => failed(&shown, &*error),
+            })?;
+            Ok((status, bytes.to_bytes()))
+        };
+        let late = || review::Fault::call(format!("Post \"{shown}\": context deadline exceeded"));
+        let (status, bytes) = tokio::time::timeout(PATIENCE, exchange).await.map_err(|_| late())??;
+        if !status.is_success() {
+            let text = String::from_utf8_lossy(&bytes);
+            let text: String = text.trim().chars().take(SHOWN).collect();
+            return Err(review::Fault::call(format!("the webhook answered {status}: {text}")));
+        }
+        let unread = |error| review::Fault::call(format!("the webhook's answer cannot be read: {error}"));
+        serde_json::from_slice(&bytes).map_err(unread)
+    }
+
+    /// A client for a webhook, with connections that are used again.
+    fn client(&self, address: &Address, url: &Uri) -> Result<kube::Client, review::Fault> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(address) {
+            return Ok(client.clone());
+        }
+        let host = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
+        let root = format!("https://{host}").parse::<Uri>().map_err(|error| failed(&address.url, &error))?;
+        let mut config = kube::Config::new(root);
+        config.root_cert = authorities(&address.authority)?;
+        config.read_timeout = Some(PATIENCE);
+        config.write_timeout = Some(PATIENCE);
+        // One call is one call: the server's own client sends it again.
+        config.default_retry = false;
+        let client = kube::Client::try_from(config).map_err(|error| failed(&address.url, &error))?;
+        if clients.len() >= KEPT {
+            clients.clear();
+        }
+        clients.insert(address.clone(), client.clone());
+        Ok(client)
+    }
+}
+
+/// Where a webhook is.
+fn address(config: &Value) -> Result<Address, review::Fault> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    if let Some(url) = config["url"].as_str() {
+        return Ok(Address { url: url.to_owned(), authority: text(&config["caBundle"]) });
+    }
+    let (namespace, name) = (text(&config["service"]["namespace"]), text(&config["service"]["name"]));
+    Err(review::Fault::call(format!(
+        "the service {namespace}/{name} is not resolved by this server, which is not part of a cluster's network: \
+         give clientConfig.url"
+    )))
+}
+
+/// The certificates of a bundle; none for those of the system.
+fn authorities(bundle: &str) -> Result<Option<Vec<Vec<u8>>>, review::Fault> {
+    if bundle.is_empty() {
+        return Ok(None);
+    }
+    let wrong = || {
+        review::Fault::call("unable to load root certificates: unable to parse bytes as PEM block".to_owned())
+    };
+    let pem = STANDARD.decode(bundle).map_err(|_| wrong())?;
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let certificates: Vec<Vec<u8>> = read.map_err(|_| wrong())?.iter().map(|one| one.to_vec()).collect();
+    if certificates.is_empty() { Err(wrong()) } else { Ok(Some(certificates)) }
+}
+
+/// A call that failed, with all its causes.
+fn failed(url: &str, error: &dyn Error) -> review::Fault {
+    let mut parts = vec![error.to_string()];
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        if !parts.last().is_some_and(|last| last.contains(&text)) {
+            parts.push(text);
+        }
+        next = cause.source();
+    }
+    review::Fault::call(format!("Post \"{url}\": {}", parts.join(": ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_webhook_is_where_its_url_says() {
+        let found = address(&json!({"url": "https://a.example/x", "caBundle": "Yg=="})).unwrap();
+        assert_eq!((found.url.as_str(), found.authority.as_str()), ("https://a.example/x", "Yg=="));
+        let refused = address(&json!({"service": {"namespace": "x", "name": "y"}})).unwrap_err();
+        assert!(refused.to_string().contains("the service x/y"), "{refused}");
+    }
+
+    #[test]
+    fn bundles_that_hold_no_certificate_are_refused() {
+        assert_eq!(authorities("").unwrap(), None);
+        for bundle in ["!", "", "bm90aGluZw=="].into_iter().filter(|bundle| !bundle.is_empty()) {
+            assert!(authorities(bundle).is_err(), "{bundle}");
+        }
+    }
+}

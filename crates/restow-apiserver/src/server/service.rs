@@ -1,0 +1,87 @@
+//! The handlers as services: one for each entrance, and clients that stand on them.
+
+use std::convert::Infallible;
+use std::panic::resume_unwind;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use http::{Method, Request, Response};
+use tower::Service;
+
+use crate::http::body::Body;
+use crate::http::limits::Place;
+use crate::http::status::Failure;
+use crate::server::handler::{handle, refuse};
+use crate::verbs::api::Api;
+
+/// Answers requests whose bodies were read, while the server lives: whoever keeps a client keeps no store open.
+#[derive(Clone)]
+pub struct Handlers(Weak<Api>);
+
+impl Handlers {
+    /// The handlers of a server.
+    pub fn new(api: &Arc<Api>) -> Self {
+        Self(Arc::downgrade(api))
+    }
+}
+
+impl Service<Request<Bytes>> for Handlers {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Bytes>) -> Self::Future {
+        let api = self.0.upgrade();
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        let place = request.extensions().get::<Arc<Place>>().cloned();
+        let answer = async move {
+            match api {
+                Some(api) if reads => handle(&api, request).await,
+                Some(api) => {
+                    let work = async move {
+                        let _place = place;
+                        handle(&api, request).await
+                    };
+                    to_its_end(work).await
+                }
+                None => refuse(&Failure::service_unavailable("the server has stopped")),
+            }
+        };
+        answer.map(Ok).boxed()
+    }
+}
+
+/// Goes on though nobody waits for the answer any more: a write must hold its right to, and its place among the
+/// requests under way, until it is stored.
+async fn to_its_end(work: impl Future<Output = Response<Body>> + Send + 'static) -> Response<Body> {
+    match tokio::spawn(work).await {
+        Ok(response) => response,
+        Err(ended) if ended.is_panic() => resume_unwind(ended.into_panic()),
+        Err(_) => refuse(&Failure::service_unavailable("the server has stopped")),
+    }
+}
+
+/// A client that reaches a service without a network.
+pub fn client<S>(service: S) -> kube::Client
+where
+    S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let mut service = service.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let bytes = body.collect_bytes().await?;
+            let Ok(response) = service.call(Request::from_parts(head, bytes)).await;
+            Ok::<_, kube::Error>(response)
+        }
+    });
+    kube::Client::new(service, "default")
+}

@@ -1,0 +1,167 @@
+//! Lists: pages at one revision, and whole lists that are sent while they are read.
+
+mod pages;
+mod start;
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use futures::stream;
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+
+use crate::http::body::Body;
+use crate::http::json;
+use crate::http::negotiation::Form;
+use crate::http::options::Options;
+use crate::http::status::Failure;
+use crate::registry::served::Resource;
+use crate::verbs::api::Api;
+use crate::verbs::selection::Selection;
+use crate::verbs::view::View;
+
+pub use pages::{Page, Pages};
+pub use start::{Start, refuse, revision, start};
+
+/// How many pages of a long list may wait for a slow reader.
+const AHEAD: usize = 2;
+
+/// Which objects are wanted, and how they are to look.
+#[derive(Clone)]
+pub struct Wanted {
+    /// Of which resource.
+    pub resource: Arc<Resource>,
+    /// In which namespace, empty for all.
+    pub namespace: String,
+    /// Of those, which.
+    pub selection: Selection,
+    /// How they look.
+    pub view: View,
+}
+
+impl Wanted {
+    /// What the keys of all of them begin with: a list of one name reads one object.
+    pub fn range(&self) -> String {
+        let namespace = match (self.namespace.as_str(), self.selection.namespace()) {
+            ("", Some(namespace)) => namespace,
+            (namespace, _) => namespace,
+        };
+        let named = !self.resource.namespaced || !namespace.is_empty();
+        match self.selection.name() {
+            Some(name) if named => self.resource.key(namespace, name),
+            _ => self.prefix(),
+        }
+    }
+
+    /// What keys are told below in continue tokens.
+    pub fn prefix(&self) -> String {
+        self.resource.key(&self.namespace, "")
+    }
+}
+
+/// Answers a list: at once if it is short, else page by page.
+pub async fn list(api: &Arc<Api>, wanted: Wanted, options: &Options) -> Result<Body, Failure> {
+    let start = start(options)?;
+    let mut pages = Pages::new(Arc::clone(api), wanted.clone(), start, options.limit);
+    let mut writer = Writer::new(wanted.view.clone());
+    let Some(page) = pages.next().await? else { return Ok(Body::from(writer.end(&pages))) };
+    writer.add(&wanted, page);
+    if pages.is_done() {
+        return Ok(Body::from(writer.end(&pages)));
+    }
+    let (sender, receiver) = mpsc::channel(AHEAD);
+    tokio::spawn(send_rest(pages, writer, wanted, sender));
+    let frames = stream::unfold(receiver, |mut receiver| async {
+        receiver.recv().await.map(|frame: io::Result<Bytes>| (frame, receiver))
+    });
+    Ok(Body::frames(frames))
+}
+
+async fn send_rest(
+    mut pages: Pages,
+    mut writer: Writer,
+    wanted: Wanted,
+    sender: mpsc::Sender<io::Result<Bytes>>,
+) {
+    loop {
+        if sender.send(Ok(writer.take())).await.is_err() {
+            return;
+        }
+        match pages.next().await {
+            Ok(Some(page)) => writer.add(&wanted, page),
+            Ok(None) => break,
+            // It is too late for another status: the reader sees a list that has no end.
+            Err(failure) => {
+                tracing::warn!("a list is broken off: {failure}");
+                let _ = sender.send(Err(io::Error::other(failure))).await;
+                return;
+            }
+        }
+    }
+    let _ = sender.send(Ok(writer.end(&pages))).await;
+}
+
+/// Writes a list, its metadata last: they are not known before.
+struct Writer {
+    view: View,
+    bytes: BytesMut,
+    begun: bool,
+}
+
+impl Writer {
+    fn new(view: View) -> Self {
+        let mut bytes = BytesMut::with_capacity(4096);
+        let head = match view.form {
+            Form::Whole => format!(r#"{{"apiVersion":"{}","items":["#, view.api_version),
+            Form::Metadata => r#"{"apiVersion":"meta.k8s.io/v1","items":["#.to_owned(),
+            Form::Table => r#"{"apiVersion":"meta.k8s.io/v1","columnDefinitions":"#.to_owned(),
+        };
+        bytes.put_slice(head.as_bytes());
+        if view.form == Form::Table {
+            json::append(&mut bytes, &view.headers());
+            bytes.put_slice(br#","rows":["#);
+        }
+        Self { view, bytes, begun: false }
+    }
+
+    fn add(&mut self, wanted: &Wanted, page: Page) {
+        for object in page.objects {
+            if self.begun {
+                self.bytes.put_u8(b',');
+            }
+            self.begun = true;
+            wanted.view.append_item(&mut self.bytes, wanted.view.item(object));
+        }
+    }
+
+    fn take(&mut self) -> Bytes {
+        self.bytes.split().freeze()
+    }
+
+    fn end(&mut self, pages: &Pages) -> Bytes {
+        let kind = match self.view.form {
+            Form::Whole => self.view.list_kind.as_str(),
+            Form::Metadata => "PartialObjectMetadataList",
+            Form::Table => "Table",
+        };
+        self.bytes.put_slice(br#"],"kind":"#);
+        json::append(&mut self.bytes, kind);
+        self.bytes.put_slice(br#","metadata":"#);
+        json::append(&mut self.bytes, &metadata(pages));
+        self.bytes.put_slice(b"}\n");
+        self.take()
+    }
+}
+
+fn metadata(pages: &Pages) -> Value {
+    let mut metadata = Map::new();
+    if let Some((token, remaining)) = pages.rest() {
+        metadata.insert("continue".to_owned(), json!(token));
+        if let Some(remaining) = remaining {
+            metadata.insert("remainingItemCount".to_owned(), json!(remaining));
+        }
+    }
+    metadata.insert("resourceVersion".to_owned(), json!(pages.revision().to_string()));
+    Value::Object(metadata)
+}

@@ -1,0 +1,145 @@
+//! Where a list begins, and at which revision.
+
+use restow_core::token::{NEWEST, Token};
+
+use crate::http::options::{Match, Options};
+use crate::http::status::golang::quote;
+use crate::http::status::{Cause, Failure, GroupKind};
+
+/// Where a list begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// The revision it shows; none for the newest.
+    pub revision: Option<u64>,
+    /// The first key, below the prefix.
+    pub key: Option<String>,
+    /// What it shows must not be older than this.
+    pub at_least: u64,
+    /// Whether it goes on from a page before.
+    pub continued: bool,
+}
+
+/// Reads where a list begins from its options.
+pub fn start(options: &Options) -> Result<Start, Failure> {
+    valid(options)?;
+    if !options.next.is_empty() {
+        return continued(options);
+    }
+    let asked = revision(&options.resource_version)?;
+    let exact = match options.resource_version_match {
+        Some(Match::Exact) => true,
+        Some(Match::NotOlderThan) => false,
+        // An old rule: pages begin at just the revision that is named.
+        None => options.limit > 0 && asked > 0,
+    };
+    Ok(Start {
+        revision: exact.then_some(asked),
+        at_least: if exact { 0 } else { asked },
+        ..Start::default()
+    })
+}
+
+/// The revision of a resourceVersion; 0 for none.
+pub fn revision(text: &str) -> Result<u64, Failure> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    let invalid = |_| Failure::bad_request(format!("invalid resource version {}", quote(text)));
+    text.parse().map_err(invalid)
+}
+
+fn continued(options: &Options) -> Result<Start, Failure> {
+    if !matches!(options.resource_version.as_str(), "" | "0") {
+        return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
+    }
+    let token = Token::decode(&options.next).filter(|token| token.resource_version != 0);
+    let token = token.ok_or_else(|| Failure::bad_request("continue key is not valid"))?;
+    let revision = match token.resource_version {
+        NEWEST => None,
+        revision => {
+            Some(u64::try_from(revision).map_err(|_| Failure::bad_request("continue key is not valid"))?)
+        }
+    };
+    Ok(Start { revision, key: Some(token.start), at_least: 0, continued: true })
+}
+
+fn valid(options: &Options) -> Result<(), Failure> {
+    let mut causes = Vec::new();
+    let mut forbid = |field: &str, why: &str| causes.push(Cause::forbidden(field, why));
+    if let Some(matched) = options.resource_version_match {
+        if options.resource_version.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            forbid("resourceVersionMatch", why);
+        }
+        if !options.next.is_empty() {
+            let why = "resourceVersionMatch is forbidden when continue is provided";
+            forbid("resourceVersionMatch", why);
+        }
+        if matched == Match::Exact && options.resource_version == "0" {
+            let why = r#"resourceVersionMatch "exact" is forbidden for resourceVersion "0""#;
+            forbid("resourceVersionMatch", why);
+        }
+    }
+    if options.send_initial_events.is_some() {
+        forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
+    }
+    refuse(causes)
+}
+
+/// Refuses options for these reasons, if there are any.
+pub fn refuse(causes: Vec<Cause>) -> Result<(), Failure> {
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::invalid(&GroupKind::new("meta.k8s.io", "ListOptions"), "", causes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::options::options;
+
+    fn begins(query: &str) -> Result<Start, u16> {
+        let options = options(query).map_err(|_| 0_u16)?;
+        start(&options).map_err(|failure| failure.code())
+    }
+
+    #[test]
+    fn revisions() {
+        let at = |revision, at_least| Ok(Start { revision, at_least, ..Start::default() });
+        for (query, expected) in [
+            ("", at(None, 0)),
+            ("limit=5", at(None, 0)),
+            ("resourceVersion=0", at(None, 0)),
+            ("resourceVersion=0&limit=5", at(None, 0)),
+            ("resourceVersion=9", at(None, 9)),
+            ("resourceVersion=9&limit=5", at(Some(9), 0)),
+            ("resourceVersion=9&limit=5&resourceVersionMatch=NotOlderThan", at(None, 9)),
+            ("resourceVersion=9&resourceVersionMatch=Exact", at(Some(9), 0)),
+            ("resourceVersion=0&resourceVersionMatch=Exact", Err(422)),
+            ("resourceVersionMatch=Exact", Err(422)),
+            ("sendInitialEvents=true", Err(422)),
+            ("resourceVersion=x", Err(400)),
+            ("continue=x", Err(400)),
+        ] {
+            assert_eq!(begins(query), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn tokens() {
+        let token = |revision| Token { resource_version: revision, start: "a/b\0".to_owned() }.encode();
+        let on =
+            |revision| Ok(Start { revision, key: Some("a/b\0".to_owned()), at_least: 0, continued: true });
+        for (query, expected) in [
+            (format!("continue={}", token(7)), on(Some(7))),
+            (format!("continue={}", token(NEWEST)), on(None)),
+            (format!("continue={}", token(0)), Err(400)),
+            (format!("continue={}", token(-7)), Err(400)),
+            (format!("continue={}&resourceVersion=7", token(7)), Err(400)),
+            (format!("continue={}&resourceVersion=0", token(7)), on(Some(7))),
+        ] {
+            assert_eq!(begins(&query), expected, "{query}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Creates.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use restow_store::Unchanged;
+use serde_json::Value;
+
+use super::{Answer, Call, Outcome, admission, incoming, managed, special, to_store, write_new};
+use crate::controllers::definitions::takes_new;
+use crate::http::body::Body;
+use crate::http::status::Failure;
+use crate::object::meta::{create::Birth, create::is_generated, create::prepare, name, validate};
+use crate::object::stored::set_version;
+use crate::verbs::api::Api;
+use crate::verbs::payload;
+
+/// How many names are tried for an object that is to be given one.
+const NAMES: usize = 8;
+
+/// Answers a create.
+pub async fn create(api: &Arc<Api>, mut call: Call) -> Result<Answer, Failure> {
+    let permit = api.permit(&mut call).await?;
+    if !takes_new(&call.resource) {
+        return Err(Failure::verb_not_supported(&call.resource.name, "create"));
+    }
+    let size = call.body.len();
+    let call = Arc::new(call);
+    let reading = Arc::clone(&call);
+    let read = api.workers.run(size, move || incoming::read(&reading, sent(&reading)?)).await?;
+    let namespace = admission::in_namespace(api, &call, name(&read.object)).await?;
+    let generated = is_generated(&read.object);
+    let tries = if generated { NAMES } else { 1 };
+    for last in (0..tries).rev() {
+        let object = made(api, &call, size, read.object.clone()).await?;
+        let stored = store(api, &call, permit.as_ref(), namespace.clone(), object.clone()).await?;
+        if let Some(object) = stored {
+            let made = Some(name(&object).to_owned());
+            let body = Body::from(call.view.answer(object));
+            return Ok(Answer { code: StatusCode::CREATED, body, warnings: read.warnings, made });
+        }
+        if last == 0 {
+            let taken = name(&object);
+            return Err(if generated {
+                Failure::generated_name_exists(&call.resource.name, taken)
+            } else {
+                Failure::already_exists(&call.resource.name, taken)
+            });
+        }
+    }
+    Err(Failure::plain("no name was tried"))
+}
+
+/// The object that was sent.
+pub(super) fn sent(call: &Call) -> Result<Value, Failure> {
+    let sent = payload::parse(&call.content_type, &call.body)?;
+    payload::object(&call.resource, &call.view.api_version, sent)
+}
+
+/// A new object as it is to be stored, if its sender may store it.
+pub(super) async fn made(
+    api: &Arc<Api>,
+    call: &Arc<Call>,
+    size: usize,
+    object: Value,
+) -> Result<Value, Failure> {
+    let (own, call) = (Arc::clone(api), Arc::clone(call));
+    let work = move || {
+        let object = born(&call, object)?;
+        call.permit(&own, &object, None)?;
+        Ok(object)
+    };
+    api.workers.run(size, work).await
+}
+
+/// A new object as it is to be stored.
+fn born(call: &Call, mut object: Value) -> Result<Value, Failure> {
+    let rules = call.rules();
+    let uid = uid();
+    let birth = Birth {
+        namespace: &call.target.namespace,
+        uid: &uid,
+        now: restow_clock::now(),
+        random: fastrand::u64(..),
+    };
+    prepare(&mut object, &rules, &birth)?;
+    special::on_create(call, &mut object)?;
+    special::settle(call, &mut object);
+    managed::record(call, &mut object, None);
+    let mut causes = validate::create(&object, &rules);
+    causes.extend(special::validate(call, &object, None));
+    if causes.is_empty() {
+        return Ok(object);
+    }
+    Err(Failure::invalid(&call.resource.group_kind(), name(&object), causes))
+}
+
+/// Stores a new object; none if its name is taken.
+async fn store(
+    api: &Api,
+    call: &Call,
+    permit: Option<&super::Permit>,
+    namespace: Option<Unchanged>,
+    mut object: Value,
+) -> Result<Option<Value>, Failure> {
+    if call.options.dry_run {
+        let key = call.resource.key(&call.target.namespace, name(&object));
+        return Ok(api.entry(&key).await?.is_none().then_some(object));
+    }
+    let bytes = to_store(api, call, permit, object.clone()).await?;
+    match write_new(api, call, name(&object), bytes, namespace).await? {
+        Outcome::Done(revision) => {
+            set_version(&mut object, revision);
+            Ok(Some(object))
+        }
+        Outcome::Faster(_) => Ok(None),
+    }
+}
+
+/// A random uid: a UUID of version 4.
+pub(crate) fn uid() -> String {
+    let bits = fastrand::u128(..) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
+    let hex = format!("{bits:032x}");
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uids_are_uuids() {
+        for _ in 0..100 {
+            let uid = uid();
+            assert_eq!(uid.len(), 36);
+            assert_eq!(&uid[14..15], "4");
+            assert!(matches!(&uid[19..20], "8" | "9" | "a" | "b"), "{uid}");
+        }
+    }
+}

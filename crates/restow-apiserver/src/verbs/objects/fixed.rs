@@ -1,0 +1,95 @@
+//! What single built-ins must not be: too large, or changed where they are fixed.
+
+use serde_json::Value;
+
+use super::binding;
+use crate::http::status::Cause;
+
+/// How much a ConfigMap or Secret may hold, in bytes.
+const MOST: usize = 1 << 20;
+
+/// What is wrong with a built-in beside its metadata.
+pub(super) fn validate(kind: &str, object: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    match kind {
+        "ConfigMap" | "Secret" => {
+            if size(object) > MOST {
+                let field = if kind == "Secret" { "data" } else { "[]" };
+                causes.push(Cause::too_long(field, MOST));
+            }
+            if let Some(old) = old {
+                causes.extend(unchanged(kind, object, old));
+            }
+        }
+        "RoleBinding" | "ClusterRoleBinding" => causes.extend(binding::validate(kind, object, old)),
+        _ => {}
+    }
+    causes
+}
+
+/// What a ConfigMap or Secret must keep: a Secret its type, and all of it once it is immutable.
+fn unchanged(kind: &str, object: &Value, old: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if kind == "Secret" && object["type"] != old["type"] {
+        causes.push(Cause::invalid("type", &object["type"], "field is immutable"));
+    }
+    if old["immutable"] == true {
+        if object["immutable"] != true {
+            causes.push(Cause::forbidden("immutable", "field is immutable when `immutable` is set"));
+        }
+        for field in ["data", "binaryData"] {
+            if object[field] != old[field] {
+                causes.push(Cause::forbidden(field, "field is immutable when `immutable` is set"));
+            }
+        }
+    }
+    causes
+}
+
+/// How much is in the data of an object; what is in base64 counts as what it stands for.
+fn size(object: &Value) -> usize {
+    let of = |field: &str| -> usize {
+        let texts = object[field].as_object().into_iter().flat_map(|fields| fields.values());
+        texts.filter_map(Value::as_str).map(str::len).sum()
+    };
+    let encoded = if object["kind"] == "Secret" { of("data") + of("binaryData") } else { of("binaryData") };
+    let plain = if object["kind"] == "Secret" { 0 } else { of("data") };
+    plain + encoded / 4 * 3
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_fixed_stays() {
+        for (kind, old, new, expected) in [
+            ("Secret", json!({"type": "a"}), json!({"type": "a", "data": {"k": "dg=="}}), vec![]),
+            ("Secret", json!({"type": "a"}), json!({"type": "b"}), vec!["type"]),
+            ("ConfigMap", json!({"immutable": true}), json!({"immutable": true, "data": {}}), vec!["data"]),
+            ("ConfigMap", json!({"immutable": true}), json!({}), vec!["immutable"]),
+            ("ConfigMap", json!({}), json!({"immutable": true}), vec![]),
+        ] {
+            let causes = validate(kind, &new, Some(&old));
+            let fields: Vec<String> =
+                causes.iter().map(|cause| cause.to_value()["field"].as_str().unwrap().to_owned()).collect();
+            assert_eq!(fields, expected, "{kind} {new}");
+        }
+    }
+
+    #[test]
+    fn data_is_counted_as_what_it_is() {
+        let of = |kind: &str, data: usize| json!({"kind": kind, "data": {"k": "x".repeat(data)}});
+        for (object, fits) in [
+            (of("ConfigMap", MOST), true),
+            (of("ConfigMap", MOST + 1), false),
+            (of("Secret", MOST / 3 * 4), true),
+            (of("Secret", MOST / 3 * 4 + 8), false),
+        ] {
+            let kind = object["kind"].as_str().unwrap();
+            assert_eq!(validate(kind, &object, None).is_empty(), fits);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What a request carries: an object in JSON or YAML, and whether it is what the path says.
+
+use serde_json::{Map, Value, json};
+
+use crate::http::status::golang::quote;
+use crate::http::status::{Cause, Failure, GroupKind};
+use crate::object::protobuf;
+use crate::registry::served::Resource;
+
+/// What objects can be sent as.
+pub const ACCEPTED: &[&str] = &["application/json", "application/yaml", protobuf::MEDIA];
+
+/// The bare media type of a `Content-Type`, without its parameters.
+pub fn media(content_type: &str) -> &str {
+    content_type.split(';').next().unwrap_or_default().trim()
+}
+
+/// Reads what was sent.
+pub fn parse(content_type: &str, bytes: &[u8]) -> Result<Value, Failure> {
+    match media(content_type) {
+        _ if is_json(content_type) => json(bytes),
+        "application/yaml" => yaml(bytes),
+        protobuf::MEDIA => protobuf::decode(bytes),
+        _ => Err(Failure::unsupported_media_type(ACCEPTED)),
+    }
+}
+
+/// Whether a body is JSON by its type, which is what it is without one.
+pub fn is_json(content_type: &str) -> bool {
+    matches!(media(content_type), "" | "application/json" | "*/*")
+}
+
+/// Reads JSON.
+pub fn json(bytes: &[u8]) -> Result<Value, Failure> {
+    serde_json::from_slice(bytes).map_err(|error| unparsed("json parse error", &error))
+}
+
+fn yaml(bytes: &[u8]) -> Result<Value, Failure> {
+    serde_saphyr::from_slice(bytes).map_err(|error| unparsed("yaml parse error", &error))
+}
+
+fn unparsed(what: &str, error: &dyn std::fmt::Display) -> Failure {
+    Failure::bad_request(format!("couldn't get version/kind; {what}: {error}"))
+}
+
+/// The object that was sent, of the type the path says; built-ins need not say what they are.
+pub fn object(resource: &Resource, api_version: &str, sent: Value) -> Result<Value, Failure> {
+    let Value::Object(mut fields) = sent else {
+        return Err(Failure::bad_request("the object provided is unrecognized: it is not a JSON object"));
+    };
+    let built_in = resource.custom().is_none();
+    for (field, title, expected) in
+        [("kind", "Kind", resource.kind.as_str()), ("apiVersion", "apiVersion", api_version)]
+    {
+        let given = fields.get(field).and_then(Value::as_str).unwrap_or_default();
+        if given.is_empty() && !built_in {
+            let shown = Value::Object(std::mem::take(&mut fields)).to_string();
+            return Err(Failure::bad_request(format!("Object '{title}' is missing in {}", quote(&shown))));
+        }
+        if !given.is_empty() && given != expected {
+            return Err(other_type(&fields, resource, api_version));
+        }
+        fields.insert(field.to_owned(), json!(expected));
+    }
+    Ok(Value::Object(fields))
+}
+
+fn other_type(fields: &Map<String, Value>, resource: &Resource, api_version: &str) -> Failure {
+    let kind = &resource.kind;
+    let text = |field| fields.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (given_version, given_kind) = (text("apiVersion"), text("kind"));
+    if !given_version.is_empty() && given_version != api_version {
+        return Failure::bad_request(format!(
+            "the API version in the data ({given_version}) does not match the expected API version ({api_version})"
+        ));
+    }
+    if resource.custom().is_some() {
+        let cause = Cause::invalid_text("kind", given_kind, &format!("must be {kind}"));
+        let name = fields.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default();
+        return Failure::invalid(&GroupKind::new(&resource.name.group, given_kind), name, vec![cause]);
+    }
+    Failure::bad_request(format!(
+        "{given_kind} in version {} cannot be handled as a {kind}: it is of another kind",
+        quote(api_version.rsplit('/').next().unwrap_or_default())
+    ))
+}
+
+/// The paths of fields that were sent and not kept; what is null counts as not sent.
+pub fn unknown(sent: &Value, kept: &Value) -> Vec<String> {
+    let mut paths = Vec::new();
+    compare(sent, kept, "", &mut paths);
+    paths
+}
+
+fn compare(sent: &Value, kept: &Value, path: &str, paths: &mut Vec<String>) {
+    match (sent, kept) {
+        (Value::Object(sent), Value::Object(kept)) => {
+            for (key, value) in sent.iter().filter(|(_, value)| !value.is_null()) {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                match kept.get(key) {
+                    Some(kept) => compare(value, kept, &path, paths),
+                    None => paths.push(path),
+                }
+            }
+        }
+        (Value::Array(sent), Value::Array(kept)) => {
+            for (at, (sent, kept)) in sent.iter().zip(kept).enumerate() {
+                compare(sent, kept, &format!("{path}[{at}]"), paths);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::served::Registry;
+
+    #[test]
+    fn types_are_as_the_path_says() {
+        let registry = Registry::default();
+        let Some(config_maps) = registry.built_in("", "configmaps") else { panic!("not served") };
+        for (sent, expected) in [
+            (json!({"apiVersion": "v1", "kind": "ConfigMap"}), None),
+            (json!({"metadata": {"name": "x"}}), None),
+            (json!({"apiVersion": "v2", "kind": "ConfigMap"}), Some(400)),
+            (json!({"apiVersion": "v1", "kind": "Secret"}), Some(400)),
+            (json!([]), Some(400)),
+        ] {
+            let code = object(&config_maps, "v1", sent.clone()).err().map(|failure| failure.code());
+            assert_eq!(code, expected, "{sent}");
+        }
+    }
+
+    #[test]
+    fn media_types() {
+        for (content_type, bytes, expected) in [
+            ("", r#"{"a":1}"#, Ok(json!({"a": 1}))),
+            ("application/json; charset=utf-8", r#"{"a":1}"#, Ok(json!({"a": 1}))),
+            ("application/yaml", "a: 1\nb: [x]\n", Ok(json!({"a": 1, "b": ["x"]}))),
+            ("application/json", "{", Err(400)),
+            ("application/apply-patch+yaml", "a: 1", Err(415)),
+        ] {
+            let found = parse(content_type, bytes.as_bytes()).map_err(|failure| failure.code());
+            assert_eq!(found, expected, "{content_type}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields() {
+        let sent = json!({"a": {"b": 1, "c": 2, "n": null}, "l": [{"x": 1}, {"y": 2}]});
+        let kept = json!({"a": {"b": 1}, "l": [{"x": 1}, {}]});
+        assert_eq!(unknown(&sent, &kept), ["a.c", "l[1].y"]);
+    }
+}

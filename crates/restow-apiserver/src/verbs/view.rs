@@ -1,0 +1,146 @@
+//! How objects look to who asked for them: in which version, and how much of them.
+
+use std::sync::Arc;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use serde_json::{Value, json};
+
+use crate::http::json;
+use crate::http::negotiation::{Accepted, Form};
+use crate::http::status::Failure;
+use crate::object::stored::Extent;
+use crate::object::table::{Columns, Include, metadata_of_one};
+use crate::registry::conversion::convert;
+use crate::registry::served::{Nature, Resource};
+use crate::verbs::api::Api;
+use crate::verbs::selection::Selection;
+
+/// How objects are shown.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// What they are.
+    pub resource: Arc<Resource>,
+    /// The version.
+    pub version: String,
+    /// The same with its group.
+    pub api_version: String,
+    /// The kind of a list of them.
+    pub list_kind: String,
+    /// How much.
+    pub form: Form,
+    /// The columns, of a table.
+    pub columns: Option<Arc<Columns>>,
+    /// How much of objects goes along with their rows.
+    pub include: Include,
+}
+
+impl View {
+    /// Objects of a resource in a version.
+    pub fn new(resource: &Arc<Resource>, version: &str, accepted: Accepted, include: Include) -> Self {
+        let columns = (accepted.form == Form::Table).then(|| {
+            Arc::new(match &resource.nature {
+                Nature::BuiltIn(_) => Columns::built_in(&resource.name.group, &resource.name.resource),
+                Nature::Custom(custom) => Columns::custom(custom.columns(version)),
+            })
+        });
+        Self {
+            version: version.to_owned(),
+            api_version: resource.api_version(version),
+            list_kind: resource.list_kind.clone(),
+            form: accepted.form,
+            columns,
+            include,
+            resource: Arc::clone(resource),
+        }
+    }
+
+    /// How much of an object has to be read to select and show it.
+    pub fn extent(&self, selection: &Selection) -> Extent {
+        let converted = self.resource.custom().is_some_and(|custom| custom.has_webhook());
+        if self.form == Form::Metadata && selection.is_of_metadata() && !converted {
+            Extent::Metadata
+        } else {
+            Extent::Whole
+        }
+    }
+
+    /// Objects as they are stored, in the version they are shown in.
+    pub async fn objects(&self, api: &Api, stored: Vec<Value>) -> Result<Vec<Value>, Failure> {
+        let mut stored = stored;
+        let custom = self.resource.custom().filter(|_| self.form != Form::Metadata);
+        if let Some(custom) = custom {
+            stored.iter_mut().for_each(|object| custom.complete(object));
+        }
+        let mut objects = convert(&*api.converter, &self.resource, &self.api_version, stored).await?;
+        if let Some(custom) = custom {
+            objects.iter_mut().for_each(|object| custom.cut(&self.version, object));
+        }
+        Ok(objects)
+    }
+
+    /// One object as it is stored, in the version it is shown in.
+    pub async fn object(&self, api: &Api, stored: Value) -> Result<Value, Failure> {
+        let mut objects = self.objects(api, vec![stored]).await?;
+        objects.pop().ok_or_else(|| Failure::plain("an object was lost in conversion"))
+    }
+
+    /// An object as it stands in a list: what the list says of built-ins, they do not repeat.
+    pub fn item(&self, mut object: Value) -> Value {
+        if let (Nature::BuiltIn(_), Form::Whole, Some(fields)) =
+            (&self.resource.nature, self.form, object.as_object_mut())
+        {
+            fields.remove("kind");
+            fields.remove("apiVersion");
+        }
+        object
+    }
+
+    /// Writes an object as an item of a list.
+    pub fn append_item(&self, bytes: &mut BytesMut, object: Value) {
+        match self.form {
+            Form::Whole => json::append(bytes, &object),
+            Form::Metadata => json::append(bytes, &partial(object)),
+            Form::Table => json::append(bytes, &self.row(&object)),
+        }
+    }
+
+    /// Writes an object by itself, as in a watch.
+    pub fn append_one(&self, bytes: &mut BytesMut, object: Value, columns: bool) {
+        match self.form {
+            Form::Whole | Form::Metadata => self.append_item(bytes, object),
+            Form::Table => {
+                let mut table = json!({
+                    "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata_of_one(&object),
+                    "rows": [self.row(&object)],
+                });
+                table["columnDefinitions"] = if columns { self.headers() } else { Value::Null };
+                json::append(bytes, &table);
+            }
+        }
+    }
+
+    /// The bytes of an object as an answer.
+    pub fn answer(&self, object: Value) -> Bytes {
+        let mut bytes = BytesMut::with_capacity(1024);
+        self.append_one(&mut bytes, object, true);
+        bytes.put_u8(b'\n');
+        bytes.freeze()
+    }
+
+    /// The headers of a table.
+    pub fn headers(&self) -> Value {
+        self.columns.as_ref().map(|columns| columns.definitions()).unwrap_or_default()
+    }
+
+    fn row(&self, object: &Value) -> Value {
+        let row = |columns: &Arc<Columns>| columns.table_row("v1", object, self.include, restow_clock::now());
+        self.columns.as_ref().map(row).unwrap_or_default()
+    }
+}
+
+/// Just the metadata of an object.
+pub fn partial(mut object: Value) -> Value {
+    json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": object["metadata"].take(),
+    })
+}
