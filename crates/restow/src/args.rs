@@ -1,95 +1,16 @@
-//! The command line, as it is typed.
+//! Flags and values that several commands share.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, ValueEnum};
 use restow_core::encryption::Demand;
 use restow_core::pace::{Bounds, Preset};
 use restow_migrate::migration::{ListMode, Settings};
 use restow_migrate::rewrite::Manner;
 
-use crate::controller::Controller;
-
-const ABOUT: &str = "Rewrites what a Kubernetes cluster has stored, so that every object is kept in the version, \
-and under the encryption key, that the API servers use now.
-
-A rewrite is a patch that changes nothing: objects keep their content, and their data never reaches restow. \
-A run starts only when all API servers agree on the storage version, and is done when a second pass found nothing \
-left to rewrite.";
-
-const EXIT_CODES: &str = "Exit codes:
-  0  done and verified
-  1  failed, or plan --needed, migrate --all or init could not look at everything
-  2  wrong usage
-  3  some objects were left (quarantined), or plan --needed found something
-  4  unsafe: the API servers disagree, the version changed under the run, or the encryption key is not proven
-  130  stopped by ctrl-C; --resume goes on";
-
-#[derive(Parser)]
-#[command(name = "restow", version, about = ABOUT, after_help = EXIT_CODES, max_term_width = 100)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    pub(crate) command: Command,
-    #[command(flatten)]
-    pub(crate) connection: Connection,
-    /// Say more on stderr; twice, for requests
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    pub(crate) verbose: u8,
-}
-
-#[derive(Subcommand)]
-pub(crate) enum Command {
-    Demo(crate::demo::Demo),
-    Plan(Plan),
-    Migrate(Migrate),
-    Status(crate::status::Status),
-    Suspend(crate::steer::Suspend),
-    Resume(crate::steer::Resume),
-    Retry(crate::steer::Retry),
-    Cancel(crate::cancel::Cancel),
-    Init(crate::init::Init),
-    Install(crate::install::Install),
-    Uninstall(crate::uninstall::Uninstall),
-    Controller(Controller),
-    Apiserver(crate::apiserver::Apiserver),
-    /// Print the version
-    Version,
-    /// Print what may stand in the last place of a command line
-    #[command(name = "__complete", hide = true)]
-    Complete {
-        /// What was typed behind the program's name
-        #[arg(last = true)]
-        words: Vec<String>,
-    },
-    /// Print a completion script for a shell
-    ///
-    /// For kubectl restow, link or copy restow as kubectl_complete-restow on the PATH.
-    Completions {
-        /// The shell
-        shell: clap_complete::Shell,
-    },
-}
-
-/// Commands that reach no cluster, so that flags on how to do nothing there.
-const LOCAL: [&str; 5] = ["demo", "apiserver", "version", "__complete", "completions"];
-
-/// The command line, with flags listed just where they do something.
-pub(crate) fn command() -> clap::Command {
-    let mut command = Args::command();
-    // Global flags are those of each command only then.
-    command.build();
-    let hide = |arg: clap::Arg| {
-        let connects = arg.is_global_set() && arg.get_id() != "verbose";
-        if connects { arg.hide(true) } else { arg }
-    };
-    LOCAL.into_iter().fold(command, |command, name| command.mut_subcommand(name, |one| one.mut_args(hide)))
-}
-
-/// The name and version of this program.
-pub(crate) fn version() -> String {
-    format!("restow {}", env!("CARGO_PKG_VERSION"))
-}
+/// The namespace that restow is installed in by default.
+pub(crate) const DEFAULT_NAMESPACE: &str = "restow-system";
 
 /// How to reach the cluster, as in kubectl.
 #[derive(ClapArgs)]
@@ -138,104 +59,6 @@ pub(crate) struct Connection {
     #[arg(long, global = true, value_name = "DURATION", value_parser = sampling,
           conflicts_with_all = ["api_server", "assume_single_server"])]
     pub(crate) sample_servers: Option<Duration>,
-}
-
-/// Show what is stored, whether it can and needs to be migrated, and what that would cost
-#[derive(ClapArgs)]
-#[command(after_help = "Examples:
-  restow plan                            every resource
-  restow plan --needed                   just what is to be migrated; for CI: exit code 3 if there is
-                                         any, 1 if not everything could be looked at
-  restow plan widgets.example.com        one
-  restow plan secrets --dry-run-objects  send every write as a server-side dry run
-  restow plan --needed -o name | while read -r name; do restow migrate \"$name\"; done
-
-NEEDED is yes where a CRD's storedVersions name other versions than its storage version. It is maybe where nothing tells, \
-as for built-in resources. A settled StorageState turns it into no while restow's controllers keep it up to date; so does a \
-verified restow migrate, until an API server is restarted or takes up another encryption configuration.")]
-pub(crate) struct Plan {
-    /// Resources, such as secrets or widgets.example.com; all when none is named
-    #[arg(value_name = "RESOURCE", value_delimiter = ',')]
-    pub(crate) resources: Vec<String>,
-    #[command(flatten)]
-    pub(crate) scope: Scope,
-    /// Send every write as a server-side dry run, and show what would be rejected
-    #[arg(long)]
-    pub(crate) dry_run_objects: bool,
-    /// Leave out what cannot be migrated
-    #[arg(long)]
-    pub(crate) migratable: bool,
-    /// Show just what needs to be migrated, or may; ends with exit code 3 if something does, and 1 if not everything
-    /// could be looked at
-    #[arg(long)]
-    pub(crate) needed: bool,
-    #[command(flatten)]
-    pub(crate) pace: Pace,
-    /// Where restow migrate keeps its progress, and what it has verified [default: $XDG_STATE_HOME/restow]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) state_dir: Option<PathBuf>,
-    /// Count events among what can be migrated
-    #[arg(long)]
-    pub(crate) include_events: bool,
-    /// The form of the output; name lists just what can be migrated
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub(crate) output: Output,
-}
-
-/// Rewrite what is stored in an old version or under an old key, and verify it
-#[derive(ClapArgs)]
-#[command(after_help = "Examples:
-  restow migrate widgets.example.com
-  restow migrate secrets --encrypted secrets            after a key rotation
-  restow migrate secrets configmaps --encrypted secrets,configmaps
-  restow migrate widgets --prune-stored-versions        then v1beta1 can be dropped from the CRD
-  restow migrate widgets --retry-quarantined            just those that were left
-  restow migrate --all --resume                         go on after ctrl-C or a crash")]
-pub(crate) struct Migrate {
-    /// Resources, such as secrets or widgets.example.com
-    #[arg(value_name = "RESOURCE", value_delimiter = ',', required_unless_present_any = ["all", "resume"])]
-    pub(crate) resources: Vec<String>,
-    #[command(flatten)]
-    pub(crate) scope: Scope,
-    /// Every resource that can be migrated
-    #[arg(long, conflicts_with = "resources")]
-    pub(crate) all: bool,
-    /// Send every write as a server-side dry run: nothing is stored
-    #[arg(long, conflicts_with_all = ["resume", "retry_quarantined", "prune_stored_versions"])]
-    pub(crate) dry_run: bool,
-    /// Go on where an unfinished run was stopped
-    #[arg(long, conflicts_with = "retry_quarantined")]
-    pub(crate) resume: bool,
-    /// Try once more just those objects that the last run left
-    #[arg(long, conflicts_with = "all")]
-    pub(crate) retry_quarantined: bool,
-    /// What proves the end: a full second pass, or nothing
-    #[arg(long, value_enum, default_value_t = Verify::Full, value_name = "HOW")]
-    pub(crate) verify: Verify,
-    /// After a verified run, cut a CRD's status.storedVersions down to its storage version
-    #[arg(long)]
-    pub(crate) prune_stored_versions: bool,
-    /// Move managedFields entries of versions that are no longer served to the storage version
-    #[arg(long)]
-    pub(crate) repair_managed_fields: bool,
-    /// What your encryption configuration covers, such as secrets,configmaps or *.*, or none: these are verified only
-    /// if every API server reports one configuration, and no other is checked [default: secrets, as far as reported]
-    #[arg(long, value_delimiter = ',', value_name = "RESOURCE")]
-    pub(crate) encrypted: Vec<String>,
-    /// Rewrite events too, which resets how long they live
-    #[arg(long)]
-    pub(crate) include_events: bool,
-    /// Stop after so long; --resume goes on
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) timeout: Option<Duration>,
-    #[command(flatten)]
-    pub(crate) pace: Pace,
-    /// Where progress is kept [default: $XDG_STATE_HOME/restow]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) state_dir: Option<PathBuf>,
-    /// The form of the report
-    #[arg(short, long, value_enum, default_value_t = ReportOutput::Table)]
-    pub(crate) output: ReportOutput,
 }
 
 /// What kubectl's users try, and what does not apply: a migration is of all namespaces.
@@ -326,12 +149,6 @@ pub(crate) enum PaceName {
     Fast,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Verify {
-    Full,
-    None,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum List {
     Chunked,
@@ -405,60 +222,6 @@ fn bytes(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_command_line_is_sound() {
-        command().debug_assert();
-    }
-
-    #[test]
-    fn connection_flags_are_listed_only_where_they_do_something() {
-        for one in command().get_subcommands_mut().filter(|one| one.get_name() != "help") {
-            let name = one.get_name().to_owned();
-            let help = one.render_long_help().to_string();
-            assert_eq!(help.contains("--kubeconfig"), !LOCAL.contains(&name.as_str()), "{name}: {help}");
-        }
-    }
-
-    /// Every command of the examples in the help.
-    fn examples(command: &clap::Command) -> Vec<String> {
-        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-        let typed = help.lines().filter_map(|line| line.trim().strip_prefix("restow "));
-        // Behind two spaces or a sign of the shell, it is no longer the command.
-        let bare = |line: &str| {
-            line.split("  ").next().and_then(|line| line.split(['>', '|']).next()).map(str::to_owned)
-        };
-        typed.filter_map(bare).collect()
-    }
-
-    #[test]
-    fn examples_in_the_help_are_right() {
-        let mut found = 0;
-        for one in command().get_subcommands() {
-            for example in examples(one) {
-                let words = std::iter::once("restow").chain(example.split_whitespace());
-                let parsed = Args::try_parse_from(words);
-                assert!(
-                    parsed.is_ok(),
-                    "{example}: {}",
-                    parsed.err().map(|error| error.to_string()).unwrap_or_default()
-                );
-                found += 1;
-            }
-        }
-        assert!(found > 20, "{found}");
-    }
-
-    #[test]
-    fn namespaces_do_not_apply() {
-        for words in
-            ["plan -n default", "plan -A", "migrate secrets -n default", "migrate --all --all-namespaces"]
-        {
-            let words = std::iter::once("restow").chain(words.split(' '));
-            let error = Args::try_parse_from(words).err().map(|error| error.to_string()).unwrap_or_default();
-            assert!(error.contains("migration is cluster-wide"), "{error}");
-        }
-    }
 
     #[test]
     fn sizes_and_durations_are_read_or_refused() {

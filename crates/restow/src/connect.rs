@@ -15,10 +15,10 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
 use crate::args::Connection;
-use crate::failure::Failure;
+use crate::error::CliError;
 
 /// Connects; nothing is sent yet.
-pub(crate) async fn connect(flags: &Connection) -> Result<Cluster, Failure> {
+pub(crate) async fn connect(flags: &Connection) -> Result<Cluster, CliError> {
     let mut config = config(flags).await?;
     if let Some(server) = &flags.server {
         config.cluster_url = server.clone();
@@ -50,15 +50,15 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster, Failure> {
     };
     Cluster::connect(config, trust).map_err(|error| match (&error, plugin) {
         (kube::Error::Auth(AuthError::AuthExecStart(cause)), Some(plugin)) => unrunnable(&plugin, cause),
-        _ => Failure::failed(format!("cannot set the connection up: {error}")),
+        _ => CliError::failed(format!("cannot set the connection up: {error}")),
     })
 }
 
 /// The credential plugin of a kubeconfig cannot be run, most often because it is not installed.
-fn unrunnable(plugin: &ExecConfig, cause: &std::io::Error) -> Failure {
+fn unrunnable(plugin: &ExecConfig, cause: &std::io::Error) -> CliError {
     let command = plugin.command.as_deref().unwrap_or_default();
     let failure =
-        Failure::failed(format!("the kubeconfig's credential plugin {command:?} cannot be run: {cause}"));
+        CliError::failed(format!("the kubeconfig's credential plugin {command:?} cannot be run: {cause}"));
     match plugin.install_hint.as_deref().map(str::trim).filter(|hint| !hint.is_empty()) {
         Some(hint) => failure.hint(hint),
         None => failure.hint("install it, or put it on the PATH"),
@@ -66,8 +66,8 @@ fn unrunnable(plugin: &ExecConfig, cause: &std::io::Error) -> Failure {
 }
 
 /// The certificates of a file, each as it is encoded.
-fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, Failure> {
-    let wrong = |why: &str| Failure::usage(format!("--certificate-authority {}: {why}", path.display()));
+fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, CliError> {
+    let wrong = |why: &str| CliError::usage(format!("--certificate-authority {}: {why}", path.display()));
     let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error.to_string()))?;
     let found: Result<Vec<_>, _> = found.map(|one| one.map(|one| one.to_vec())).collect();
     match found {
@@ -92,9 +92,9 @@ fn has_certificate(user: &AuthInfo) -> bool {
 }
 
 /// The address of a server as kubectl reads it: without a scheme it is https where there is anything to do TLS with.
-fn address(url: &http::Uri, secured: bool) -> Result<http::Uri, Failure> {
+fn address(url: &http::Uri, secured: bool) -> Result<http::Uri, CliError> {
     let wrong = || {
-        Failure::usage(format!("{url} is not the address of an API server")).hint(
+        CliError::usage(format!("{url} is not the address of an API server")).hint(
             "give scheme, host and port, such as https://10.0.0.11:6443, with --server or in the kubeconfig",
         )
     };
@@ -109,11 +109,11 @@ fn address(url: &http::Uri, secured: bool) -> Result<http::Uri, Failure> {
 }
 
 /// Each server counts once, however often it is named.
-fn named(urls: &[http::Uri]) -> Result<Vec<http::Uri>, Failure> {
+fn named(urls: &[http::Uri]) -> Result<Vec<http::Uri>, CliError> {
     let mut named: Vec<http::Uri> = Vec::new();
     for url in urls {
         if url.scheme().is_none() || url.host().is_none() {
-            return Err(Failure::usage(format!("--api-server {url} is no URL"))
+            return Err(CliError::usage(format!("--api-server {url} is no URL"))
                 .hint("give scheme, host and port, such as https://10.0.0.11:6443"));
         }
         if !named.contains(url) {
@@ -123,7 +123,7 @@ fn named(urls: &[http::Uri]) -> Result<Vec<http::Uri>, Failure> {
     Ok(named)
 }
 
-async fn config(flags: &Connection) -> Result<kube::Config, Failure> {
+async fn config(flags: &Connection) -> Result<kube::Config, CliError> {
     let options = KubeConfigOptions {
         context: flags.context.clone(),
         cluster: flags.cluster.clone(),
@@ -149,14 +149,14 @@ async fn config(flags: &Connection) -> Result<kube::Config, Failure> {
     let clusters = names(&kubeconfig.clusters, |cluster| &cluster.name);
     kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| match error {
         KubeconfigError::LoadClusterOfContext(name) => {
-            Failure::usage(format!("the kubeconfig has no cluster {name:?}"))
+            CliError::usage(format!("the kubeconfig has no cluster {name:?}"))
                 .hint(format!("its clusters are: {clusters}"))
         }
         KubeconfigError::LoadContext(name) => {
-            Failure::usage(format!("the kubeconfig has no context {name:?}"))
+            CliError::usage(format!("the kubeconfig has no context {name:?}"))
                 .hint(format!("its contexts are: {contexts}"))
         }
-        _ => Failure::usage(format!("the kubeconfig cannot be used: {error}"))
+        _ => CliError::usage(format!("the kubeconfig cannot be used: {error}"))
             .hint(format!("its contexts are: {contexts}")),
     })
 }
@@ -176,11 +176,11 @@ fn absent(read: Result<Kubeconfig, KubeconfigError>) -> Result<Option<Kubeconfig
 
 /// The cluster without a kubeconfig: the server that was named, else the one this pod runs in. The credentials of a pod
 /// are for its own cluster alone.
-fn without(flags: &Connection) -> Result<kube::Config, Failure> {
+fn without(flags: &Connection) -> Result<kube::Config, CliError> {
     match &flags.server {
         Some(server) => Ok(kube::Config::new(server.clone())),
         None => kube::Config::incluster().map_err(|error| {
-            Failure::failed(format!("no cluster to connect to: there is no kubeconfig, and {error}"))
+            CliError::failed(format!("no cluster to connect to: there is no kubeconfig, and {error}"))
                 .hint("give --kubeconfig FILE or --server URL, set KUBECONFIG, or run inside a cluster")
         }),
     }
@@ -201,7 +201,7 @@ fn merged() -> Result<Kubeconfig, KubeconfigError> {
 
 /// Fails if the user of the context, or the one that was named, is not in the kubeconfig: the client would go on as
 /// nobody.
-fn known_user(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result<(), Failure> {
+fn known_user(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result<(), CliError> {
     let context = options.context.as_ref().or(kubeconfig.current_context.as_ref());
     let context = kubeconfig.contexts.iter().find(|named| Some(&named.name) == context);
     let user = options.user.as_ref().or_else(|| context?.context.as_ref()?.user.as_ref());
@@ -213,14 +213,14 @@ fn known_user(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result<()
                 Some(context) => format!(", which its context {:?} names", context.name),
                 None => String::new(),
             };
-            Err(Failure::usage(format!("the kubeconfig has no user {user:?}{of}"))
+            Err(CliError::usage(format!("the kubeconfig has no user {user:?}{of}"))
                 .hint(format!("its users are: {users}")))
         }
         _ => Ok(()),
     }
 }
 
-fn unreadable(error: &KubeconfigError, flags: &Connection) -> Failure {
+fn unreadable(error: &KubeconfigError, flags: &Connection) -> CliError {
     let path = match (error, &flags.kubeconfig) {
         (KubeconfigError::ReadConfig(_, path), _) | (_, Some(path)) => path.display().to_string(),
         _ => std::env::var("KUBECONFIG").unwrap_or_else(|_| "~/.kube/config".to_owned()),
@@ -229,12 +229,12 @@ fn unreadable(error: &KubeconfigError, flags: &Connection) -> Failure {
         KubeconfigError::ReadConfig(cause, _) => cause.to_string(),
         _ => error.to_string(),
     };
-    Failure::usage(format!("the kubeconfig {path} cannot be read: {why}"))
+    CliError::usage(format!("the kubeconfig {path} cannot be read: {why}"))
         .hint("kubectl config view shows what kubectl makes of it")
 }
 
 /// Says what it means that the cluster could not be asked for its resources.
-pub(crate) async fn unanswered(cluster: &Cluster, error: RequestError) -> Failure {
+pub(crate) async fn unanswered(cluster: &Cluster, error: RequestError) -> CliError {
     let RequestError::Refused { code: 403, message } = &error else {
         return unreached(cluster.server(), &error);
     };
@@ -245,7 +245,7 @@ pub(crate) async fn unanswered(cluster: &Cluster, error: RequestError) -> Failur
         let name = GroupResource::new(group, resource);
         missing.extend(access::missing(cluster.server(), &name, &["list"]).await.unwrap_or_default());
     }
-    let failure = Failure::failed(format!("no permission: {message}"));
+    let failure = CliError::failed(format!("no permission: {message}"));
     match missing.is_empty() {
         // Everybody who is known to the server may see what it serves.
         true => failure
@@ -255,24 +255,24 @@ pub(crate) async fn unanswered(cluster: &Cluster, error: RequestError) -> Failur
 }
 
 /// Says what it means that a server gave no answer, or an error that has nothing to do with what was asked for.
-pub(crate) fn unreached(server: &Server, error: &RequestError) -> Failure {
+pub(crate) fn unreached(server: &Server, error: &RequestError) -> CliError {
     let server = server.name();
     match error {
         RequestError::Broken(broken) if broken.untrusted => {
-            Failure::failed(format!("cannot reach {server}: {broken}")).hint(
+            CliError::failed(format!("cannot reach {server}: {broken}")).hint(
                 "give the certificates of its authority with --certificate-authority FILE, or put them into the kubeconfig",
             )
         }
-        RequestError::Broken(broken) => Failure::failed(format!("cannot reach {server}: {broken}"))
+        RequestError::Broken(broken) => CliError::failed(format!("cannot reach {server}: {broken}"))
             .hint("is the address right and the server up? kubectl cluster-info asks the same server"),
         RequestError::Refused { code: 401, .. } => {
             let text = format!("{server} does not accept these credentials");
-            Failure::failed(explained("Unauthorized", &text))
+            CliError::failed(explained("Unauthorized", &text))
                 .hint("kubectl auth whoami shows who you are to it")
         }
         _ => {
             let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
-            Failure::failed(format!("{server}: {error}{}", cause.unwrap_or_default()))
+            CliError::failed(format!("{server}: {error}{}", cause.unwrap_or_default()))
         }
     }
 }

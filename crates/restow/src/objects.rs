@@ -14,7 +14,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::connect::unreached;
-use crate::failure::Failure;
+use crate::error::CliError;
+use crate::program::program;
 
 /// A kind of object whose definition restow installs.
 pub(crate) trait Object: Resource<DynamicType = ()> + DeserializeOwned {}
@@ -37,12 +38,12 @@ async fn patiently<T>(send: impl AsyncFn() -> Result<T, RequestError>) -> Result
 }
 
 /// All objects of a kind.
-pub(crate) async fn list<K: Object>(server: &Server) -> Result<Vec<K>, Failure> {
+pub(crate) async fn list<K: Object>(server: &Server) -> Result<Vec<K>, CliError> {
     read_list(server).await.map_err(|error| refused::<K>(server, "list", &error))
 }
 
 /// All objects of a kind; none where the kind is not defined.
-pub(crate) async fn list_if_defined<K: Object>(server: &Server) -> Result<Vec<K>, Failure> {
+pub(crate) async fn list_if_defined<K: Object>(server: &Server) -> Result<Vec<K>, CliError> {
     match read_list(server).await {
         Err(RequestError::Refused { code: 404, .. }) => Ok(Vec::new()),
         listed => listed.map_err(|error| refused::<K>(server, "list", &error)),
@@ -59,7 +60,10 @@ async fn read_list<K: Object>(server: &Server) -> Result<Vec<K>, RequestError> {
 }
 
 /// The migrations of these names, each once, in the order they were named.
-pub(crate) async fn find(server: &Server, names: &[String]) -> Result<Vec<StorageVersionMigration>, Failure> {
+pub(crate) async fn find(
+    server: &Server,
+    names: &[String],
+) -> Result<Vec<StorageVersionMigration>, CliError> {
     let all: Vec<StorageVersionMigration> = list(server).await?;
     let mut found: Vec<StorageVersionMigration> = Vec::new();
     for typed in names {
@@ -78,7 +82,7 @@ pub(crate) fn bare(typed: &str) -> &str {
 }
 
 /// Says that there is no migration of this name, and which may have been meant.
-fn unknown(typed: &str, all: &[StorageVersionMigration]) -> Failure {
+fn unknown(typed: &str, all: &[StorageVersionMigration]) -> CliError {
     let others = |migration: &StorageVersionMigration| {
         let resource = &migration.spec.resource;
         (migration.name_any(), vec![resource.name(), resource.resource.clone()])
@@ -91,12 +95,12 @@ pub(crate) fn misnamed(
     typed: &str,
     what: &str,
     names: impl Iterator<Item = (String, Vec<String>)>,
-) -> Failure {
+) -> CliError {
     let near = nearest(bare(typed), names);
     let meant =
         if near.is_empty() { String::new() } else { format!(" (did you mean {}?)", near.join(" or ")) };
-    Failure::usage(format!("there is no {what} {typed:?}{meant}"))
-        .hint(format!("{} status shows them all", crate::program()))
+    CliError::usage(format!("there is no {what} {typed:?}{meant}"))
+        .hint(format!("{} status shows them all", program()))
 }
 
 /// The name of an object with its kind, as kubectl's `-o name` has it.
@@ -132,7 +136,7 @@ pub(crate) async fn patch<K: Object>(
     object: &K,
     mut change: Value,
     keep: Keep,
-) -> Result<Option<K>, Failure> {
+) -> Result<Option<K>, CliError> {
     change["metadata"]["uid"] = json!(object.meta().uid);
     change["metadata"]["resourceVersion"] = json!(object.meta().resource_version);
     let path = format!("{}/{}{}", K::url_path(&(), None), object.name_any(), keep.query());
@@ -160,13 +164,13 @@ pub(crate) async fn create<K: Object>(server: &Server, object: &Value, keep: Kee
 /// A write that was refused.
 pub(crate) struct Refused {
     /// What to say.
-    pub(crate) failure: Failure,
+    pub(crate) failure: CliError,
     /// Whether others would be refused alike.
     pub(crate) for_all: bool,
 }
 
 /// Deletes an object, and no other of its name.
-pub(crate) async fn delete<K: Object>(server: &Server, object: &K, keep: Keep) -> Result<(), Failure> {
+pub(crate) async fn delete<K: Object>(server: &Server, object: &K, keep: Keep) -> Result<(), CliError> {
     let path = format!("{}/{}", K::url_path(&(), None), object.name_any());
     let mut options =
         json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": object.meta().uid}});
@@ -184,15 +188,18 @@ pub(crate) async fn delete<K: Object>(server: &Server, object: &K, keep: Keep) -
 }
 
 /// Says what it means that a request for objects of a kind failed.
-pub(crate) fn refused<K: Object>(server: &Server, verb: &'static str, error: &RequestError) -> Failure {
+pub(crate) fn refused<K: Object>(server: &Server, verb: &'static str, error: &RequestError) -> CliError {
     match error {
-        RequestError::Refused { code: 404, .. } => {
-            Failure::failed(format!("{} has no {} of {}", server.name(), K::plural(&()), K::api_version(&())))
-                .hint(missing_definitions(crate::program()))
-        }
+        RequestError::Refused { code: 404, .. } => CliError::failed(format!(
+            "{} has no {} of {}",
+            server.name(),
+            K::plural(&()),
+            K::api_version(&())
+        ))
+        .hint(missing_definitions(program())),
         RequestError::Refused { code: 403, .. } => {
             let missing = Missing::new(verb, &GroupResource::new(K::group(&()), K::plural(&())));
-            Failure::failed(format!("no permission: {missing}")).hint(Missing::grant(&[missing]))
+            CliError::failed(format!("no permission: {missing}")).hint(Missing::grant(&[missing]))
         }
         _ => unreached(server, error),
     }

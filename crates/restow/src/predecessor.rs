@@ -4,14 +4,14 @@ use restow_core::predecessor::{Deployment, is_running};
 use restow_migrate::server::Server;
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::say;
 
 /// Its Deployments have one of these labels.
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments?labelSelector=app%20in%20(migrator,trigger)";
 
 /// Fails while kube-storage-version-migrator is running; warns where that cannot be seen.
-pub(crate) async fn refuse(server: &Server) -> Result<(), Failure> {
+pub(crate) async fn refuse(server: &Server) -> Result<(), CliError> {
     let list: Value = match server.get(DEPLOYMENTS).await {
         Ok(list) => list,
         // Without Deployments, none of it runs in this cluster.
@@ -38,7 +38,7 @@ pub(crate) async fn refuse(server: &Server) -> Result<(), Failure> {
          same objects",
         names.join(", ")
     );
-    Err(Failure::failed(message).hint(format!("scale it down first: {}", commands.join("; "))))
+    Err(CliError::failed(message).hint(format!("scale it down first: {}", commands.join("; "))))
 }
 
 fn deployment(object: &Value) -> Deployment {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::say;
 
 /// The exit code of what was stopped.
@@ -40,9 +40,9 @@ pub(crate) fn stop_on_signals(timeout: Option<Duration>) -> std::io::Result<Canc
 }
 
 /// Runs a command that can be left at any moment, until a signal comes.
-pub(crate) async fn stoppable(command: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::failed)?;
+pub(crate) async fn stoppable(command: impl Future<Output = Result<u8, CliError>>) -> Result<u8, CliError> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(CliError::failed)?;
     tokio::select! {
         ended = command => ended,
         _ = interrupt.recv() => Ok(STOPPED),

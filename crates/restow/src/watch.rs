@@ -12,7 +12,7 @@ use restow_core::resource::GroupResource;
 use restow_migrate::access;
 use restow_migrate::server::{RequestError, Server};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::objects::{Object, refused};
 
 /// How long one watch lasts: less than a client waits for a silent server.
@@ -98,7 +98,7 @@ pub(crate) fn events<K: Watched>(
 /// Fails if what ended a watch would end the next one too.
 ///
 /// A server that starts forbids, and knows, nothing; so it is asked once more whether it meant that.
-pub(crate) async fn check<K: Object>(server: &Server, error: &watcher::Error) -> Result<(), Failure> {
+pub(crate) async fn check<K: Object>(server: &Server, error: &watcher::Error) -> Result<(), CliError> {
     let (verb, code) = match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status)) => ("list", status.code),
         watcher::Error::WatchStartFailed(kube::Error::Api(status)) => ("watch", status.code),
@@ -123,7 +123,7 @@ pub(crate) async fn until<K: Watched, T>(
     server: &Server,
     name: &str,
     mut ask: impl FnMut(Option<&K>) -> Option<T>,
-) -> Result<T, Failure> {
+) -> Result<T, CliError> {
     let mut events = pin!(events::<K>(server, Some(name)));
     let mut kept = Kept::default();
     while let Some(event) = events.next().await {
@@ -143,7 +143,7 @@ pub(crate) async fn until<K: Watched, T>(
             }
         }
     }
-    Err(Failure::failed(format!("the watch of {name} has ended")))
+    Err(CliError::failed(format!("the watch of {name} has ended")))
 }
 
 #[cfg(test)]

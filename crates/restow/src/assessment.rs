@@ -1,0 +1,120 @@
+//! Which resources are to be migrated: one answer for `plan` and `init`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use futures::{StreamExt as _, stream};
+use kube::ResourceExt as _;
+use restow_api::{StorageState, StorageStateStatus};
+use restow_core::encryption::Encryption;
+use restow_core::evidence::{Evidence, Present, of_run, of_state};
+use restow_core::inventory::{Needed, Resource};
+use restow_core::progress::Progress;
+use restow_migrate::cluster::Cluster;
+use restow_migrate::lookup;
+use restow_migrate::pages::Target;
+use restow_migrate::survey::Survey;
+
+use crate::objects;
+use crate::output::say;
+use crate::state_dir;
+
+/// How many resources are counted at once.
+const AT_ONCE: usize = 8;
+
+/// A resource, and whether it is to be migrated.
+pub(crate) struct Assessed<'r> {
+    pub(crate) resource: &'r Resource,
+    /// How many objects it has, where its server tells.
+    pub(crate) objects: Option<u64>,
+    /// Why its objects cannot be listed.
+    pub(crate) unlisted: Option<String>,
+    pub(crate) needed: Needed,
+}
+
+/// Counts the objects of resources, and tells which of them are to be migrated.
+pub(crate) async fn assess<'r>(
+    cluster: &Cluster,
+    resources: impl IntoIterator<Item = &'r Resource>,
+    state_dir: Option<&Path>,
+) -> Vec<Assessed<'r>> {
+    let resources: Vec<&Resource> = resources.into_iter().collect();
+    let known = &Known::read(cluster, &resources, state_dir).await;
+    let each = async |resource: &'r Resource| {
+        let (objects, unlisted) = count(cluster, resource).await;
+        Assessed { resource, objects, unlisted, needed: resource.needed(objects, known.of(resource)) }
+    };
+    stream::iter(resources).map(each).buffered(AT_ONCE).collect().await
+}
+
+async fn count(cluster: &Cluster, resource: &Resource) -> (Option<u64>, Option<String>) {
+    let Some(target) = Target::of(resource).filter(|_| resource.obstacle.is_none()) else {
+        return (None, None);
+    };
+    match lookup::count(cluster.server(), &target).await {
+        Ok(objects) => (objects, None),
+        Err(refusal) => (None, Some(format!("cannot be listed: {} ({})", refusal.message, refusal.code))),
+    }
+}
+
+/// What may tell how resources are stored, by their names.
+struct Known {
+    states: BTreeMap<String, StorageStateStatus>,
+    /// The last run of this user that came to its end.
+    runs: BTreeMap<String, Progress>,
+    /// What the API servers say now, to compare runs with.
+    survey: Result<Survey, String>,
+    keys: Result<Encryption, String>,
+}
+
+impl Known {
+    /// Reads what there is; what cannot be read tells nothing.
+    async fn read(cluster: &Cluster, resources: &[&Resource], state_dir: Option<&Path>) -> Self {
+        let states = match objects::list_if_defined::<StorageState>(cluster.server()).await {
+            Ok(states) => states,
+            Err(failure) => {
+                say!("warning: the StorageStates cannot be read: {failure}");
+                Vec::new()
+            }
+        };
+        let status = |state: StorageState| Some((state.name_any(), state.status?));
+        let states = states.into_iter().filter_map(status).collect();
+        let runs = state_dir::finished(state_dir, &cluster.identity().await).into_iter();
+        let runs: BTreeMap<String, Progress> = runs.map(|run| (run.resource.to_string(), run)).collect();
+        // A CRD tells by itself, and a run without a proof needs none.
+        let worth = |resource: &&Resource| {
+            let run = runs.get(&resource.name.to_string());
+            resource.crd.is_none() && run.is_some_and(|run| run.verified)
+        };
+        let worth: Vec<_> = resources.iter().copied().filter(worth).collect();
+        let sealed = |resource: &&Resource| runs[&resource.name.to_string()].seal.is_some();
+        let unasked = || "they were not asked".to_owned();
+        let survey = match worth.is_empty() {
+            true => Err(unasked()),
+            false => cluster.survey(true).await.map_err(|error| error.to_string()),
+        };
+        let keys = match worth.iter().any(sealed) {
+            true => cluster.encryption_if_reported().await.map_err(|error| error.to_string()),
+            false => Err(unasked()),
+        };
+        Self { states, runs, survey, keys }
+    }
+
+    /// What tells how a resource is stored now.
+    fn of(&self, resource: &Resource) -> Evidence {
+        let Some(hash) = &resource.hash else { return Evidence::Nothing };
+        let name = resource.name.to_string();
+        let state = self.states.get(&name).map(|state| of_state(state, hash, restow_clock::now()));
+        let run = self.runs.get(&name).map(|run| of_run(run, hash, &self.present(resource)));
+        state.unwrap_or(Evidence::Nothing).or(run.unwrap_or(Evidence::Nothing))
+    }
+
+    fn present(&self, resource: &Resource) -> Present {
+        let agreement = self
+            .survey
+            .as_ref()
+            .map_err(String::clone)
+            .and_then(|survey| survey.word(resource).1.map_err(|disagreement| disagreement.to_string()));
+        Present { agreement, keys: self.keys.clone() }
+    }
+}

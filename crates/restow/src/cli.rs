@@ -1,0 +1,259 @@
+//! The whole command line: it is parsed here, and each command is called from here.
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::args::Connection;
+use crate::commands::apiserver::Apiserver;
+use crate::commands::cancel::Cancel;
+use crate::commands::controller::Controller;
+use crate::commands::demo::Demo;
+use crate::commands::init::Init;
+use crate::commands::install::flags::Install;
+use crate::commands::migrate::flags::Migrate;
+use crate::commands::plan::Plan;
+use crate::commands::status::Status;
+use crate::commands::steer::{Act, Resume, Retry, Suspend};
+use crate::commands::uninstall::Uninstall;
+use crate::commands::{
+    apiserver, cancel, complete, controller, demo, init, install, migrate, plan, status, steer, uninstall,
+};
+use crate::error::CliError;
+use crate::program::{program, version};
+use crate::signals::stoppable;
+use crate::{logging, output};
+
+const ABOUT: &str = "Rewrites what a Kubernetes cluster has stored, so that every object is kept in the version, \
+and under the encryption key, that the API servers use now.
+
+A rewrite is a patch that changes nothing: objects keep their content, and their data never reaches restow. \
+A run starts only when all API servers agree on the storage version, and is done when a second pass found nothing \
+left to rewrite.";
+
+const EXIT_CODES: &str = "Exit codes:
+  0  done and verified
+  1  failed, or plan --needed, migrate --all or init could not look at everything
+  2  wrong usage
+  3  some objects were left (quarantined), or plan --needed found something
+  4  unsafe: the API servers disagree, the version changed under the run, or the encryption key is not proven
+  130  stopped by ctrl-C; --resume goes on";
+
+#[derive(Parser)]
+#[command(name = "restow", version, about = ABOUT, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    connection: Connection,
+    /// Say more on stderr; twice, for requests
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(Demo),
+    Plan(Plan),
+    Migrate(Migrate),
+    Status(Status),
+    Suspend(Suspend),
+    Resume(Resume),
+    Retry(Retry),
+    Cancel(Cancel),
+    Init(Init),
+    Install(Install),
+    Uninstall(Uninstall),
+    Controller(Controller),
+    Apiserver(Apiserver),
+    /// Print the version
+    Version,
+    /// Print what may stand in the last place of a command line
+    #[command(name = "__complete", hide = true)]
+    Complete {
+        /// What was typed behind the program's name
+        #[arg(last = true)]
+        words: Vec<String>,
+    },
+    /// Print a completion script for a shell
+    ///
+    /// For kubectl restow, link or copy restow as kubectl_complete-restow on the PATH.
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Commands that connect to no cluster: connection flags do nothing there.
+const LOCAL: [&str; 5] = ["demo", "apiserver", "version", "__complete", "completions"];
+
+/// The command line, where help lists a flag only if the command uses it.
+fn command() -> clap::Command {
+    let mut command = Cli::command();
+    // Only a built command has the global flags in each of its subcommands.
+    command.build();
+    let hide = |arg: clap::Arg| {
+        let connects = arg.is_global_set() && arg.get_id() != "verbose";
+        if connects { arg.hide(true) } else { arg }
+    };
+    LOCAL.into_iter().fold(command, |command, name| command.mut_subcommand(name, |one| one.mut_args(hide)))
+}
+
+/// Prints what kubectl asks for when it completes a command line of `kubectl restow`.
+pub(crate) fn complete_for_kubectl(words: &[String]) -> ExitCode {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let found = runtime.map(|runtime| runtime.block_on(complete::complete(&command(), words)));
+    // The last line says that these are not file names.
+    let lines = found.unwrap_or_default().into_iter().map(|word| word + "\n").chain([":4\n".to_owned()]);
+    output::print(&lines.collect::<String>());
+    ExitCode::SUCCESS
+}
+
+impl Cli {
+    /// Reads the command line. Help, the version and wrong usage end the program.
+    pub(crate) fn parse() -> Self {
+        let matches = command().bin_name(program()).try_get_matches();
+        match matches.and_then(|matches| Self::from_arg_matches(&matches)) {
+            Ok(cli) => cli,
+            Err(error) => error.exit(),
+        }
+    }
+
+    /// Sets up logging. Servers log what they do; other commands log only with `--verbose`.
+    pub(crate) fn set_up_logging(&self) {
+        match &self.command {
+            Command::Controller(controller) => logging::of_server(self.verbose, controller.log_format()),
+            Command::Apiserver(apiserver) => logging::of_server(self.verbose, apiserver.log_format()),
+            _ => logging::of_command(self.verbose),
+        }
+    }
+
+    /// An API server uses all cores. A command that only sends requests needs one thread.
+    pub(crate) fn runtime(&self) -> Result<Runtime, CliError> {
+        let mut builder = match self.command {
+            Command::Apiserver(_) => Builder::new_multi_thread(),
+            _ => Builder::new_current_thread(),
+        };
+        builder.enable_all().build().map_err(CliError::failed)
+    }
+
+    /// Runs the command, and returns its exit code.
+    pub(crate) async fn run(self) -> Result<u8, CliError> {
+        let connection = &self.connection;
+        match self.command {
+            Command::Plan(flags) => plan::run(connection, &flags).await,
+            Command::Migrate(flags) => migrate::run(connection, &flags).await,
+            Command::Controller(flags) => controller::run(connection, &flags).await,
+            Command::Apiserver(flags) => apiserver::run(&flags).await,
+            Command::Install(flags) => install::run(connection, &flags).await,
+            Command::Uninstall(flags) => uninstall::run(connection, &flags).await,
+            Command::Init(flags) => stoppable(init::run(connection, &flags)).await,
+            Command::Status(flags) => stoppable(status::run(connection, &flags)).await,
+            Command::Suspend(flags) => stoppable(steer::run(connection, Act::Suspend, &flags.steer)).await,
+            Command::Resume(flags) => stoppable(steer::run(connection, Act::Resume, &flags.steer)).await,
+            Command::Retry(flags) => stoppable(steer::run(connection, Act::Retry, &flags.steer)).await,
+            Command::Cancel(flags) => stoppable(cancel::run(connection, &flags)).await,
+            Command::Demo(flags) => stoppable(demo::run(&flags)).await,
+            Command::Version => {
+                output::print(&format!("{}\n", version()));
+                Ok(0)
+            }
+            Command::Complete { words } => {
+                let found = complete::complete(&command(), &words).await;
+                output::print(&found.into_iter().map(|word| word + "\n").collect::<String>());
+                Ok(0)
+            }
+            Command::Completions { shell } => {
+                output::print(&complete::script(shell, &mut command()));
+                Ok(0)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn connection_flags_are_listed_only_where_they_do_something() {
+        for one in command().get_subcommands_mut().filter(|one| one.get_name() != "help") {
+            let name = one.get_name().to_owned();
+            let help = one.render_long_help().to_string();
+            assert_eq!(help.contains("--kubeconfig"), !LOCAL.contains(&name.as_str()), "{name}: {help}");
+        }
+    }
+
+    /// Every command of the examples in the help.
+    fn examples(command: &clap::Command) -> Vec<String> {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let typed = help.lines().filter_map(|line| line.trim().strip_prefix("restow "));
+        // Behind two spaces or a sign of the shell, it is no longer the command.
+        let bare = |line: &str| {
+            line.split("  ").next().and_then(|line| line.split(['>', '|']).next()).map(str::to_owned)
+        };
+        typed.filter_map(bare).collect()
+    }
+
+    #[test]
+    fn examples_in_the_help_are_right() {
+        let mut found = 0;
+        for one in command().get_subcommands() {
+            for example in examples(one) {
+                let words = std::iter::once("restow").chain(example.split_whitespace());
+                let parsed = Cli::try_parse_from(words);
+                assert!(
+                    parsed.is_ok(),
+                    "{example}: {}",
+                    parsed.err().map(|error| error.to_string()).unwrap_or_default()
+                );
+                found += 1;
+            }
+        }
+        assert!(found > 20, "{found}");
+    }
+
+    #[test]
+    fn namespaces_do_not_apply() {
+        for words in
+            ["plan -n default", "plan -A", "migrate secrets -n default", "migrate --all --all-namespaces"]
+        {
+            let words = std::iter::once("restow").chain(words.split(' '));
+            let error = Cli::try_parse_from(words).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains("migration is cluster-wide"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_comes_next() {
+        let root = command();
+        let of =
+            |typed: &str| complete::next(&root, &typed.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        for typed in
+            ["migrate ", "migrate --pace fast wid", "--context lab plan se", "init -o json s", "install "]
+        {
+            assert_eq!(of(typed), complete::Next::Resources, "{typed}");
+        }
+        for typed in ["status ", "cancel a b", "retry --kubeconfig f wid"] {
+            assert_eq!(of(typed), complete::Next::Migrations, "{typed}");
+        }
+        let words = |typed: &str| match of(typed) {
+            complete::Next::Words(words) => words,
+            other => panic!("{typed}: {other:?}"),
+        };
+        assert_eq!(words("migrate --pace "), ["gentle", "steady", "fast"]);
+        assert_eq!(words("plan -o j"), ["table", "wide", "json", "yaml", "name"]);
+        assert!(words("completions ").contains(&"zsh".to_owned()));
+        assert!(words("").contains(&"migrate".to_owned()) && words("m").contains(&"plan".to_owned()));
+        assert!(!words("").iter().any(|word| word.starts_with('_')), "hidden commands stay hidden");
+        assert!(words("migrate --pr").contains(&"--prune-stored-versions".to_owned()));
+        assert!(words("demo --").iter().all(|flag| flag != "--kubeconfig"));
+        assert!(words("plan --kubeconfig ").is_empty(), "the shell completes files");
+    }
+}

@@ -1,0 +1,196 @@
+//! `restow controller`: everything that runs in a cluster.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use restow_controller::run::{self, Options};
+use restow_controller::settings::{Backend, Controllers, Settings};
+use restow_core::encryption::Pattern;
+use restow_core::resource::GroupResource;
+use restow_lease::election::{self, Election};
+use restow_migrate::migration;
+use restow_migrate::rewrite::Manner;
+use tokio::net::TcpListener;
+
+use crate::args::{Connection, DEFAULT_NAMESPACE, Pace, duration};
+use crate::connect::connect;
+use crate::error::CliError;
+use crate::logging::LogFormat;
+use crate::signals::stop_on_signals;
+
+/// The file that says which namespace a pod is in.
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// Run the controllers: migrations as objects, made when storage versions or encryption keys change
+#[derive(Args)]
+#[command(after_help = "Controllers:
+  migrator    runs StorageVersionMigrations (migration.k8s.io/v1alpha1)
+  trigger     keeps a StorageState for each resource, and makes a migration when its version changes
+  encryption  the same when all API servers have taken up another encryption configuration
+  pruner      cuts a CRD's storedVersions down after a verified migration
+
+Examples:
+  restow controller --kubeconfig F --leader-elect=false     on your own machine
+  restow controller --controllers migrator                  just what you ask for with objects
+  restow controller --backend in-tree                       Kubernetes rewrites, restow verifies
+  restow controller --adopt in-tree                         serve storagemigration.k8s.io objects")]
+pub(crate) struct Controller {
+    /// Run just these controllers
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME", default_values_t = ALL)]
+    controllers: Vec<Name>,
+    /// Whether several replicas choose a leader by a Lease
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    leader_elect: bool,
+    /// The namespace of that Lease [default: the pod's own, else restow-system]
+    #[arg(long, value_name = "NAMESPACE")]
+    leader_election_namespace: Option<String>,
+    /// How long a leader may be silent before another replica takes over
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "15s")]
+    lease_duration: Duration,
+    /// How often all storage versions are looked at, besides watching
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10m")]
+    poll_interval: Duration,
+    /// Where /healthz, /readyz and /metrics are served
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// How many migrations run at once; never two of one resource
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
+    concurrent_migrations: u16,
+    /// Watch the storage versions of just these resources, such as secrets,widgets.example.com [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCE")]
+    resources: Vec<String>,
+    /// What your encryption configuration covers, such as secrets,configmaps or *.*, or none: these are verified only
+    /// if every API server reports one configuration [default: secrets, where one is reported]
+    #[arg(long, value_delimiter = ',', value_name = "RESOURCE")]
+    encryption_resources: Vec<String>,
+    /// Quarantine objects whose managedFields are of versions no longer served, instead of moving those entries
+    #[arg(long)]
+    keep_managed_fields: bool,
+    /// Who rewrites objects: restow, or Kubernetes' own controller (in-tree); restow verifies either way
+    #[arg(long, value_enum, default_value_t = BackendName::Restow, value_name = "WHO")]
+    backend: BackendName,
+    /// Serve migrations of this API too: in-tree, storagemigration.k8s.io where its own controller does not run
+    #[arg(long, value_enum, value_name = "API", conflicts_with = "backend")]
+    adopt: Option<Adopted>,
+    /// How logs are written
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
+    log_format: LogFormat,
+    #[command(flatten)]
+    pace: Pace,
+}
+
+/// A controller, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Name {
+    Migrator,
+    /// Looking after the agreement of the API servers is part of it.
+    #[value(alias = "agreement")]
+    Trigger,
+    Encryption,
+    Pruner,
+}
+
+/// All of them.
+pub(crate) const ALL: [Name; 4] = [Name::Migrator, Name::Trigger, Name::Encryption, Name::Pruner];
+
+/// Who rewrites objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackendName {
+    Restow,
+    InTree,
+}
+
+/// Whose migrations are served besides restow's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Adopted {
+    InTree,
+}
+
+impl Controller {
+    pub(crate) fn log_format(&self) -> LogFormat {
+        self.log_format
+    }
+
+    fn controllers(&self) -> Controllers {
+        let runs = |name| self.controllers.contains(&name);
+        Controllers {
+            migrator: runs(Name::Migrator),
+            trigger: runs(Name::Trigger),
+            encryption: runs(Name::Encryption),
+            pruner: runs(Name::Pruner),
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            migration: migration::Settings {
+                manner: Manner { dry_run: false, repair_managed_fields: !self.keep_managed_fields },
+                ..self.pace.settings()
+            },
+            at_once: usize::from(self.concurrent_migrations),
+            poll: self.poll_interval,
+            resources: (!self.resources.is_empty()).then(|| named(&self.resources)),
+            // Without that controller nobody watches keys, and metrics need not be readable.
+            encryption_resources: if !self.controllers.contains(&Name::Encryption) {
+                Some(Vec::new())
+            } else if self.encryption_resources.is_empty() {
+                None
+            } else {
+                Some(self.encryption_resources.iter().map(|name| Pattern::new(name.trim())).collect())
+            },
+            backend: match self.backend {
+                BackendName::Restow => Backend::Restow,
+                BackendName::InTree => Backend::InTree,
+            },
+            adopt: self.adopt.is_some(),
+        }
+    }
+
+    fn namespace(&self) -> String {
+        let own = || std::fs::read_to_string(NAMESPACE_FILE).ok().map(|name| name.trim().to_owned());
+        self.leader_election_namespace.clone().or_else(own).unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())
+    }
+}
+
+fn named(names: &[String]) -> Vec<GroupResource> {
+    names.iter().map(|name| GroupResource::parse(name)).collect()
+}
+
+pub(crate) async fn run(connection: &Connection, flags: &Controller) -> Result<u8, CliError> {
+    if flags.poll_interval.is_zero() {
+        return Err(CliError::usage("--poll-interval must be above zero"));
+    }
+    if flags.lease_duration < Duration::from_secs(1) {
+        return Err(CliError::usage("--lease-duration must be a second at least"));
+    }
+    let cluster = connect(connection).await?;
+    let listener = TcpListener::bind(flags.listen).await.map_err(|error| {
+        CliError::failed(format!("cannot listen on {}: {error}", flags.listen))
+            .hint("--listen 127.0.0.1:0 takes any free port")
+    })?;
+    let address = listener.local_addr().map_err(CliError::failed)?;
+    tracing::info!(%address, "serving /healthz, /readyz and /metrics");
+    let identity = election::identity();
+    let election = flags.leader_elect.then(|| Election {
+        client: cluster.server().client().clone(),
+        namespace: flags.namespace(),
+        name: restow_api::MANAGER.to_owned(),
+        identity: identity.clone(),
+        duration: flags.lease_duration,
+        renew_every: flags.lease_duration / 3,
+    });
+    let stop = stop_on_signals(None).map_err(CliError::failed)?;
+    let options = Options {
+        cluster,
+        controllers: flags.controllers(),
+        settings: flags.settings(),
+        bounds: flags.pace.bounds(),
+        identity,
+        election,
+        listener: Some(listener),
+    };
+    run::run(options, stop).await;
+    Ok(0)
+}

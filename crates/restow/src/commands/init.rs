@@ -1,0 +1,386 @@
+//! `restow init`: one migration for each resource that may need one.
+
+pub(crate) mod owner;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use kube::ResourceExt as _;
+use restow_api::{MANAGED_BY, MANAGER, StorageVersionMigration};
+use restow_core::condition::Stage;
+use restow_core::inventory::{Needed, Obstacle, Origin, Resource};
+use restow_migrate::cluster::{Cluster, Inventory};
+use restow_migrate::server::Server;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::args::Connection;
+use crate::assessment::{Assessed, assess};
+use crate::connect::{connect, unanswered};
+use crate::error::CliError;
+use crate::objects::{self, Keep, create, typed_name};
+use crate::output;
+use crate::output::say;
+use crate::predecessor;
+use crate::render::table::{Row, listing, width};
+use crate::render::text::{json, yaml};
+use crate::resources;
+
+use owner::Owner;
+
+/// Make one migration for each resource that may need one, for a controller to run
+#[derive(ClapArgs)]
+#[command(
+    after_help = "What is stored in one place is migrated once, events not at all unless asked for, and no \
+resource gets a second migration while one of it is unfinished. Migrations are named <resource>.<group>- and five more \
+letters, as kube-storage-version-migrator names them.
+
+Migrations belong to the ClusterRole restow, where restow install has made it: whoever deletes that role deletes them \
+too. restow uninstall keeps them, unless --crds is given. The owner is not the controller's Deployment, because that \
+lives in a namespace and migrations do not: Kubernetes cannot resolve such an owner, and would never delete them with it.
+
+Examples:
+  restow init --dry-run                  what would be made, and what not, and why
+  restow init                            for all that need it, or may need it
+  restow init secrets                    for one, as after a key rotation
+  restow init --all --owner none         for all, belonging to nobody"
+)]
+pub(crate) struct Init {
+    /// Resources, such as secrets or widgets.example.com; when none is named, all whose objects are, or may be,
+    /// stored in another version
+    #[arg(value_name = "RESOURCE", value_delimiter = ',')]
+    resources: Vec<String>,
+    /// Every resource that can be migrated, needed or not
+    #[arg(long, conflicts_with = "resources")]
+    all: bool,
+    /// Make one for events too, whose rewriting resets how long they live
+    #[arg(long)]
+    include_events: bool,
+    /// The cluster-scoped object that the migrations belong to, or none [default: clusterrole/restow if it exists]
+    #[arg(long, value_name = "KIND/NAME")]
+    owner: Option<Owner>,
+    /// Send every write as a server-side dry run: nothing is stored
+    #[arg(long)]
+    dry_run: bool,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t = InitOutput::Table)]
+    output: InitOutput,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum InitOutput {
+    Table,
+    Json,
+    Yaml,
+    Name,
+}
+
+/// What was made of which resource.
+#[derive(Default, Serialize)]
+struct Made {
+    created: Vec<StorageVersionMigration>,
+    skipped: Vec<Skipped>,
+    failed: Vec<Failed>,
+}
+
+/// A resource that got no migration.
+#[derive(Debug, PartialEq, Serialize)]
+struct Skipped {
+    resource: String,
+    reason: String,
+}
+
+/// A resource whose migration was refused.
+#[derive(Serialize)]
+struct Failed {
+    resource: String,
+    message: String,
+}
+
+pub(crate) async fn run(connection: &Connection, flags: &Init) -> Result<u8, CliError> {
+    let cluster = connect(connection).await?;
+    let existing: Vec<StorageVersionMigration> = objects::list(cluster.server()).await?;
+    predecessor::refuse(cluster.server()).await?;
+    let inventory = match cluster.inventory(flags.include_events).await {
+        Ok(inventory) => inventory,
+        Err(error) => return Err(unanswered(&cluster, error).await),
+    };
+    let owner = owner::reference(&cluster, &inventory, flags.owner.as_ref()).await?;
+    let (wanted, mut skipped) = choose(&cluster, &inventory, flags).await?;
+    let (busy, free): (Vec<_>, Vec<_>) =
+        wanted.into_iter().partition(|resource| unfinished(resource, &existing).is_some());
+    skipped.extend(busy.into_iter().filter_map(|resource| {
+        let migration = unfinished(resource, &existing)?;
+        let stage = Stage::of(migration.status.as_ref()).name();
+        let reason = format!("{} is {stage}", migration.name_any());
+        Some(Skipped { resource: resource.name.to_string(), reason })
+    }));
+    let made = make(cluster.server(), &free, owner.as_ref(), flags, skipped).await?;
+    show(&made, flags);
+    // Everything was asked for, and what is left out may have stored anything.
+    let left_out = flags.resources.is_empty() && resources::warn_left_out(&inventory);
+    Ok(u8::from(left_out || !made.failed.is_empty()))
+}
+
+/// The resources to migrate, and those that are stored but not chosen.
+async fn choose<'a>(
+    cluster: &Cluster,
+    inventory: &'a Inventory,
+    flags: &Init,
+) -> Result<(Vec<&'a Resource>, Vec<Skipped>), CliError> {
+    if !flags.resources.is_empty() {
+        let chosen = resources::named(inventory, &flags.resources)?;
+        resources::migratable(&chosen)?;
+        return Ok((chosen, Vec::new()));
+    }
+    let mut skipped = Vec::new();
+    let mut chosen = Vec::new();
+    for Assessed { resource, needed, .. } in assess(cluster, &inventory.resources, None).await {
+        match why_not(resource, needed, flags.all) {
+            None => chosen.push(resource),
+            Some(reason) if is_stored(resource) => {
+                skipped.push(Skipped { resource: resource.name.to_string(), reason });
+            }
+            Some(_) => {}
+        }
+    }
+    Ok((chosen, skipped))
+}
+
+/// Why a resource that nobody named gets no migration.
+fn why_not(resource: &Resource, needed: Needed, all: bool) -> Option<String> {
+    match (&resource.obstacle, needed) {
+        (Some(obstacle), _) => Some(obstacle.explain()),
+        (None, Needed::No(reason)) if !all => Some(format!("{reason}; --all makes one")),
+        (None, _) => None,
+    }
+}
+
+/// Whether there is anything to migrate at all, be it with an obstacle.
+fn is_stored(resource: &Resource) -> bool {
+    match &resource.obstacle {
+        Some(Obstacle::Verbs(_) | Obstacle::NoHash(Origin::BuiltIn | Origin::Custom)) => false,
+        Some(_) | None => true,
+    }
+}
+
+/// A migration of this resource, under whichever of its names, that has not ended.
+fn unfinished<'a>(
+    resource: &Resource,
+    existing: &'a [StorageVersionMigration],
+) -> Option<&'a StorageVersionMigration> {
+    let names: Vec<String> =
+        std::iter::once(&resource.name).chain(&resource.shared_by).map(ToString::to_string).collect();
+    existing
+        .iter()
+        .find(|migration| !migration.is_finished() && names.contains(&migration.spec.resource.name()))
+}
+
+/// The migration of a resource.
+fn migration(resource: &Resource, owner: Option<&Value>) -> Value {
+    let version = resource.endpoint().map(|version| version.version.as_str());
+    json!({
+        "apiVersion": "migration.k8s.io/v1alpha1",
+        "kind": "StorageVersionMigration",
+        "metadata": {
+            "generateName": format!("{}-", resource.name),
+            "labels": {MANAGED_BY: MANAGER},
+            "ownerReferences": owner.into_iter().collect::<Vec<_>>(),
+        },
+        "spec": {
+            "resource": {
+                "group": resource.name.group, "version": version.unwrap_or_default(),
+                "resource": resource.name.resource,
+            },
+            "storageVersionHash": resource.hash,
+        },
+    })
+}
+
+async fn make(
+    server: &Server,
+    resources: &[&Resource],
+    owner: Option<&Value>,
+    flags: &Init,
+    skipped: Vec<Skipped>,
+) -> Result<Made, CliError> {
+    let mut made = Made { skipped, ..Made::default() };
+    for resource in resources {
+        let keep = Keep::unless(flags.dry_run);
+        match create::<StorageVersionMigration>(server, &migration(resource, owner), keep).await {
+            Ok(mut created) => {
+                created.metadata.managed_fields = None;
+                made.created.push(created);
+            }
+            Err(refused) if refused.for_all => {
+                // What was made until then is there.
+                show(&made, flags);
+                return Err(refused.failure);
+            }
+            Err(refused) => made
+                .failed
+                .push(Failed { resource: resource.name.to_string(), message: refused.failure.to_string() }),
+        }
+    }
+    made.skipped.sort_by(|one, other| one.resource.cmp(&other.resource));
+    Ok(made)
+}
+
+fn show(made: &Made, flags: &Init) {
+    let text = match flags.output {
+        InitOutput::Json => json(made),
+        InitOutput::Yaml => yaml(made),
+        InitOutput::Name => {
+            let name = |one: &StorageVersionMigration| typed_name::<StorageVersionMigration>(&one.name_any());
+            made.created.iter().map(|created| name(created) + "\n").collect()
+        }
+        InitOutput::Table => listing(&["NAME", "VERSION", "RESULT"], &rows(made, flags.dry_run), width()),
+    };
+    output::print(&text);
+    let created = if flags.dry_run { "would be created" } else { "created" };
+    let (made, skipped, failed) = (made.created.len(), made.skipped.len(), made.failed.len());
+    let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
+    say!("{made} {created}, {skipped} skipped{failed}");
+}
+
+fn rows(made: &Made, dry_run: bool) -> Vec<Row> {
+    let created = made.created.iter().map(|created| {
+        // The server makes another name when it is in earnest.
+        let (name, result) = match &created.metadata.generate_name {
+            Some(start) if dry_run => (format!("{start}…"), "would be created"),
+            _ => (created.name_any(), "created"),
+        };
+        let cells = vec![name, created.spec.resource.version.clone(), result.to_owned()];
+        Row { cells, beneath: Vec::new() }
+    });
+    let other = |resource: &str, result: &str, why: &str| Row {
+        cells: vec![resource.to_owned(), String::new(), result.to_owned()],
+        beneath: vec![why.to_owned()],
+    };
+    let skipped = made.skipped.iter().map(|one| other(&one.resource, "skipped", &one.reason));
+    let failed = made.failed.iter().map(|one| other(&one.resource, "failed", &one.message));
+    created.chain(skipped).chain(failed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use restow_core::evidence::Evidence;
+    use restow_core::inventory::{Crd, Document, Served, inventory};
+    use restow_core::resource::{GroupResource, GroupVersion, storage_version_hash};
+
+    use super::*;
+
+    fn document(version: &str, resources: &[(&str, &str, &str)]) -> Document {
+        let each = |(name, kind, stored): &(&str, &str, &str)| Served {
+            name: (*name).to_owned(),
+            kind: (*kind).to_owned(),
+            verbs: vec!["list".to_owned(), "patch".to_owned()],
+            hash: (!stored.is_empty()).then(|| storage_version_hash(&GroupVersion::parse(stored), kind)),
+            ..Served::default()
+        };
+        Document {
+            version: GroupVersion::parse(version),
+            aggregated: false,
+            resources: Ok(resources.iter().map(each).collect()),
+        }
+    }
+
+    fn crd(name: &str, stored: &[&str]) -> Crd {
+        Crd {
+            webhook: false,
+            name: GroupResource::parse(name),
+            resource_version: String::new(),
+            uid: String::new(),
+            generation: 1,
+            storage_version: "v2".to_owned(),
+            versions: vec![("v1".to_owned(), true), ("v2".to_owned(), true)],
+            stored_versions: stored.iter().map(|&version| version.to_owned()).collect(),
+            changed: None,
+        }
+    }
+
+    fn resources() -> Vec<Resource> {
+        let custom = [("widgets", "Widget", "example.com/v2"), ("gadgets", "Gadget", "example.com/v2")];
+        let documents = [
+            document(
+                "v1",
+                &[("secrets", "Secret", "v1"), ("events", "Event", "v1"), ("scales", "Scale", "")],
+            ),
+            document("events.k8s.io/v1", &[("events", "Event", "v1")]),
+            document("example.com/v1", &custom),
+            document("example.com/v2", &custom),
+        ];
+        let crds = [crd("widgets.example.com", &["v1", "v2"]), crd("gadgets.example.com", &["v2"])];
+        inventory(&documents, &crds, false)
+    }
+
+    fn one(resources: &[Resource], name: &str) -> Resource {
+        resources.iter().find(|resource| resource.name.to_string() == name).cloned().unwrap()
+    }
+
+    #[test]
+    fn what_is_chosen_and_why_not() {
+        let resources = resources();
+        for (name, all, why, stored) in [
+            ("secrets", false, None, true),
+            ("widgets.example.com", false, None, true),
+            (
+                "gadgets.example.com",
+                false,
+                Some("its CRD says that all is stored in v2; --all makes one"),
+                true,
+            ),
+            ("gadgets.example.com", true, None, true),
+            (
+                "events",
+                true,
+                Some("a rewrite would extend the life of events; --include-events does it"),
+                true,
+            ),
+            ("events.events.k8s.io", true, Some("stored as events, migrated there"), true),
+            ("scales", true, Some("not stored"), false),
+        ] {
+            let resource = one(&resources, name);
+            let needed = resource.needed(None, Evidence::Nothing);
+            assert_eq!(why_not(&resource, needed, all).as_deref(), why, "{name}");
+            assert_eq!(is_stored(&resource), stored, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_migration_is_for_the_current_hash() {
+        let widgets = one(&resources(), "widgets.example.com");
+        let owner = json!({"kind": "ClusterRole"});
+        let made = migration(&widgets, Some(&owner));
+        assert_eq!(made["metadata"]["generateName"], "widgets.example.com-");
+        assert_eq!(made["metadata"]["ownerReferences"], json!([owner]));
+        assert_eq!(
+            made["spec"],
+            json!({
+                "resource": {"group": "example.com", "version": "v2", "resource": "widgets"},
+                "storageVersionHash": widgets.hash,
+            })
+        );
+    }
+
+    #[test]
+    fn one_that_is_unfinished_is_enough_under_any_name() {
+        let resources = resources();
+        let existing = |group: &str, resource: &str, ended: bool| {
+            let mut migration = StorageVersionMigration::default();
+            migration.spec.resource.group = group.to_owned();
+            migration.spec.resource.resource = resource.to_owned();
+            let stage = if ended { Stage::Failed } else { Stage::Running };
+            let status = migration.status.get_or_insert_default();
+            restow_core::condition::set(status, stage, "", "", jiff::Timestamp::UNIX_EPOCH);
+            migration
+        };
+        for (name, migration, is_busy) in [
+            ("secrets", existing("", "secrets", false), true),
+            ("secrets", existing("", "secrets", true), false),
+            ("secrets", existing("example.com", "secrets", false), false),
+            ("events", existing("events.k8s.io", "events", false), true),
+        ] {
+            let found = unfinished(&one(&resources, name), std::slice::from_ref(&migration)).is_some();
+            assert_eq!(found, is_busy, "{name}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! `restow install`: what the controllers need in a cluster, printed or applied.
+
+pub(crate) mod apply;
+mod changes;
+mod choice;
+mod first;
+pub(crate) mod flags;
+mod flow;
+pub(crate) mod manifest;
+pub(crate) mod manifests;
+pub(crate) mod ready;
+pub(crate) mod rules;
+pub(crate) mod workload;
+
+use restow_core::inventory::{NameError, Resource, find};
+use restow_core::resource::GroupResource;
+use restow_migrate::cluster::{Cluster, Inventory};
+
+use crate::args::Connection;
+use crate::connect::{connect, unanswered};
+use crate::error::CliError;
+use crate::output;
+use crate::predecessor;
+use crate::resources;
+use choice::{Choice, Earlier};
+use flags::Install;
+use manifests::Setup;
+use workload::Workload;
+
+pub(crate) async fn run(connection: &Connection, flags: &Install) -> Result<u8, CliError> {
+    if flags.crds && !flags.apply && !flags.dry_run {
+        output::print(&manifests::yaml(&manifests::crds()));
+        return Ok(0);
+    }
+    let cluster = connect(connection).await?;
+    let all = if flags.crds {
+        manifests::crds()
+    } else {
+        let setup = setup(&cluster, connection, flags).await?;
+        first::announce(cluster.server(), &setup).await;
+        manifests::manifests(&setup)
+    };
+    if !flags.apply && !flags.dry_run {
+        output::print(&manifests::yaml(&all));
+        return Ok(0);
+    }
+    if !flags.crds {
+        predecessor::refuse(cluster.server()).await?;
+    }
+    apply::apply(cluster.server(), all.clone(), flags.dry_run).await?;
+    if flags.wait {
+        ready::ready(cluster.server(), &all, flags.timeout).await?;
+    }
+    Ok(0)
+}
+
+async fn setup(cluster: &Cluster, connection: &Connection, flags: &Install) -> Result<Setup, CliError> {
+    let earlier = Earlier::find(cluster.server(), flags).await?;
+    let given = Choice::given(connection, flags);
+    let (mut choice, image) = earlier.keep(given.clone(), flags.image.as_ref())?;
+    let image = image.filter(|_| !flags.without_deployment);
+    if image.is_none() && !flags.without_deployment {
+        return Err(no_image());
+    }
+    let inventory = match cluster.inventory(choice.include_events).await {
+        Ok(inventory) => inventory,
+        Err(error) => return Err(unanswered(cluster, error).await),
+    };
+    choice.drop_gone(&given, |name| is_gone(&inventory, name))?;
+    let resources = choose(&inventory, &given, &choice)?;
+    // Remembered by their full names, which stay clear when other resources are defined.
+    let named = resources::named(&inventory, choice.named())?;
+    choice.resources = Some(named.into_iter().map(|resource| resource.name.to_string()).collect());
+    let mut arguments = choice.arguments();
+    if !choice.named().is_empty() {
+        // What it has no rights on it need not watch.
+        let names: Vec<String> = resources.iter().map(ToString::to_string).collect();
+        arguments.push(format!("--resources={}", names.join(",")));
+    }
+    Ok(Setup {
+        namespace: flags.namespace.clone(),
+        resources,
+        controllers: choice.controllers(),
+        in_tree: choice.controller.in_tree(),
+        listing: choice.controller.listing(),
+        define_in_tree: choice.controller.adopt.is_some() && !serves_in_tree(&inventory),
+        given: choice.words(),
+        workload: image.map(|image| Workload { image, flags: arguments }),
+    })
+}
+
+fn no_image() -> CliError {
+    CliError::usage("--image IMAGE is missing: what the Deployment runs").hint(
+        "give an image whose entrypoint is restow; --without-deployment leaves the Deployment out, --crds all but the \
+         definitions",
+    )
+}
+
+/// Whether Kubernetes itself serves the API of the built-in migrator.
+fn serves_in_tree(inventory: &Inventory) -> bool {
+    let name = GroupResource::new("storagemigration.k8s.io", "storageversionmigrations");
+    inventory.resources.iter().any(|resource| resource.name == name && resource.crd.is_none())
+}
+
+/// Whether nobody serves a resource that an earlier install was for, and nobody is silent who may.
+fn is_gone(inventory: &Inventory, name: &str) -> bool {
+    let group = GroupResource::parse(name).group;
+    let silent = inventory.unavailable.iter().any(|(version, _)| version.group == group);
+    !silent && matches!(find(&inventory.resources, name), Err(NameError::Unknown { .. }))
+}
+
+/// What may be rewritten; what the encryption controller is to rewrite is always part of it.
+fn choose(inventory: &Inventory, given: &Choice, choice: &Choice) -> Result<Vec<GroupResource>, CliError> {
+    // What an earlier install was for may have an obstacle that passes.
+    resources::migratable(&resources::named(inventory, &given.all_named())?)?;
+    let named = resources::named(inventory, &choice.all_named())?;
+    if !choice.named().is_empty() {
+        return Ok(named.into_iter().map(|resource| resource.name.clone()).collect());
+    }
+    resources::warn_left_out(inventory);
+    let migratable = |resource: &&Resource| resource.obstacle.is_none();
+    Ok(inventory.resources.iter().filter(migratable).map(|resource| resource.name.clone()).collect())
+}

@@ -1,0 +1,254 @@
+//! Applies manifests to a cluster, and says what became of each.
+
+use std::fmt;
+
+use http::Method;
+use restow_migrate::server::{RequestError, Server};
+use serde_json::Value;
+
+use super::changes::changes;
+use super::manifest::{Manifest, PART_OF, is_ours};
+use super::rules::NAME;
+use crate::connect::unreached;
+use crate::error::CliError;
+use crate::output::say;
+use crate::program::program;
+
+/// Where namespaced objects are tried in a dry run, while their own namespace is not there.
+const STAND_IN: &str = "default";
+
+/// What applying an object did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Created,
+    Configured,
+    Unchanged,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Created => "created",
+            Self::Configured => "configured",
+            Self::Unchanged => "unchanged",
+        })
+    }
+}
+
+/// What is to be done about an object, as it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stance {
+    /// Apply it.
+    Apply,
+    /// It was there before, in a form that ours extends.
+    TakeOver,
+    /// It was there before, and serves as it is.
+    Keep,
+    /// It is somebody else's.
+    Refuse,
+    /// It is going.
+    Wait,
+}
+
+/// Looks at everything first, so that nothing is written when something cannot be; then applies it in order.
+pub(crate) async fn apply(server: &Server, manifests: Vec<Manifest>, dry_run: bool) -> Result<(), CliError> {
+    let namespace = manifests.iter().find(|manifest| manifest.kind() == "Namespace");
+    let namespace = namespace.map(|namespace| namespace.name().to_owned());
+    if let Some(namespace) = &namespace {
+        only_here(server, namespace).await?;
+    }
+    let mut found = Vec::new();
+    for manifest in &manifests {
+        found.push(look(server, manifest).await?);
+    }
+    let judge = |(manifest, found): (&Manifest, &Option<Value>)| stance(manifest.kind(), found.as_ref());
+    let stances: Vec<Stance> = manifests.iter().zip(&found).map(judge).collect();
+    refuse(&manifests, &stances)?;
+    let absent =
+        |(manifest, found): (&Manifest, &Option<Value>)| manifest.kind() == "Namespace" && found.is_none();
+    let unmade = namespace.filter(|_| dry_run && manifests.iter().zip(&found).any(absent));
+    for ((manifest, before), stance) in manifests.into_iter().zip(found).zip(stances) {
+        let title = manifest.title();
+        if stance == Stance::Keep {
+            say!("{title} left as it is: it was there before");
+            continue;
+        }
+        let after = send(server, tried(manifest, unmade.as_deref()), dry_run).await?;
+        let taken = if stance == Stance::TakeOver { ", taken over from an earlier install" } else { "" };
+        say!("{title} {}{taken}{}", change(before.as_ref(), &after), note(dry_run));
+        if let Some(before) = &before {
+            changes(before, &after).iter().for_each(|line| say!("  {line}"));
+        }
+    }
+    Ok(())
+}
+
+/// Fails if another namespace has it: all that is not in a namespace is there once.
+async fn only_here(server: &Server, namespace: &str) -> Result<(), CliError> {
+    match installed_in(server).await?.filter(|other| other != namespace) {
+        Some(other) => {
+            Err(CliError::failed(format!("restow is installed in the namespace {other} already")).hint(
+                format!("give -n {other} to change that install, or end it first: {} uninstall", program()),
+            ))
+        }
+        None => Ok(()),
+    }
+}
+
+/// An object as it can be tried while its namespace is not made: elsewhere.
+fn tried(manifest: Manifest, unmade: Option<&str>) -> Manifest {
+    if unmade.is_some() && manifest.namespace() == unmade { manifest.moved(STAND_IN) } else { manifest }
+}
+
+/// What is said behind everything that was only tried.
+pub(crate) fn note(dry_run: bool) -> &'static str {
+    if dry_run { " (dry run)" } else { "" }
+}
+
+/// An object as it is now.
+pub(crate) async fn look(server: &Server, manifest: &Manifest) -> Result<Option<Value>, CliError> {
+    match server.get(&manifest.path()).await {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.code() == Some(404) => Ok(None),
+        Err(error) => Err(refused(server, &manifest.title(), &error)),
+    }
+}
+
+/// The namespace of the account that restow's cluster-wide role is bound to.
+pub(crate) async fn installed_in(server: &Server) -> Result<Option<String>, CliError> {
+    let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{NAME}");
+    match server.get::<Value>(&path).await {
+        Ok(binding) if is_ours(&binding) => {
+            Ok(binding["subjects"][0]["namespace"].as_str().map(str::to_owned))
+        }
+        Ok(_) => Ok(None),
+        Err(error) if error.code() == Some(404) => Ok(None),
+        Err(error) => Err(refused(server, &format!("clusterrolebinding/{NAME}"), &error)),
+    }
+}
+
+fn stance(kind: &str, found: Option<&Value>) -> Stance {
+    match (kind, found) {
+        (_, Some(found)) if !found["metadata"]["deletionTimestamp"].is_null() => Stance::Wait,
+        (_, Some(found)) if is_ours(found) => Stance::Apply,
+        (_, None) => Stance::Apply,
+        ("CustomResourceDefinition", Some(_)) => Stance::TakeOver,
+        ("Namespace", Some(_)) => Stance::Keep,
+        _ => Stance::Refuse,
+    }
+}
+
+fn refuse(manifests: &[Manifest], stances: &[Stance]) -> Result<(), CliError> {
+    for (manifest, stance) in manifests.iter().zip(stances) {
+        let title = manifest.title();
+        match stance {
+            Stance::Wait => {
+                return Err(CliError::failed(format!("{title} is being deleted"))
+                    .hint("wait until it is gone, then install again"));
+            }
+            Stance::Refuse => {
+                let labels = format!("{}=restow and {PART_OF}=restow", restow_api::MANAGED_BY);
+                return Err(CliError::failed(format!("{title} is there already, and not restow's"))
+                    .hint(format!("delete it, or hand it over with the labels {labels}")));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Sends one object, with strict validation.
+async fn send(server: &Server, manifest: Manifest, dry_run: bool) -> Result<Value, CliError> {
+    let path = format!(
+        "{}?fieldManager={NAME}&force=true&fieldValidation=Strict{}",
+        manifest.path(),
+        if dry_run { "&dryRun=All" } else { "" }
+    );
+    let body = manifest.object.to_string().into_bytes();
+    let sent = server.write(Method::PATCH, &path, "application/apply-patch+yaml", body).await;
+    sent.map_err(|error| refused(server, &manifest.title(), &error))
+}
+
+/// What a server's refusal means.
+pub(crate) fn refused(server: &Server, title: &str, error: &RequestError) -> CliError {
+    let failure = CliError::failed(format!("{title}: {error}"));
+    match error.code() {
+        Some(403) => {
+            failure.hint("roles can be given only by who holds all they grant: do this as cluster-admin")
+        }
+        Some(404) => failure.hint("the API server must be of Kubernetes 1.29 or later"),
+        Some(415) => failure.hint(
+            "this API server has no server-side apply; restow install --crds > FILE, and kubectl apply -f FILE, do \
+             without it",
+        ),
+        Some(401) => unreached(server, error),
+        None => unreached(server, error)
+            .about(title)
+            .hint("is the server up? Run it again then: what was done is not done twice"),
+        _ => failure,
+    }
+}
+
+/// Compares what is kept of an object, without what every write or its controllers change.
+fn change(before: Option<&Value>, after: &Value) -> Change {
+    let kept = |object: &Value| {
+        let mut object = object.clone();
+        object["status"] = Value::Null;
+        for field in ["managedFields", "resourceVersion", "generation"] {
+            object["metadata"][field] = Value::Null;
+        }
+        object
+    };
+    match before {
+        None => Change::Created,
+        Some(before) if kept(before) == kept(after) => Change::Unchanged,
+        Some(_) => Change::Configured,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::commands::install::manifest::labels;
+
+    #[test]
+    fn what_was_there_before_is_judged_by_whose_it_is() {
+        let ours = json!({"metadata": {"labels": labels()}});
+        let other = json!({"metadata": {"labels": {"app.kubernetes.io/name": "restow"}}});
+        let going = json!({"metadata": {"labels": labels(), "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        for (kind, found, expected) in [
+            ("ClusterRole", None, Stance::Apply),
+            ("ClusterRole", Some(&ours), Stance::Apply),
+            ("ClusterRole", Some(&other), Stance::Refuse),
+            ("ClusterRole", Some(&going), Stance::Wait),
+            ("Namespace", Some(&ours), Stance::Apply),
+            ("Namespace", Some(&other), Stance::Keep),
+            ("Namespace", Some(&going), Stance::Wait),
+            ("CustomResourceDefinition", Some(&other), Stance::TakeOver),
+            ("CustomResourceDefinition", Some(&ours), Stance::Apply),
+        ] {
+            assert_eq!(stance(kind, found), expected, "{kind} {found:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_was_asked_for_counts_as_a_change() {
+        let object = |version: &str, status: &str, replicas: u32| {
+            json!({
+                "metadata": {"name": "x", "resourceVersion": version, "managedFields": [version]},
+                "spec": {"replicas": replicas}, "status": status,
+            })
+        };
+        let before = object("1", "well", 1);
+        for (before, after, expected) in [
+            (None, object("1", "well", 1), Change::Created),
+            (Some(&before), object("1", "well", 1), Change::Unchanged),
+            (Some(&before), object("2", "ill", 1), Change::Unchanged),
+            (Some(&before), object("2", "well", 2), Change::Configured),
+        ] {
+            assert_eq!(change(before, &after), expected, "{after}");
+        }
+    }
+}

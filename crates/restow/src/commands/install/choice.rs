@@ -1,0 +1,419 @@
+//! What an install is to be like: what it was given, and what it keeps of an earlier one.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use clap::{Parser as _, ValueEnum};
+use restow_migrate::server::Server;
+use serde_json::Value;
+
+use super::apply::{installed_in, refused};
+use super::flags::{ControllerFlags, Install};
+use super::manifest::is_ours;
+use super::rules::NAME;
+
+use crate::args::Connection;
+use crate::commands::controller::{ALL, Name as Controller};
+use crate::error::CliError;
+use crate::output::say;
+
+/// The annotation of the ClusterRole that has the words `restow install` was given, as a list in JSON.
+pub(crate) const GIVEN: &str = "restow.dev/install";
+
+/// What to do when nothing tells which resources are wanted.
+const NAME_RESOURCES: &str =
+    "name the resources that may be rewritten, or give --all for every one that can be migrated";
+
+/// What was chosen.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Choice {
+    /// The resources that may be rewritten; all when there is none, unsaid when nothing was given.
+    pub(crate) resources: Option<Vec<String>>,
+    /// Whether events are among all resources.
+    pub(crate) include_events: bool,
+    /// The flags of `restow controller`.
+    pub(crate) controller: ControllerFlags,
+    /// How API servers are told apart.
+    servers: Servers,
+}
+
+/// The connection flags on how API servers are told apart.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Servers {
+    named: Vec<String>,
+    single: bool,
+    sampled: Option<Duration>,
+}
+
+/// What `restow install` was given, without the name of the program.
+#[derive(clap::Parser)]
+struct Typed {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    install: Install,
+}
+
+/// What is in place.
+#[derive(Default)]
+pub(crate) struct Earlier {
+    choice: Choice,
+    image: Option<String>,
+    /// Whether nothing tells which resources it was for.
+    unclear: bool,
+}
+
+impl Choice {
+    /// What the command line says.
+    pub(crate) fn given(connection: &Connection, flags: &Install) -> Self {
+        let said = flags.all || !flags.resources.is_empty();
+        Self {
+            resources: said.then(|| flags.resources.clone()),
+            include_events: flags.include_events,
+            controller: flags.controller.clone(),
+            servers: Servers {
+                named: connection.api_server.iter().map(ToString::to_string).collect(),
+                single: connection.assume_single_server,
+                sampled: connection.sample_servers,
+            },
+        }
+    }
+
+    /// What is left unsaid is as it was.
+    pub(crate) fn or(self, earlier: Self) -> Self {
+        let kept = self.resources.is_none();
+        let (given, before) = (self.controller, earlier.controller);
+        let either = |given: Vec<String>, before: Vec<String>| if given.is_empty() { before } else { given };
+        // Each of the two excludes the other.
+        let in_tree = if given.backend.is_some() || given.adopt.is_some() {
+            (given.backend, given.adopt)
+        } else {
+            (before.backend, before.adopt)
+        };
+        Self {
+            resources: self.resources.or(earlier.resources),
+            include_events: self.include_events || (kept && earlier.include_events),
+            controller: ControllerFlags {
+                controllers: if given.controllers.is_empty() {
+                    before.controllers
+                } else {
+                    given.controllers
+                },
+                pace: given.pace.or(before.pace),
+                list: given.list.or(before.list),
+                concurrent_migrations: given.concurrent_migrations.or(before.concurrent_migrations),
+                poll_interval: given.poll_interval.or(before.poll_interval),
+                encryption_resources: either(given.encryption_resources, before.encryption_resources),
+                backend: in_tree.0,
+                adopt: in_tree.1,
+            },
+            servers: if self.servers == Servers::default() { earlier.servers } else { self.servers },
+        }
+    }
+
+    /// The controllers to run.
+    pub(crate) fn controllers(&self) -> Vec<Controller> {
+        let chosen = &self.controller.controllers;
+        if chosen.is_empty() { ALL.to_vec() } else { chosen.clone() }
+    }
+
+    /// The resources that were named.
+    pub(crate) fn named(&self) -> &[String] {
+        self.resources.as_deref().unwrap_or_default()
+    }
+
+    /// All resources that are named, those among them that are encrypted twice perhaps.
+    pub(crate) fn all_named(&self) -> Vec<String> {
+        self.named().iter().chain(&self.controller.encryption_resources).cloned().collect()
+    }
+
+    /// Leaves out what the earlier install was for and is gone, and says so. Without any that is left, nothing tells what
+    /// is wanted: it would become everything.
+    pub(crate) fn drop_gone(&mut self, given: &Self, is_gone: impl Fn(&str) -> bool) -> Result<(), CliError> {
+        let had = self.named().len();
+        let mut gone = BTreeSet::new();
+        let mut drop = |kept: &mut Vec<String>| {
+            let (without, left): (Vec<String>, Vec<String>) =
+                std::mem::take(kept).into_iter().partition(|name| is_gone(name));
+            gone.extend(without);
+            *kept = left;
+        };
+        if given.resources.is_none() {
+            self.resources.iter_mut().for_each(&mut drop);
+        }
+        if given.controller.encryption_resources.is_empty() {
+            drop(&mut self.controller.encryption_resources);
+        }
+        let gone = gone.into_iter().collect::<Vec<_>>().join(", ");
+        if had > 0 && self.named().is_empty() {
+            let all = "no resource that the earlier install was for is served any more";
+            return Err(CliError::usage(format!("{all}: {gone}")).hint(NAME_RESOURCES));
+        }
+        if !gone.is_empty() {
+            say!("dropped, because no API server serves it any more: {gone}");
+        }
+        Ok(())
+    }
+
+    /// What the flags of a Deployment tell of the install that made it.
+    fn deployed(args: &[String]) -> Option<Self> {
+        const ALWAYS: [&str; 3] = ["--leader-election-namespace=", "--listen=", "--log-format="];
+        let chosen = args.iter().skip_while(|word| *word == "controller");
+        let chosen = chosen.filter(|word| !ALWAYS.iter().any(|always| word.starts_with(always)));
+        let words: Vec<String> =
+            chosen.map(|word| word.strip_prefix("--resources=").unwrap_or(word).to_owned()).collect();
+        Self::read(&words)
+    }
+
+    /// What the Deployment gives `restow controller`: always which controllers run, else what was chosen.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let mut all = vec![controllers_flag(&self.controllers())];
+        all.extend(self.flags());
+        all
+    }
+
+    /// The words that an upgrade keeps.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let mut words = self.named().to_vec();
+        words.extend(self.include_events.then(|| "--include-events".to_owned()));
+        if !self.controller.controllers.is_empty() {
+            words.push(controllers_flag(&self.controller.controllers));
+        }
+        words.extend(self.flags());
+        words
+    }
+
+    /// The flags that were given, but for which controllers run.
+    fn flags(&self) -> Vec<String> {
+        let flags = &self.controller;
+        let mut all = Vec::new();
+        all.extend(flags.pace.map(|pace| format!("--pace={}", name(pace))));
+        all.extend(flags.list.map(|list| format!("--list={}", name(list))));
+        all.extend(flags.concurrent_migrations.map(|count| format!("--concurrent-migrations={count}")));
+        all.extend(flags.poll_interval.map(|period| format!("--poll-interval={}s", period.as_secs())));
+        if !flags.encryption_resources.is_empty() {
+            all.push(format!("--encryption-resources={}", flags.encryption_resources.join(",")));
+        }
+        all.extend(flags.backend.map(|backend| format!("--backend={}", name(backend))));
+        all.extend(flags.adopt.map(|api| format!("--adopt={}", name(api))));
+        all.extend(self.servers.named.iter().map(|url| format!("--api-server={url}")));
+        all.extend(self.servers.single.then(|| "--assume-single-server".to_owned()));
+        all.extend(self.servers.sampled.map(|period| format!("--sample-servers={}s", period.as_secs())));
+        all
+    }
+
+    /// Reads the words of an earlier install.
+    fn read(words: &[String]) -> Option<Self> {
+        let typed = std::iter::once("install").chain(words.iter().map(String::as_str));
+        let typed = Typed::try_parse_from(typed).ok()?;
+        Some(Self::given(&typed.connection, &typed.install))
+    }
+}
+
+fn name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+fn controllers_flag(controllers: &[Controller]) -> String {
+    let names: Vec<String> = controllers.iter().copied().map(name).collect();
+    format!("--controllers={}", names.join(","))
+}
+
+impl Earlier {
+    /// What is installed now. Who only prints need not be able to see it.
+    pub(crate) async fn find(server: &Server, flags: &Install) -> Result<Self, CliError> {
+        if flags.reset {
+            return Ok(Self::default());
+        }
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{NAME}");
+        let role: Value = match server.get(&path).await {
+            Ok(role) => role,
+            Err(error) if error.code() == Some(404) => return Ok(Self::default()),
+            Err(error) if error.code() == Some(403) && !flags.apply => {
+                say!("warning: nothing is kept of an earlier install, because it cannot be read: {error}");
+                return Ok(Self::default());
+            }
+            Err(error) => return Err(refused(server, &format!("clusterrole/{NAME}"), &error)),
+        };
+        if !is_ours(&role) {
+            return Ok(Self::default());
+        }
+        let Deployed { image, args } = deployed(server).await?;
+        let Some(words) = words(&role) else {
+            // It was made by an earlier version, which did not write down what it was given.
+            let choice = Choice::deployed(&args).unwrap_or_default();
+            return Ok(Self { unclear: choice.resources.is_none(), choice, image });
+        };
+        let choice = Choice::read(&words).ok_or_else(|| {
+            CliError::failed(format!(
+                "the earlier install was given {}, which this restow cannot read",
+                words.join(" ")
+            ))
+            .hint("--reset forgets that; say then what is to be installed")
+        })?;
+        Ok(Self { choice, image, unclear: false })
+    }
+
+    /// What is to be installed, given what the command line says; tells what is kept.
+    pub(crate) fn keep(
+        self,
+        given: Choice,
+        new_image: Option<&String>,
+    ) -> Result<(Choice, Option<String>), CliError> {
+        if self.unclear && given.resources.is_none() {
+            let why = format!("clusterrole/{NAME} does not tell which resources the earlier install was for");
+            return Err(CliError::usage(why).hint(NAME_RESOURCES));
+        }
+        let said = given.words();
+        let choice = given.or(self.choice);
+        let kept: Vec<String> = choice.words().into_iter().filter(|word| !said.contains(word)).collect();
+        if !kept.is_empty() {
+            say!("kept from the earlier install: {} (--reset forgets it)", kept.join(" "));
+        }
+        Ok((choice, new_image.cloned().or(self.image)))
+    }
+}
+
+/// The words that a ClusterRole remembers.
+fn words(role: &Value) -> Option<Vec<String>> {
+    serde_json::from_str(role["metadata"]["annotations"][GIVEN].as_str()?).ok()
+}
+
+/// What runs.
+#[derive(Default)]
+struct Deployed {
+    image: Option<String>,
+    args: Vec<String>,
+}
+
+async fn deployed(server: &Server) -> Result<Deployed, CliError> {
+    let Some(namespace) = installed_in(server).await? else { return Ok(Deployed::default()) };
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{NAME}");
+    match server.get::<Value>(&path).await {
+        Ok(deployment) => {
+            let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+            let args = container["args"].as_array().into_iter().flatten();
+            Ok(Deployed {
+                image: container["image"].as_str().map(str::to_owned),
+                args: args.filter_map(Value::as_str).map(str::to_owned).collect(),
+            })
+        }
+        Err(error) if error.code() == Some(404) => Ok(Deployed::default()),
+        Err(error) => Err(refused(server, &format!("deployment/{NAME} in {namespace}"), &error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choice(words: &str) -> Choice {
+        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        Choice::read(&words).unwrap()
+    }
+
+    #[test]
+    fn an_upgrade_keeps_what_it_does_not_change() {
+        for (before, given, expected) in [
+            ("secrets --controllers=migrator", "", "secrets --controllers=migrator"),
+            ("secrets", "configmaps", "configmaps"),
+            ("secrets", "--all", ""),
+            ("secrets", "--pace=gentle", "secrets --pace=gentle"),
+            ("secrets --list=streaming", "", "secrets --list=streaming"),
+            ("secrets --list=streaming", "--list=chunked", "secrets --list=chunked"),
+            (
+                "secrets --pace=fast --poll-interval=60s",
+                "--pace=gentle",
+                "secrets --pace=gentle --poll-interval=60s",
+            ),
+            ("--include-events", "", "--include-events"),
+            ("--include-events", "--all", ""),
+            ("--controllers=migrator", "--controllers=migrator,pruner", "--controllers=migrator,pruner"),
+            ("--adopt=in-tree", "", "--adopt=in-tree"),
+            ("--adopt=in-tree", "--backend=restow", "--backend=restow"),
+            ("--assume-single-server", "--sample-servers=60s", "--sample-servers=60s"),
+            (
+                "--api-server=https://a/ --api-server=https://b/",
+                "secrets",
+                "secrets --api-server=https://a/ --api-server=https://b/",
+            ),
+            ("--encryption-resources=secrets,configmaps", "", "--encryption-resources=secrets,configmaps"),
+            ("", "", ""),
+        ] {
+            let merged = choice(given).or(choice(before));
+            assert_eq!(merged.words().join(" "), expected, "{before} then {given}");
+            assert_eq!(choice(expected).words(), merged.words(), "what is kept is read again");
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_dropped_and_nothing_is_widened() {
+        let gone = |name: &str| name.starts_with("gone");
+        for (before, given, expected) in [
+            ("secrets gone.example.com", "", Some("secrets")),
+            (
+                "secrets gone.example.com --encryption-resources=secrets,gone.example.com",
+                "",
+                Some("secrets --encryption-resources=secrets"),
+            ),
+            ("secrets", "", Some("secrets")),
+            ("", "", Some("")),
+            // It would become everything.
+            ("gone.example.com", "", None),
+            ("gone.example.com", "--all", Some("")),
+            // Who names it is told that there is none.
+            ("secrets", "gone.example.com", Some("gone.example.com")),
+        ] {
+            let given = choice(given);
+            let mut merged = given.clone().or(choice(before));
+            let words = merged.drop_gone(&given, gone).ok().map(|()| merged.words().join(" "));
+            assert_eq!(words.as_deref(), expected, "{before}");
+        }
+    }
+
+    #[test]
+    fn what_an_unmarked_install_was_for_is_read_or_asked_for() {
+        let always = "controller --leader-election-namespace=ops --listen=0.0.0.0:8080 --log-format=json";
+        for (flags, given, expected) in [
+            (
+                "--controllers=migrator --resources=secrets,configmaps",
+                "--pace=fast",
+                Some("secrets configmaps --controllers=migrator --pace=fast"),
+            ),
+            ("--controllers=migrator --pace=gentle", "", None),
+            (
+                "--controllers=migrator --pace=gentle",
+                "secrets",
+                Some("secrets --controllers=migrator --pace=gentle"),
+            ),
+            ("--controllers=migrator", "--all", Some("--controllers=migrator")),
+            ("--unknown --resources=secrets", "", None),
+        ] {
+            let args: Vec<String> = always.split(' ').chain(flags.split(' ')).map(str::to_owned).collect();
+            let earlier = Choice::deployed(&args).unwrap_or_default();
+            let earlier = Earlier { unclear: earlier.resources.is_none(), choice: earlier, image: None };
+            let kept = earlier.keep(choice(given), None).ok().map(|(kept, _)| kept.words().join(" "));
+            assert_eq!(kept.as_deref(), expected, "{flags} then {given}");
+        }
+    }
+
+    #[test]
+    fn pods_are_always_told_which_controllers_to_run() {
+        let all = "--controllers=migrator,trigger,encryption,pruner";
+        for (words, expected) in [
+            ("", all.to_owned()),
+            ("secrets --pace=fast", format!("{all} --pace=fast")),
+            (
+                "--controllers=pruner --assume-single-server",
+                "--controllers=pruner --assume-single-server".to_owned(),
+            ),
+        ] {
+            assert_eq!(choice(words).arguments().join(" "), expected);
+        }
+    }
+
+    #[test]
+    fn words_of_another_version_are_not_guessed() {
+        assert!(Choice::read(&["--no-such-flag".to_owned()]).is_none());
+    }
+}

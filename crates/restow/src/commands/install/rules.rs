@@ -1,0 +1,293 @@
+//! What the controllers may do: the fewest rules for the resources that were chosen.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use restow_core::resource::GroupResource;
+use serde::Serialize;
+
+use crate::commands::controller::Name as Controller;
+
+/// One rule of a role, and what it is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Rule {
+    #[serde(skip)]
+    pub(crate) why: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    api_groups: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    resources: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    resource_names: Vec<&'static str>,
+    #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
+    non_resource_urls: Vec<&'static str>,
+    verbs: Vec<&'static str>,
+}
+
+/// The API group of migrations, which is granted whole.
+const MIGRATION: &str = "migration.k8s.io";
+/// The name of the one Lease, and of nearly all that restow makes.
+pub(crate) const NAME: &str = "restow";
+
+fn rule(why: &'static str, group: &str, resources: &[&str], verbs: &[&'static str]) -> Rule {
+    Rule {
+        why,
+        api_groups: vec![group.to_owned()],
+        resources: resources.iter().map(|resource| (*resource).to_owned()).collect(),
+        verbs: verbs.to_vec(),
+        ..Rule::default()
+    }
+}
+
+/// What the controllers have to do with `storagemigration.k8s.io`, the API of the built-in migrator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum InTree {
+    /// Nothing.
+    #[default]
+    Unused,
+    /// Its controller rewrites for restow.
+    Backend,
+    /// Its objects are served by restow.
+    Adopted,
+}
+
+/// The rules on the API of the built-in migrator.
+fn in_tree(usage: InTree) -> Vec<Rule> {
+    let (group, objects) = ("storagemigration.k8s.io", ["storageversionmigrations"]);
+    match usage {
+        InTree::Unused => Vec::new(),
+        InTree::Backend => {
+            let why = "First passes are handed to the built-in controller, and taken back.";
+            vec![rule(why, group, &objects, &["get", "list", "create", "delete"])]
+        }
+        InTree::Adopted => vec![
+            rule("Its migrations are served by restow.", group, &objects, &["get", "list", "watch"]),
+            rule("How far they are.", group, &["storageversionmigrations/status"], &["update"]),
+        ],
+    }
+}
+
+/// The rules of the cluster-wide role.
+pub(crate) fn cluster(
+    chosen: &[GroupResource],
+    controllers: &[Controller],
+    usage: InTree,
+    listing: Listing,
+) -> Vec<Rule> {
+    let mut rules = rewriting(chosen, listing);
+    rules.extend(knowing(controllers));
+    if controllers.contains(&Controller::Pruner) {
+        let why = "The pruner cuts status.storedVersions down after a verified migration.";
+        let status = ["customresourcedefinitions/status"];
+        rules.push(rule(why, "apiextensions.k8s.io", &status, &["patch"]));
+    }
+    let verbs = ["get", "list", "watch", "create", "update", "patch", "delete"];
+    let objects = ["storagestates", "storageversionmigrations"];
+    let status = ["storagestates/status", "storageversionmigrations/status"];
+    rules.push(rule("Migrations and storage states are restow's own.", MIGRATION, &objects, &verbs));
+    rules.push(rule("How far they are.", MIGRATION, &status, &["get", "update", "patch"]));
+    rules.extend(in_tree(usage));
+    rules
+}
+
+/// How objects are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Listing {
+    /// In chunks.
+    #[default]
+    Chunked,
+    /// As a stream, at least where there are many: a watch is what brings it.
+    Streamed,
+}
+
+/// List and patch on what is to be rewritten, watch where lists are streamed, and nothing else.
+fn rewriting(chosen: &[GroupResource], listing: Listing) -> Vec<Rule> {
+    let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for name in chosen.iter().filter(|name| name.group != MIGRATION) {
+        groups.entry(&name.group).or_default().insert(&name.resource);
+    }
+    let verbs = match listing {
+        Listing::Chunked => &["list", "patch"][..],
+        Listing::Streamed => &["list", "watch", "patch"],
+    };
+    let each = |(group, resources): (&str, BTreeSet<&str>)| {
+        let why =
+            "To be rewritten: listed as metadata, and patched with nothing but uid and resourceVersion.";
+        rule(why, group, &resources.into_iter().collect::<Vec<_>>(), verbs)
+    };
+    groups.into_iter().map(each).collect()
+}
+
+/// What tells which resources there are, and in which version they are stored.
+fn knowing(controllers: &[Controller]) -> Vec<Rule> {
+    let watch = ["get", "list", "watch"];
+    let mut urls = vec!["/api", "/api/*", "/apis", "/apis/*", "/readyz"];
+    if controllers.contains(&Controller::Encryption) {
+        urls.push("/metrics");
+    }
+    vec![
+        rule(
+            "Definitions tell storage versions.",
+            "apiextensions.k8s.io",
+            &["customresourcedefinitions"],
+            &watch,
+        ),
+        rule("Which APIs are aggregated.", "apiregistration.k8s.io", &["apiservices"], &["list"]),
+        rule(
+            "What each API server says it stores, where that is served.",
+            "internal.apiserver.k8s.io",
+            &["storageversions"],
+            &watch,
+        ),
+        Rule {
+            resource_names: vec!["kube-system"],
+            ..rule("Its uid tells clusters apart.", "", &["namespaces"], &["get"])
+        },
+        Rule {
+            why: "Discovery, whether a server is ready, and for the encryption controller its metrics.",
+            non_resource_urls: urls,
+            verbs: vec!["get"],
+            ..Rule::default()
+        },
+    ]
+}
+
+/// The rules in restow's own namespace.
+pub(crate) fn own() -> Vec<Rule> {
+    let lease = ["leases"];
+    let group = "coordination.k8s.io";
+    vec![
+        rule("One replica leads. (A name cannot be asked for when creating.)", group, &lease, &["create"]),
+        Rule {
+            resource_names: vec![NAME],
+            ..rule("The Lease it leads by.", group, &lease, &["get", "update", "patch"])
+        },
+        events(),
+    ]
+}
+
+/// The rules in kube-system.
+pub(crate) fn kube_system() -> Vec<Rule> {
+    let why = "The identity Leases of API servers tell which there are.";
+    vec![rule(why, "coordination.k8s.io", &["leases"], &["list", "watch"])]
+}
+
+/// The rules in default.
+pub(crate) fn default() -> Vec<Rule> {
+    let why = "Where there are no identity Leases: the addresses behind the service kubernetes.";
+    vec![rule(why, "discovery.k8s.io", &["endpointslices"], &["list"]), events()]
+}
+
+fn events() -> Rule {
+    let why = "Events of objects without a namespace are kept in default, others beside what they are about.";
+    let mut rule = rule(why, "", &["events"], &["create", "patch"]);
+    rule.api_groups.push("events.k8s.io".to_owned());
+    rule
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::controller::ALL;
+
+    fn names(names: &[&str]) -> Vec<GroupResource> {
+        names.iter().map(|name| GroupResource::parse(name)).collect()
+    }
+
+    /// The verbs on a resource, over all rules that name it, wherever and however narrowly.
+    fn verbs(rules: &[Rule], name: &str) -> BTreeSet<&'static str> {
+        let name = GroupResource::parse(name);
+        let on =
+            |rule: &&Rule| rule.api_groups.contains(&name.group) && rule.resources.contains(&name.resource);
+        rules.iter().filter(on).flat_map(|rule| rule.verbs.iter().copied()).collect()
+    }
+
+    fn everywhere(chosen: &[&str], controllers: &[Controller]) -> Vec<Rule> {
+        let mut rules = cluster(&names(chosen), controllers, InTree::Unused, Listing::Chunked);
+        rules.extend(own().into_iter().chain(kube_system()).chain(default()));
+        rules
+    }
+
+    #[test]
+    fn what_was_chosen_may_be_listed_and_patched_and_no_more() {
+        let chosen = ["secrets", "configmaps", "deployments.apps", "widgets.example.com", "secrets"];
+        let rules = everywhere(&chosen, &ALL);
+        for name in ["secrets", "configmaps", "deployments.apps", "widgets.example.com"] {
+            assert_eq!(verbs(&rules, name), BTreeSet::from(["list", "patch"]), "{name}");
+        }
+        for name in ["pods", "roles.rbac.authorization.k8s.io", "gadgets.example.com", "secrets.example.com"]
+        {
+            assert_eq!(verbs(&rules, name), BTreeSet::new(), "{name}");
+        }
+        let core = serde_json::to_value(&rules[0]).unwrap();
+        let expected = serde_json::json!({"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["list", "patch"]});
+        assert_eq!(core, expected);
+    }
+
+    #[test]
+    fn watch_is_granted_only_where_lists_are_streamed() {
+        for (listing, expected) in [
+            (Listing::Chunked, BTreeSet::from(["list", "patch"])),
+            (Listing::Streamed, BTreeSet::from(["list", "patch", "watch"])),
+        ] {
+            let rules = cluster(&names(&["secrets"]), &ALL, InTree::Unused, listing);
+            assert_eq!(verbs(&rules, "secrets"), expected, "{listing:?}");
+            assert_eq!(verbs(&rules, "pods"), BTreeSet::new());
+        }
+    }
+
+    #[test]
+    fn nothing_is_granted_by_wildcard_and_nothing_grants_more() {
+        let chosen = ["secrets", "clusterroles.rbac.authorization.k8s.io", "storagestates.migration.k8s.io"];
+        for controllers in [&ALL[..], &ALL[..1], &[]] {
+            for rule in everywhere(&chosen, controllers) {
+                let words = rule.api_groups.iter().chain(&rule.resources).map(String::as_str);
+                assert!(words.chain(rule.verbs.iter().copied()).all(|word| !word.contains('*')), "{rule:?}");
+                for verb in ["escalate", "bind", "impersonate", "deletecollection", "approve", "sign"] {
+                    assert!(!rule.verbs.contains(&verb), "{rule:?}");
+                }
+                let reads = rule.verbs.contains(&"get") || rule.verbs.contains(&"watch");
+                assert!(!(reads && rule.resources.iter().any(|resource| resource == "secrets")), "{rule:?}");
+                assert!(!rule.why.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn each_controller_adds_what_it_needs() {
+        let status = "customresourcedefinitions/status.apiextensions.k8s.io";
+        for (controllers, prunes, reads_metrics) in [
+            (&ALL[..], true, true),
+            (&[Controller::Migrator, Controller::Trigger][..], false, false),
+            (&[Controller::Pruner], true, false),
+            (&[Controller::Encryption], false, true),
+        ] {
+            let rules = cluster(&[], controllers, InTree::Unused, Listing::Chunked);
+            assert_eq!(verbs(&rules, status).contains("patch"), prunes, "{controllers:?}");
+            let metrics = rules.iter().any(|rule| rule.non_resource_urls.contains(&"/metrics"));
+            assert_eq!(metrics, reads_metrics, "{controllers:?}");
+            assert!(verbs(&rules, "storageversionmigrations.migration.k8s.io").contains("watch"));
+        }
+    }
+
+    #[test]
+    fn the_built_in_api_is_granted_only_when_it_is_used() {
+        let name = "storageversionmigrations.storagemigration.k8s.io";
+        for (usage, expected) in [
+            (InTree::Unused, BTreeSet::new()),
+            (InTree::Backend, BTreeSet::from(["get", "list", "create", "delete"])),
+            (InTree::Adopted, BTreeSet::from(["get", "list", "watch"])),
+        ] {
+            assert_eq!(verbs(&cluster(&[], &ALL, usage, Listing::Chunked), name), expected, "{usage:?}");
+        }
+    }
+
+    #[test]
+    fn own_definitions_do_not_change_the_rules() {
+        let migrations = names(&["secrets", "storagestates.migration.k8s.io"]);
+        assert_eq!(
+            cluster(&migrations, &ALL, InTree::Unused, Listing::Chunked),
+            cluster(&names(&["secrets"]), &ALL, InTree::Unused, Listing::Chunked)
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! One run over the chosen resources.
+
+use restow_core::encryption::{Demand, Pattern};
+use restow_core::inventory::Resource;
+use restow_core::progress::{End, Phase, Progress};
+use restow_core::troubleshooting::explained;
+use restow_lease::Stop;
+use restow_migrate::cluster::Cluster;
+use restow_migrate::migration::{self, Migration, Settings};
+use restow_migrate::prune::prune_stored_versions;
+use restow_migrate::throttle::Throttle;
+
+use super::dry_run::{end, rehearse, unbegun};
+use super::explain::explain;
+use super::flags::Migrate;
+use crate::error::CliError;
+use crate::output::say;
+use crate::program::program;
+use crate::render::progress::ProgressView;
+use crate::render::report::{ResourceReport, unproven};
+use crate::render::text::counted;
+use crate::state_dir::{ResourceState, Saved, newest_unfinished};
+
+/// What all resources of a run share.
+pub(crate) struct Run<'a> {
+    /// Tells this run from others in the state files.
+    pub(crate) id: String,
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) flags: &'a Migrate,
+    pub(crate) settings: Settings,
+    /// What the user says is encrypted, if anything.
+    pub(crate) encrypted: Option<Vec<Pattern>>,
+    pub(crate) throttle: Throttle,
+    pub(crate) stop: Stop,
+}
+
+impl Run<'_> {
+    fn migration<'t>(
+        &'t self,
+        resource: &'t Resource,
+        view: &'t ProgressView<'t>,
+    ) -> Migration<'t, ProgressView<'t>> {
+        Migration {
+            cluster: self.cluster,
+            resource,
+            settings: Settings {
+                encrypted: Demand::of(&resource.name, self.encrypted.as_deref()),
+                ..self.settings
+            },
+            throttle: &self.throttle,
+            observer: view,
+            stop: &self.stop,
+        }
+    }
+
+    fn view(&self, resource: &Resource) -> ProgressView<'_> {
+        ProgressView::new(resource.name.to_string(), &self.throttle, self.flags.dry_run)
+    }
+
+    /// What earlier runs have left of each resource.
+    pub(crate) fn earlier(&self, states: &mut [ResourceState]) -> Result<Vec<Option<Saved>>, CliError> {
+        let load = |state: &mut ResourceState| match state.load() {
+            Err(error) if self.flags.resume || self.flags.retry_quarantined => Err(error.into()),
+            loaded => Ok(loaded.unwrap_or_default()),
+        };
+        states.iter_mut().map(load).collect()
+    }
+
+    /// The run that `--resume` goes on with: the newest one that has an unfinished resource among the chosen.
+    pub(crate) fn resumed(&self, earlier: &[Option<Saved>]) -> Option<String> {
+        newest_unfinished(earlier.iter().flatten())
+            .filter(|_| self.flags.resume)
+            .map(|saved| saved.run.clone())
+    }
+
+    /// Takes up the state of a resource: where its last run stopped, or from the beginning. What the resumed run has
+    /// finished already is not done again.
+    pub(crate) fn open(
+        &self,
+        resource: &Resource,
+        mut state: ResourceState,
+        earlier: Option<Saved>,
+        resumed: Option<&str>,
+    ) -> Result<(ResourceState, Progress), CliError> {
+        let name = &resource.name;
+        if self.flags.retry_quarantined {
+            let none = || {
+                CliError::usage(format!("no earlier run left objects of {name}"))
+                    .hint(format!("{} migrate {name} migrates all of them", program()))
+            };
+            let has_left = |saved: &Saved| {
+                let progress = &saved.progress;
+                progress.phase == Phase::Done && progress.counts.quarantined + progress.verify.quarantined > 0
+            };
+            let earlier = earlier.filter(has_left).ok_or_else(none)?;
+            return Ok((state, earlier.progress));
+        }
+        let hash = resource.hash.clone().unwrap_or_default();
+        match earlier {
+            Some(earlier) if self.flags.resume && earlier.progress.storage_version_hash != hash => {
+                say!("{name}: the storage version has changed since; starting anew");
+            }
+            Some(earlier) if self.flags.resume && earlier.progress.phase != Phase::Done => {
+                state.run = earlier.run;
+                return Ok((state, earlier.progress));
+            }
+            // Finished in the run that is resumed: nothing is done again unless something has moved since.
+            Some(earlier) if resumed == Some(&earlier.run) => {
+                state.run = earlier.run;
+                return Ok((state, earlier.progress));
+            }
+            Some(earlier) if earlier.progress.phase != Phase::Done && earlier.progress.counts.listed > 0 => {
+                say!("{name}: an unfinished run is replaced; --resume would have gone on with it");
+            }
+            _ if self.flags.resume => say!("{name}: there is no unfinished run to resume; starting anew"),
+            _ => {}
+        }
+        state.run = resumed.unwrap_or(&self.id).to_owned();
+        state.reset(&[])?;
+        let progress = unbegun(resource);
+        // Kept at once, so that --resume knows the whole run even if it ends before this resource's turn.
+        state
+            .write(&progress, &[])
+            .map_err(|error| CliError::failed(format!("keeping the progress: {error}")))?;
+        Ok((state, progress))
+    }
+
+    pub(crate) async fn migrate(
+        &self,
+        resource: &Resource,
+        mut state: ResourceState,
+        mut progress: Progress,
+    ) -> ResourceReport {
+        let view = self.view(resource);
+        let migration = self.migration(resource, &view);
+        let result = async {
+            if self.flags.retry_quarantined {
+                self.retry(&migration, &mut state, &mut progress).await?;
+            } else if progress.phase == Phase::Rewriting && progress.counts.listed == 0 {
+                progress = migration.begin().await?;
+            } else if progress.phase == Phase::Done {
+                view.say(
+                    "already finished in the run that is resumed; checking that nothing has moved since",
+                );
+            } else {
+                let done = progress.pass().done();
+                let were = if done == 1 { "was" } else { "were" };
+                view.say(&format!("going on; {} {were} done before", counted(done, "object")));
+            }
+            migration.run(&mut progress, &mut state).await
+        };
+        let result = result.await;
+        view.end();
+        let ended = end(&result, &progress);
+        let error = match &result {
+            Ok(()) => unproven(&progress),
+            Err(failure) => Some(explain(self.cluster, resource, failure).await),
+        };
+        let mut report = ResourceReport {
+            end: ended,
+            error,
+            retried: self.flags.retry_quarantined,
+            ..ResourceReport::finished(&state, progress)
+        };
+        if self.flags.prune_stored_versions && report.end == End::Succeeded {
+            self.prune(resource, &mut report).await;
+        }
+        report
+    }
+
+    async fn retry(
+        &self,
+        migration: &Migration<'_, ProgressView<'_>>,
+        state: &mut ResourceState,
+        progress: &mut Progress,
+    ) -> Result<(), migration::Failure> {
+        let left = state.left()?.collect();
+        let still = migration.retry(progress, left).await?;
+        state.reset(&still).map_err(std::io::Error::other)?;
+        Ok(())
+    }
+
+    async fn prune(&self, resource: &Resource, report: &mut ResourceReport) {
+        if resource.crd.is_none() {
+            return;
+        }
+        match prune_stored_versions(self.cluster.server(), &report.progress).await {
+            Ok(pruned) => report.pruned = pruned,
+            Err(error) => {
+                let cause =
+                    std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+                let text = format!("storedVersions were not pruned: {error}{cause}");
+                report.error = Some(explained("NotPruned", &text));
+                report.end = match error {
+                    restow_migrate::prune::PruneError::Refused(_) => End::Unsafe,
+                    restow_migrate::prune::PruneError::Request(_) => End::Failed,
+                };
+            }
+        }
+    }
+
+    /// Sends every write as a dry run.
+    pub(crate) async fn rehearse(&self, resource: &Resource) -> ResourceReport {
+        let view = self.view(resource);
+        let report = rehearse(&self.migration(resource, &view)).await;
+        view.end();
+        report
+    }
+}

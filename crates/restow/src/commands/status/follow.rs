@@ -1,0 +1,259 @@
+//! `restow status -w`: the status as it changes, redrawn in place or line by line.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kube::runtime::watcher::{self, Event};
+use restow_api::{StorageState, StorageVersionMigration};
+use restow_clock::Instant;
+use restow_migrate::server::{Server, plain};
+use serde_json::json;
+
+use super::snapshot::{Snapshot, is_meant, is_state_meant};
+use crate::args::Output;
+use crate::error::CliError;
+use crate::objects::typed_name;
+use crate::output;
+use crate::output::say;
+use crate::render::migration::MigrationSummary;
+use crate::render::storage_state::StorageSummary;
+use crate::render::text::yaml;
+use crate::signals::in_time;
+use crate::watch::{Kept, Watched, check, events};
+
+/// How often a terminal is redrawn: times go on even when nothing changes.
+const EVERY: Duration = Duration::from_millis(500);
+/// A watch that has not broken for so long is well again: it is taken up anew more often than that.
+const WELL_AFTER: Duration = Duration::from_secs(45);
+
+/// Shows changes until the time is over.
+pub(crate) async fn follow(
+    server: &Server,
+    names: &[String],
+    form: Output,
+    timeout: Option<Duration>,
+) -> Result<u8, CliError> {
+    let picture = matches!(form, Output::Table | Output::Wide) && console::Term::stdout().is_term();
+    let mut follower = Follower {
+        server,
+        names,
+        form,
+        migrations: Kept::default(),
+        states: Kept::default(),
+        screen: picture.then(Screen::default),
+        said: HashMap::new(),
+        broke: None,
+    };
+    in_time(timeout, follower.run()).await.unwrap_or(Ok(0))
+}
+
+struct Follower<'a> {
+    server: &'a Server,
+    names: &'a [String],
+    form: Output,
+    migrations: Kept<StorageVersionMigration>,
+    states: Kept<StorageState>,
+    screen: Option<Screen>,
+    /// The last line about each object.
+    said: HashMap<String, String>,
+    /// When the watch last broke, and how.
+    broke: Option<(Instant, String)>,
+}
+
+impl Follower<'_> {
+    async fn run(&mut self) -> Result<u8, CliError> {
+        let mut migrations = pin!(events::<StorageVersionMigration>(self.server, None));
+        let mut states = pin!(events::<StorageState>(self.server, None));
+        let mut clock = tokio::time::interval(EVERY);
+        loop {
+            tokio::select! {
+                Some(event) = migrations.next() => {
+                    if let Some(event) = self.sound(event).await? {
+                        self.migration(event);
+                    }
+                }
+                Some(event) = states.next() => {
+                    if let Some(event) = self.sound(event).await? {
+                        self.state(event);
+                    }
+                }
+                _ = clock.tick() => self.draw(),
+            }
+        }
+    }
+
+    /// The event, unless the watch broke.
+    async fn sound<K: Watched>(
+        &mut self,
+        event: watcher::Result<Event<K>>,
+    ) -> Result<Option<Event<K>>, CliError> {
+        match event {
+            Ok(event) => Ok(Some(event)),
+            Err(error) => {
+                check::<K>(self.server, &error).await?;
+                if self.trouble().is_none() && self.screen.is_none() {
+                    say!("the watch broke; trying again: {}", plain(&error));
+                }
+                self.broke = Some((Instant::now(), plain(&error)));
+                Ok(None)
+            }
+        }
+    }
+
+    fn trouble(&self) -> Option<&str> {
+        let (when, how) = self.broke.as_ref()?;
+        (when.elapsed() < WELL_AFTER).then_some(how)
+    }
+
+    fn migration(&mut self, event: Event<StorageVersionMigration>) {
+        for name in self.migrations.take(event) {
+            let typed = typed_name::<StorageVersionMigration>(&name);
+            match self.migrations.get(&name) {
+                Some(migration) if !is_meant(self.names, migration) => {}
+                Some(migration) => {
+                    let standing = MigrationSummary::of(migration, restow_clock::now());
+                    self.say(typed, standing.line(), &json!({"migration": standing}));
+                }
+                None => self.say_gone(typed, &name),
+            }
+        }
+    }
+
+    fn state(&mut self, event: Event<StorageState>) {
+        for name in self.states.take(event) {
+            let typed = typed_name::<StorageState>(&name);
+            match self.states.get(&name) {
+                Some(state) if !is_state_meant(self.names, state) => {}
+                Some(state) => {
+                    let storage = StorageSummary::of(state, restow_clock::now());
+                    self.say(typed, storage.line(), &json!({"storageState": storage}));
+                }
+                None => self.say_gone(typed, &format!("storage state {name}")),
+            }
+        }
+    }
+
+    /// Prints what an object is like now, unless that reads as before.
+    fn say(&mut self, typed: String, line: String, document: &serde_json::Value) {
+        let text = change(self.form, &typed, line, document);
+        if self.said.get(&typed) != Some(&text) {
+            self.print(&text);
+            self.said.insert(typed, text);
+        }
+    }
+
+    /// Prints that an object is gone, if it was ever shown.
+    fn say_gone(&mut self, typed: String, what: &str) {
+        if self.said.remove(&typed).is_some() {
+            let document = json!({"deleted": typed});
+            self.print(&change(self.form, &typed, format!("{what}: deleted"), &document));
+        }
+    }
+
+    /// A picture shows it anyway.
+    fn print(&self, text: &str) {
+        if self.screen.is_none() {
+            output::print(text);
+        }
+    }
+
+    fn draw(&mut self) {
+        let note = self.trouble().map(|how| format!("\nthe watch broke; trying again: {how}\n"));
+        let Some(screen) = &mut self.screen else { return };
+        if !(self.migrations.complete && self.states.complete) {
+            return;
+        }
+        let (height, width) = console::Term::stdout().size();
+        let (height, width) = (usize::from(height), usize::from(width));
+        let snapshot =
+            Snapshot::new(self.names, self.migrations.all(), self.states.all(), restow_clock::now());
+        let mut text = snapshot.text(self.form, Some(width));
+        if snapshot.is_empty() {
+            text.push_str("there is nothing yet\n");
+        }
+        text.push_str(&note.unwrap_or_default());
+        output::print(&screen.redraw(&text, height, width));
+    }
+}
+
+/// One change in one form.
+fn change(form: Output, typed: &str, line: String, document: &serde_json::Value) -> String {
+    match form {
+        Output::Table | Output::Wide => line + "\n",
+        Output::Json => format!("{document}\n"),
+        Output::Yaml => format!("---\n{}", yaml(document)),
+        Output::Name => format!("{typed}\n"),
+    }
+}
+
+/// What was last drawn on a terminal.
+#[derive(Default)]
+struct Screen {
+    /// How many lines the terminal shows of it.
+    lines: usize,
+}
+
+impl Screen {
+    /// What to write so that the terminal shows a text in place of the last one, as much of it as there is room for.
+    fn redraw(&mut self, text: &str, height: usize, width: usize) -> String {
+        let room = height.saturating_sub(1).max(1);
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let rows = |line: &String| console::measure_text_width(line).max(1).div_ceil(width.max(1));
+        if lines.iter().map(rows).sum::<usize>() > room {
+            let mut used = 1;
+            let fit = lines.iter().take_while(|line| {
+                used += rows(line);
+                used <= room
+            });
+            let kept = fit.count();
+            let more = format!("… {} more lines", lines.len() - kept);
+            lines.truncate(kept);
+            lines.push(more);
+        }
+        let mut drawn = match self.lines {
+            0 => String::new(),
+            // Up, to the beginning of the first line.
+            lines => format!("\x1b[{lines}F"),
+        };
+        self.lines = lines.iter().map(rows).sum();
+        for line in lines {
+            drawn.push_str(&format!("{line}\x1b[K\n"));
+        }
+        // What is left of a longer text.
+        drawn + "\x1b[J"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_replaces_the_one_before() {
+        let mut screen = Screen::default();
+        assert_eq!(screen.redraw("one\ntwo\n", 24, 80), "one\x1b[K\ntwo\x1b[K\n\x1b[J");
+        assert_eq!(screen.redraw("three\n", 24, 80), "\x1b[2Fthree\x1b[K\n\x1b[J");
+        // No more than there is room for, and lines that wrap count as they do.
+        assert_eq!(
+            screen.redraw("1\n2\n3\n4\n5\n", 4, 80),
+            "\x1b[1F1\x1b[K\n2\x1b[K\n… 3 more lines\x1b[K\n\x1b[J"
+        );
+        assert_eq!(screen.redraw("123456\n", 24, 4), "\x1b[3F123456\x1b[K\n\x1b[J");
+        assert_eq!(screen.redraw("", 24, 4), "\x1b[2F\x1b[J");
+    }
+
+    #[test]
+    fn a_change_is_one_line_or_document() {
+        let (typed, document) = ("storagestate.migration.k8s.io/secrets", json!({"deleted": "secrets"}));
+        for (form, text) in [
+            (Output::Table, "secrets: deleted\n"),
+            (Output::Json, "{\"deleted\":\"secrets\"}\n"),
+            (Output::Name, "storagestate.migration.k8s.io/secrets\n"),
+            (Output::Yaml, "---\ndeleted: secrets\n"),
+        ] {
+            assert_eq!(change(form, typed, "secrets: deleted".to_owned(), &document), text);
+        }
+    }
+}

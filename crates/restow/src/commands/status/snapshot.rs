@@ -1,0 +1,185 @@
+//! What `restow status` shows at one moment.
+
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use restow_api::{GroupVersionResource, StorageState, StorageVersionMigration};
+use serde::Serialize;
+
+use crate::args::Output;
+use crate::error::CliError;
+use crate::objects::{self, bare, typed_name};
+use crate::render::migration::{self, MigrationSummary};
+use crate::render::storage_state::{self, StorageSummary};
+use crate::render::table::{Row, listing};
+use crate::render::text::{json, yaml};
+
+/// What there is to show at one moment.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Snapshot {
+    migrations: Vec<MigrationSummary>,
+    storage_states: Vec<StorageSummary>,
+}
+
+impl Snapshot {
+    /// Those of these names, in the order they are shown in.
+    pub(crate) fn new<'a>(
+        names: &[String],
+        migrations: impl Iterator<Item = &'a StorageVersionMigration>,
+        states: impl Iterator<Item = &'a StorageState>,
+        now: Timestamp,
+    ) -> Self {
+        let migrations = migrations.filter(|migration| is_meant(names, migration));
+        let states = states.filter(|state| is_state_meant(names, state));
+        let mut snapshot = Self {
+            migrations: migrations.map(|migration| MigrationSummary::of(migration, now)).collect(),
+            storage_states: states.map(|state| StorageSummary::of(state, now)).collect(),
+        };
+        snapshot.migrations.sort_by(|one, other| one.order().cmp(&other.order()));
+        snapshot.storage_states.sort_by(|one, other| one.order().cmp(&other.order()));
+        snapshot
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.migrations.is_empty() && self.storage_states.is_empty()
+    }
+
+    /// All of it in one form.
+    pub(crate) fn text(&self, form: Output, width: Option<usize>) -> String {
+        match form {
+            Output::Json => json(self),
+            Output::Yaml => yaml(self),
+            Output::Name => self.names(),
+            Output::Table => self.tables(false, width),
+            Output::Wide => self.tables(true, width),
+        }
+    }
+
+    fn names(&self) -> String {
+        let migrations = self.migrations.iter().map(|one| typed_name::<StorageVersionMigration>(&one.name));
+        let states = self.storage_states.iter().map(|one| typed_name::<StorageState>(&one.resource));
+        migrations.chain(states).map(|name| name + "\n").collect()
+    }
+
+    fn tables(&self, wide: bool, width: Option<usize>) -> String {
+        let mut text = String::new();
+        if !self.migrations.is_empty() {
+            let rows: Vec<Row> = self.migrations.iter().map(|standing| standing.row(wide)).collect();
+            let header: &[&str] = if wide { &migration::WIDE_HEADER } else { &migration::HEADER };
+            text.push_str(&listing(header, &rows, width));
+            text.push_str(&self.untouched());
+        }
+        if !self.storage_states.is_empty() {
+            text.push_str(if text.is_empty() { "" } else { "\n" });
+            let rows: Vec<Row> = self.storage_states.iter().map(StorageSummary::row).collect();
+            text.push_str(&listing(&storage_state::HEADER, &rows, width));
+        }
+        text
+    }
+
+    /// That of some no controller has said anything, in one line for all of them.
+    fn untouched(&self) -> String {
+        match self.migrations.iter().filter(|standing| standing.is_untouched()).count() {
+            0 => String::new(),
+            count => format!("{count} of {} not taken up by a controller yet\n", self.migrations.len()),
+        }
+    }
+}
+
+/// Whether a migration is among those named: itself, or by its resource.
+pub(crate) fn is_meant(names: &[String], migration: &StorageVersionMigration) -> bool {
+    let GroupVersionResource { resource, .. } = &migration.spec.resource;
+    let name = |typed: &str| {
+        [&migration.name_any(), resource, &migration.spec.resource.name()].iter().any(|name| *name == typed)
+    };
+    names.is_empty() || names.iter().any(|typed| !typed.starts_with("storagestate") && name(bare(typed)))
+}
+
+/// Whether a storage state is among those named.
+pub(crate) fn is_state_meant(names: &[String], state: &StorageState) -> bool {
+    let name = |typed: &str| state.name_any() == typed || state.spec.resource.resource == typed;
+    let other = |typed: &str| typed.starts_with("storageversionmigration") && typed.contains('/');
+    names.is_empty() || names.iter().any(|typed| !other(typed) && name(bare(typed)))
+}
+
+/// Fails unless each name means something.
+pub(crate) fn known(
+    names: &[String],
+    migrations: &[StorageVersionMigration],
+    states: &[StorageState],
+) -> Result<(), CliError> {
+    for typed in names {
+        let one = std::slice::from_ref(typed);
+        if migrations.iter().any(|migration| is_meant(one, migration))
+            || states.iter().any(|state| is_state_meant(one, state))
+        {
+            continue;
+        }
+        let mut names: Vec<String> = migrations.iter().map(kube::ResourceExt::name_any).collect();
+        names.extend(migrations.iter().map(|migration| migration.spec.resource.name()));
+        names.extend(states.iter().map(kube::ResourceExt::name_any));
+        names.sort();
+        names.dedup();
+        let names = names.into_iter().map(|name| (name, Vec::new()));
+        return Err(objects::misnamed(typed, "migration or storage state", names));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn objects() -> (Vec<StorageVersionMigration>, Vec<StorageState>) {
+        let migration = |name: &str, group: &str, resource: &str| {
+            serde_json::from_value(json!({
+                "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration",
+                "metadata": {"name": name},
+                "spec": {"resource": {"group": group, "version": "v1", "resource": resource}},
+            }))
+            .unwrap()
+        };
+        let state = |name: &str, group: &str, resource: &str| {
+            serde_json::from_value(json!({
+                "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageState", "metadata": {"name": name},
+                "spec": {"resource": {"group": group, "resource": resource}},
+            }))
+            .unwrap()
+        };
+        (
+            vec![
+                migration("widgets.example.com-b", "example.com", "widgets"),
+                migration("widgets.example.com-a", "example.com", "widgets"),
+                migration("mine", "", "secrets"),
+            ],
+            vec![state("secrets", "", "secrets"), state("widgets.example.com", "example.com", "widgets")],
+        )
+    }
+
+    #[test]
+    fn names_choose_migrations_and_resources() {
+        let (migrations, states) = objects();
+        for (typed, expected) in [
+            ("", "mine widgets.example.com-a widgets.example.com-b secrets widgets.example.com"),
+            ("mine", "mine"),
+            ("secrets", "mine secrets"),
+            ("widgets", "widgets.example.com-a widgets.example.com-b widgets.example.com"),
+            (
+                "widgets.example.com widgets.example.com-a",
+                "widgets.example.com-a widgets.example.com-b widgets.example.com",
+            ),
+            ("storagestate.migration.k8s.io/secrets", "secrets"),
+            ("storageversionmigration.migration.k8s.io/mine", "mine"),
+            ("svm/mine", "mine"),
+        ] {
+            let names: Vec<String> = typed.split_whitespace().map(str::to_owned).collect();
+            let snapshot = Snapshot::new(&names, migrations.iter(), states.iter(), Timestamp::UNIX_EPOCH);
+            let shown: Vec<String> = snapshot.names().lines().map(|name| bare(name).to_owned()).collect();
+            assert_eq!(shown.join(" "), expected, "{typed}");
+            assert!(known(&names, &migrations, &states).is_ok(), "{typed}");
+        }
+        assert!(known(&["widgts".to_owned()], &migrations, &states).is_err());
+    }
+}

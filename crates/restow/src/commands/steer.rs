@@ -1,0 +1,395 @@
+//! `restow suspend`, `resume` and `retry`: what a person asks of a migration that a controller runs.
+
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use restow_api::{ConditionType, RETRY, StorageVersionMigration};
+use restow_core::condition::{Stage, named_left};
+use restow_core::progress::{End, exit_code};
+use restow_migrate::server::Server;
+use serde_json::{Value, json};
+
+use crate::args::{Connection, duration};
+use crate::connect::connect;
+use crate::error::CliError;
+use crate::objects::{Keep, find, patch, typed_name};
+use crate::output::print;
+use crate::output::say;
+use crate::program::program;
+use crate::render::migration::MigrationSummary;
+use crate::render::text::{count, counted};
+use crate::signals::{STOPPED, in_time};
+use crate::watch;
+
+/// How often a change is tried that others come before.
+const TRIES: u32 = 10;
+
+/// Stop migrations within a page; what is done stays done
+#[derive(ClapArgs)]
+#[command(after_help = "A suspended migration keeps its place, and goes on from there with restow resume.
+
+Examples:
+  restow suspend widgets.example.com-x7k2p
+  restow suspend secrets-4jq9d --wait --timeout 1m     return when it stands still")]
+pub(crate) struct Suspend {
+    #[command(flatten)]
+    pub(crate) steer: Steer,
+}
+
+/// Let suspended migrations go on where they were stopped
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  restow resume widgets.example.com-x7k2p
+  restow resume secrets-4jq9d --wait                   return when it runs again")]
+pub(crate) struct Resume {
+    #[command(flatten)]
+    pub(crate) steer: Steer,
+}
+
+/// Try once more what failed migrations left
+#[derive(ClapArgs)]
+#[command(
+    after_help = "Only a migration that has failed can be tried again. Where all objects it left are named in \
+its status, just those are tried; else it goes through all of them.
+
+With --wait, the exit code is 0 when it succeeded, 3 when objects were left again, 1 when it failed otherwise.
+
+Examples:
+  restow status widgets.example.com                    what was left, and why
+  restow retry widgets.example.com-x7k2p
+  restow retry widgets.example.com-x7k2p --wait --timeout 10m"
+)]
+pub(crate) struct Retry {
+    #[command(flatten)]
+    pub(crate) steer: Steer,
+}
+
+/// What all of them take.
+#[derive(ClapArgs)]
+pub(crate) struct Steer {
+    /// Migrations, as restow status names them
+    #[arg(value_name = "NAME", required = true)]
+    pub(crate) names: Vec<String>,
+    /// Send every write as a server-side dry run: nothing is stored
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Return only when it has come about
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) wait: bool,
+    /// Wait no longer than this; the request was sent and is still carried out
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
+    pub(crate) timeout: Option<Duration>,
+    /// Print just the names
+    #[arg(short, long, value_enum, value_name = "FORM")]
+    pub(crate) output: Option<NameOutput>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NameOutput {
+    Name,
+}
+
+impl Steer {
+    /// Says what became of a migration, or just its name where that was asked for.
+    pub(crate) fn say(&self, name: &str, what: &str) {
+        let dry = if self.dry_run { " (dry run)" } else { "" };
+        match self.output {
+            Some(NameOutput::Name) => print(&format!("{}\n", typed_name::<StorageVersionMigration>(name))),
+            None => print(&format!("{name}: {what}{dry}\n")),
+        }
+    }
+}
+
+/// What is asked of a migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    Suspend,
+    Resume,
+    Retry,
+}
+
+/// What that comes to.
+#[derive(Debug, PartialEq)]
+enum Step {
+    /// To be written, and what to say then.
+    Write(Value, String),
+    /// It is so already.
+    Nothing(String),
+    /// It makes no sense.
+    Refuse(String),
+}
+
+/// What is to be written to a migration as it is.
+fn decide(act: Act, migration: &StorageVersionMigration, now: Timestamp) -> Step {
+    let standing = MigrationSummary::of(migration, now);
+    let far = standing.far().map(|far| format!(" at {far}")).unwrap_or_default();
+    match (act, standing.phase) {
+        (Act::Suspend, Stage::Succeeded | Stage::Failed) => {
+            Step::Nothing(format!("has already {}", standing.phase.name().to_lowercase()))
+        }
+        (Act::Suspend, _) if migration.is_suspended() => Step::Nothing("is suspended already".to_owned()),
+        (Act::Suspend, _) => Step::Write(json!({"spec": {"suspend": true}}), format!("suspended{far}")),
+        (Act::Resume, _) if !migration.is_suspended() => Step::Nothing("is not suspended".to_owned()),
+        (Act::Resume, _) => Step::Write(json!({"spec": {"suspend": false}}), format!("resumed{far}")),
+        (Act::Retry, Stage::Failed) if migration.retry_requested() => {
+            Step::Nothing("one more try was asked for already".to_owned())
+        }
+        (Act::Retry, Stage::Failed) => Step::Write(
+            json!({"metadata": {"annotations": {RETRY: now.to_string()}}}),
+            retried(migration, standing.quarantined),
+        ),
+        (Act::Retry, Stage::Succeeded) => Step::Refuse("has succeeded: it left nothing to retry".to_owned()),
+        (Act::Retry, phase) => {
+            Step::Refuse(format!("is {}: only what has failed can be retried", phase.name()))
+        }
+    }
+}
+
+/// What another try will be of.
+fn retried(migration: &StorageVersionMigration, left: u64) -> String {
+    let named = migration.status.as_ref().and_then(|status| named_left(status, left));
+    let mut text = match named.map(|named| named.len()) {
+        _ if left == 0 => "is tried again".to_owned(),
+        Some(1) => "its 1 quarantined object is tried again".to_owned(),
+        Some(_) => format!("trying {} again", counted(left, "quarantined object")),
+        None => {
+            format!("all objects are gone through again: not all {} quarantined ones are named", count(left))
+        }
+    };
+    if migration.is_suspended() {
+        text.push_str(&format!(", once {} resume lets it go on", program()));
+    }
+    text
+}
+
+/// Asks it of the named migrations.
+pub(crate) async fn run(connection: &Connection, act: Act, steer: &Steer) -> Result<u8, CliError> {
+    let cluster = connect(connection).await?;
+    let server = cluster.server();
+    let found = find(server, &steer.names).await?;
+    // Nothing is written unless all of it makes sense.
+    for migration in &found {
+        if let Step::Refuse(why) = decide(act, migration, restow_clock::now()) {
+            return Err(refusal(migration, &why));
+        }
+    }
+    let mut changed = Vec::new();
+    for migration in found {
+        changed.push(change(server, act, migration, steer).await?);
+    }
+    if !steer.wait {
+        return Ok(0);
+    }
+    let all = async {
+        let mut ends = Vec::new();
+        for before in &changed {
+            ends.push(until_done(server, act, before, steer).await?);
+        }
+        Ok(exit_code(ends))
+    };
+    in_time(steer.timeout, all).await.unwrap_or_else(|| Ok(out_of_time()))
+}
+
+/// Says that nobody waits any longer; the exit code.
+pub(crate) fn out_of_time() -> u8 {
+    say!("timed out; the request was sent and is still being carried out");
+    STOPPED
+}
+
+fn refusal(migration: &StorageVersionMigration, why: &str) -> CliError {
+    let name = migration.name_any();
+    CliError::usage(format!("{name} {why}"))
+        .hint(format!("{} status {name} shows where it stands", program()))
+}
+
+/// Writes it, deciding anew when others came before.
+async fn change(
+    server: &Server,
+    act: Act,
+    mut migration: StorageVersionMigration,
+    steer: &Steer,
+) -> Result<StorageVersionMigration, CliError> {
+    let name = migration.name_any();
+    for _ in 0..TRIES {
+        match decide(act, &migration, restow_clock::now()) {
+            Step::Write(body, what) => {
+                if let Some(changed) = patch(server, &migration, body, Keep::unless(steer.dry_run)).await? {
+                    steer.say(&name, &what);
+                    return Ok(changed);
+                }
+            }
+            Step::Nothing(what) => {
+                steer.say(&name, &what);
+                return Ok(migration);
+            }
+            Step::Refuse(why) => return Err(refusal(&migration, &why)),
+        }
+        let again = find(server, std::slice::from_ref(&name)).await?;
+        migration = again.into_iter().next().unwrap_or(migration);
+    }
+    Err(CliError::failed(format!("{name} is being changed all the time; try again")))
+}
+
+/// Waits until the controller has done it.
+async fn until_done(
+    server: &Server,
+    act: Act,
+    before: &StorageVersionMigration,
+    steer: &Steer,
+) -> Result<End, CliError> {
+    let name = before.name_any();
+    let mut begun = false;
+    let ask = |now: Option<&StorageVersionMigration>| {
+        let Some(now) = now.filter(|now| now.uid() == before.uid()) else {
+            return Some((End::Failed, format!("{name}: deleted meanwhile")));
+        };
+        let end = done(act, before, now, &mut begun)?;
+        Some((end, MigrationSummary::of(now, restow_clock::now()).line()))
+    };
+    let (end, line) = watch::until(server, &name, ask).await?;
+    if steer.output.is_none() {
+        print(&format!("{line}\n"));
+    }
+    Ok(end)
+}
+
+/// Whether what was asked for has happened. A retry has ended only after it has `begun`.
+fn done(
+    act: Act,
+    before: &StorageVersionMigration,
+    now: &StorageVersionMigration,
+    begun: &mut bool,
+) -> Option<End> {
+    let stage = Stage::of(now.status.as_ref());
+    let ended = matches!(stage, Stage::Succeeded | Stage::Failed);
+    match act {
+        Act::Suspend => (ended || stage == Stage::Suspended).then_some(End::Succeeded),
+        Act::Resume => (ended || stage == Stage::Running).then_some(End::Succeeded),
+        Act::Retry => {
+            // The request is taken away and the conditions are changed in two writes, in whichever order.
+            *begun |= !ended || failed_at(now) != failed_at(before);
+            (ended && *begun && !now.retry_requested()).then(|| match stage {
+                Stage::Succeeded => End::Succeeded,
+                _ if left(now) > 0 => End::Left,
+                _ => End::Failed,
+            })
+        }
+    }
+}
+
+fn failed_at(migration: &StorageVersionMigration) -> Option<Timestamp> {
+    let condition = migration.status.as_ref()?.condition(ConditionType::Failed)?;
+    condition.last_update_time.as_ref().map(|time| time.0)
+}
+
+fn left(migration: &StorageVersionMigration) -> u64 {
+    let progress = migration.status.as_ref().and_then(|status| status.progress.as_ref());
+    progress.map_or(0, |progress| progress.quarantined)
+}
+
+#[cfg(test)]
+mod tests {
+    use restow_api::{MigrationProgress, QuarantinedObject};
+    use restow_core::condition;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn migration(
+        stage: Stage,
+        second: i64,
+        suspend: bool,
+        retry: bool,
+        left: u64,
+    ) -> StorageVersionMigration {
+        let mut migration = StorageVersionMigration::default();
+        migration.metadata.name = Some("mine".to_owned());
+        migration.spec.suspend = suspend.then_some(true);
+        if retry {
+            migration.annotations_mut().insert(RETRY.to_owned(), String::new());
+        }
+        let status = migration.status.get_or_insert_default();
+        condition::set(status, stage, "Because", "", at(second));
+        let percent = Some("50%".to_owned());
+        status.progress = Some(MigrationProgress {
+            rewritten: 10 - left,
+            quarantined: left,
+            remaining: Some(10),
+            percent,
+            ..MigrationProgress::default()
+        });
+        status.quarantined = vec![QuarantinedObject::default(); usize::try_from(left.min(2)).unwrap()];
+        migration
+    }
+
+    #[test]
+    fn what_is_asked_for_is_written_only_where_it_makes_sense() {
+        use Stage::{Failed, Running, Succeeded, Suspended, Waiting};
+        for (act, stage, suspend, retry, left, expected) in [
+            (Act::Suspend, Running, false, false, 0, "suspended at 50%, 10/20"),
+            (Act::Suspend, Waiting, false, false, 0, "suspended at 50%, 10/20"),
+            (Act::Suspend, Running, true, false, 0, "-is suspended already"),
+            (Act::Suspend, Failed, false, false, 0, "-has already failed"),
+            (Act::Resume, Suspended, true, false, 0, "resumed at 50%, 10/20"),
+            (Act::Resume, Running, false, false, 0, "-is not suspended"),
+            (Act::Retry, Failed, false, false, 1, "its 1 quarantined object is tried again"),
+            (Act::Retry, Failed, false, false, 2, "trying 2 quarantined objects again"),
+            (
+                Act::Retry,
+                Failed,
+                false,
+                false,
+                3,
+                "all objects are gone through again: not all 3 quarantined ones are named",
+            ),
+            (Act::Retry, Failed, false, false, 0, "is tried again"),
+            (Act::Retry, Failed, true, false, 0, "is tried again, once restow resume lets it go on"),
+            (Act::Retry, Failed, false, true, 0, "-one more try was asked for already"),
+            (Act::Retry, Running, false, false, 0, "!is Running: only what has failed can be retried"),
+            (Act::Retry, Succeeded, false, false, 0, "!has succeeded: it left nothing to retry"),
+        ] {
+            let said = match decide(act, &migration(stage, 0, suspend, retry, left), at(1)) {
+                Step::Write(_, said) => said,
+                Step::Nothing(said) => format!("-{said}"),
+                Step::Refuse(said) => format!("!{said}"),
+            };
+            assert_eq!(said, expected, "{act:?} {stage:?}");
+        }
+    }
+
+    #[test]
+    fn waiting_ends_when_the_controller_has_done_it() {
+        use Stage::{Failed, Running, Succeeded, Suspended, Waiting};
+        for (act, stages, expected) in [
+            (Act::Suspend, &[(Running, false, 0)][..], None),
+            (Act::Suspend, &[(Running, false, 0), (Suspended, false, 0)], Some(End::Succeeded)),
+            (Act::Suspend, &[(Succeeded, false, 0)], Some(End::Succeeded)),
+            (Act::Resume, &[(Suspended, false, 0), (Waiting, false, 0)], None),
+            (Act::Resume, &[(Running, false, 0)], Some(End::Succeeded)),
+            // Still as it failed before, the request taken away first or last.
+            (Act::Retry, &[(Failed, true, 3)], None),
+            (Act::Retry, &[(Failed, false, 3)], None),
+            (Act::Retry, &[(Running, true, 3)], None),
+            (Act::Retry, &[(Running, true, 3), (Succeeded, false, 0)], Some(End::Succeeded)),
+            (Act::Retry, &[(Running, false, 3), (Failed, false, 3)], Some(End::Left)),
+            (Act::Retry, &[(Running, false, 0), (Failed, false, 0)], Some(End::Failed)),
+        ] {
+            let before = migration(Failed, 0, false, true, 3);
+            let mut begun = false;
+            let mut end = None;
+            for (stage, retry, left) in stages {
+                end = done(act, &before, &migration(*stage, 0, false, *retry, *left), &mut begun);
+            }
+            assert_eq!(end, expected, "{act:?} {stages:?}");
+        }
+        // The watch missed that it ran; its time tells.
+        let again = migration(Failed, 5, false, false, 3);
+        let before = migration(Failed, 0, false, true, 3);
+        assert_eq!(done(Act::Retry, &before, &again, &mut false), Some(End::Left));
+    }
+}

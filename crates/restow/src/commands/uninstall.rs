@@ -1,0 +1,234 @@
+//! `restow uninstall`: deletes what `restow install` made, and nothing else.
+
+mod contents;
+mod release;
+
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use http::Method;
+use restow_core::resource::GroupResource;
+use restow_migrate::cluster::Cluster;
+use restow_migrate::server::Server;
+use serde_json::{Value, json};
+
+use crate::args::{Connection, DEFAULT_NAMESPACE, duration};
+use crate::commands::controller::ALL;
+use crate::commands::install::apply::{installed_in, look, note, refused};
+use crate::commands::install::flags::namespace;
+use crate::commands::install::manifest::{Manifest, is_ours};
+use crate::commands::install::manifests::{Setup, manifests};
+use crate::commands::install::ready;
+use crate::commands::install::ready::Deleted;
+use crate::commands::install::rules::{InTree, Listing, NAME};
+use crate::commands::install::workload::Workload;
+use crate::connect::connect;
+use crate::error::CliError;
+use crate::objects::Keep;
+use crate::output::say;
+use crate::render::text::counted;
+
+/// Delete what `restow install` made
+///
+/// The definitions of migrations and storage states, and with them all such objects, stay unless --crds is given.
+#[derive(ClapArgs)]
+#[command(after_help = "Examples:
+  restow uninstall --dry-run            what would go
+  restow uninstall --wait               end the controllers; migrations and storage states stay
+  restow uninstall --crds               these too: nothing is left")]
+pub(crate) struct Uninstall {
+    /// The namespace it is installed in [default: found]
+    #[arg(short, long, visible_alias = "namespace-name", value_name = "NAME", value_parser = namespace)]
+    namespace: Option<String>,
+    /// Delete the definitions too, and with them all migrations and storage states, whoever made them
+    #[arg(long)]
+    crds: bool,
+    /// Send it as a server-side dry run: nothing is deleted
+    #[arg(long, conflicts_with = "wait")]
+    dry_run: bool,
+    /// Wait until all of it is gone
+    #[arg(long)]
+    wait: bool,
+    /// Wait no longer than this
+    #[arg(long, requires = "wait", value_name = "DURATION", value_parser = duration, default_value = "5m")]
+    timeout: Duration,
+}
+
+/// What became of an object.
+enum Fate {
+    /// It is gone, or going.
+    Deleted(Deleted),
+    /// It stays, as it should.
+    Kept,
+    /// It stays, and should not; told when the rest is done.
+    Stuck(CliError),
+}
+
+pub(crate) async fn run(connection: &Connection, flags: &Uninstall) -> Result<u8, CliError> {
+    let cluster = connect(connection).await?;
+    let namespace = place(cluster.server(), flags).await?;
+    let (mut deleted, mut stuck) = (Vec::new(), None);
+    for manifest in everything(&namespace) {
+        let Some(found) = look(cluster.server(), &manifest).await? else { continue };
+        match remove(&cluster, &manifest, &found, flags).await? {
+            Fate::Deleted(object) => deleted.push(object),
+            Fate::Kept => {}
+            Fate::Stuck(why) => stuck = Some(why),
+        }
+    }
+    if deleted.is_empty() && stuck.is_none() {
+        say!("restow is not installed: there was nothing to delete");
+    }
+    if flags.wait {
+        ready::gone(cluster.server(), &deleted, flags.timeout).await?;
+    }
+    stuck.map_or(Ok(0), Err)
+}
+
+/// Deletes one object, if it is restow's and nothing else hangs on it.
+async fn remove(
+    cluster: &Cluster,
+    manifest: &Manifest,
+    found: &Value,
+    flags: &Uninstall,
+) -> Result<Fate, CliError> {
+    let server = cluster.server();
+    if !found["metadata"]["deletionTimestamp"].is_null() {
+        say!("{} is being deleted already", manifest.title());
+        return Ok(Fate::Deleted(deleted(manifest, found)));
+    }
+    match manifest.kind() {
+        "CustomResourceDefinition" => definition(server, manifest, found, flags).await,
+        "Namespace" if is_ours(found) => match contents::others(cluster, manifest.name()).await {
+            Ok(others) if others.is_empty() => delete(server, manifest, found, flags, "").await,
+            Ok(others) => Ok(Fate::Stuck(occupied(manifest.name(), &others))),
+            Err(failure) => Ok(Fate::Stuck(failure)),
+        },
+        // Its pods made the Lease; name and place tell it.
+        kind if is_ours(found) || kind == "Lease" => delete(server, manifest, found, flags, "").await,
+        _ => {
+            say!("{} kept: install did not make it", manifest.title());
+            Ok(Fate::Kept)
+        }
+    }
+}
+
+/// The namespace it is installed in: where the account is that its role is bound to.
+async fn place(server: &Server, flags: &Uninstall) -> Result<String, CliError> {
+    let found = installed_in(server).await?;
+    match (&flags.namespace, found) {
+        (Some(named), Some(found)) if *named != found => {
+            Err(CliError::usage(format!("restow is not installed in {named}"))
+                .hint(format!("it is in {found}: give -n {found}, or leave -n out")))
+        }
+        (Some(named), _) => Ok(named.clone()),
+        (None, Some(found)) => Ok(found),
+        (None, None) => Ok(DEFAULT_NAMESPACE.to_owned()),
+    }
+}
+
+/// What an install can have made, the last first, and the Lease that its pods made.
+fn everything(namespace: &str) -> Vec<Manifest> {
+    let setup = Setup {
+        namespace: namespace.to_owned(),
+        resources: Vec::new(),
+        controllers: ALL.to_vec(),
+        in_tree: InTree::Adopted,
+        listing: Listing::default(),
+        define_in_tree: true,
+        given: Vec::new(),
+        workload: Some(Workload { image: String::new(), flags: Vec::new() }),
+    };
+    let mut all = manifests(&setup);
+    // After the roles are gone, so that no pod that still runs makes it anew.
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": NAME, "namespace": namespace},
+    });
+    all.insert(1, Manifest::new("", lease));
+    // Last of all, because by it the namespace is found if this has to be run again.
+    let is_binding = |manifest: &Manifest| manifest.kind() == "ClusterRoleBinding" && manifest.name() == NAME;
+    all.reverse();
+    all.sort_by_key(is_binding);
+    all
+}
+
+/// Deletes a definition if that was asked for, and says what goes with it.
+async fn definition(
+    server: &Server,
+    manifest: &Manifest,
+    found: &Value,
+    flags: &Uninstall,
+) -> Result<Fate, CliError> {
+    let objects = objects(server, found, &GroupResource::parse(manifest.name())).await;
+    let objects = objects.map_or_else(|| "objects".to_owned(), |number| counted(number, "object"));
+    if flags.crds {
+        return delete(server, manifest, found, flags, &format!(" with its {objects}")).await;
+    }
+    say!("{} kept with its {objects}: --crds deletes them", manifest.title());
+    Ok(Fate::Kept)
+}
+
+/// How many objects a definition has, where that can be told.
+async fn objects(server: &Server, definition: &Value, name: &GroupResource) -> Option<u64> {
+    let versions = definition["spec"]["versions"].as_array()?;
+    let version = versions.iter().find(|version| version["served"] == true)?["name"].as_str()?;
+    let path = format!("/apis/{}/{version}/{}?limit=1", name.group, name.resource);
+    let list: Value = server.get(&path).await.ok()?;
+    let listed = u64::try_from(list["items"].as_array()?.len()).ok()?;
+    Some(listed + list["metadata"]["remainingItemCount"].as_u64().unwrap_or(0))
+}
+
+fn occupied(namespace: &str, others: &[String]) -> CliError {
+    CliError::failed(format!("namespace/{namespace} was kept, because it holds {}", others.join(", ")))
+        .hint(format!("kubectl delete namespace {namespace} deletes it with all that is in it"))
+}
+
+async fn delete(
+    server: &Server,
+    manifest: &Manifest,
+    found: &Value,
+    flags: &Uninstall,
+    with: &str,
+) -> Result<Fate, CliError> {
+    let object = deleted(manifest, found);
+    if !flags.crds {
+        let released = release::release(server, &object.uid, Keep::unless(flags.dry_run)).await?;
+        if released > 0 {
+            let migrations = counted(released as u64, "migration");
+            say!("{migrations} of {} kept{}", object.title, note(flags.dry_run));
+        }
+    }
+    // All of it in the body: beside one, a server does not read the query.
+    let body = json!({
+        "apiVersion": "v1", "kind": "DeleteOptions",
+        "propagationPolicy": "Background", "preconditions": {"uid": object.uid},
+        "dryRun": if flags.dry_run { &["All"][..] } else { &[] },
+    });
+    let body = body.to_string().into_bytes();
+    let sent: Result<Value, _> = server.write(Method::DELETE, &object.path, "application/json", body).await;
+    match sent {
+        Ok(_) => say!("{} deleted{with}{}", object.title, note(flags.dry_run)),
+        Err(error) if error.code() == Some(404) => {}
+        Err(error) => return Err(refused(server, &object.title, &error)),
+    }
+    Ok(Fate::Deleted(object))
+}
+
+fn deleted(manifest: &Manifest, found: &Value) -> Deleted {
+    let uid = found["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    Deleted { title: manifest.title(), path: manifest.path(), uid }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tells_the_place_goes_last() {
+        let titles: Vec<String> = everything("ops").iter().map(Manifest::title).collect();
+        assert_eq!(titles.first().map(String::as_str), Some("deployment/restow in ops"));
+        let last = ["lease/restow in ops", "namespace/ops", "clusterrolebinding/restow"];
+        assert_eq!(titles[titles.len() - 3..], last);
+    }
+}

@@ -1,0 +1,212 @@
+//! What a person sees of a run: bars on a terminal, plain lines elsewhere. Always on stderr.
+
+use std::io::IsTerminal as _;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use restow_clock::Instant;
+use restow_core::estimate::time_left;
+use restow_core::outcome::Outcome;
+use restow_core::progress::{Counts, Phase, Progress};
+use restow_migrate::migration::Observer;
+use restow_migrate::pages::Waiting;
+use restow_migrate::throttle::Throttle;
+
+use crate::output::say;
+use crate::render::text::{count, counted, time};
+
+/// How often a line is written where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+/// Waits shorter than this are not worth telling.
+const WORTH_TELLING: Duration = Duration::from_secs(1);
+
+/// The view of one resource's migration.
+pub(crate) struct ProgressView<'a> {
+    name: String,
+    throttle: &'a Throttle,
+    bar: Option<ProgressBar>,
+    dry_run: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    began: Instant,
+    at_start: u64,
+    decided: u64,
+    expected: Option<u64>,
+    doing: &'static str,
+    last_line: Instant,
+    last_wait: Option<Instant>,
+}
+
+impl<'a> ProgressView<'a> {
+    pub(crate) fn new(name: String, throttle: &'a Throttle, dry_run: bool) -> Self {
+        // Beside log lines, a bar would be torn.
+        let bar = (std::io::stderr().is_terminal() && !tracing::enabled!(tracing::Level::INFO)).then(|| {
+            // Nothing is drawn before the first pass begins.
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+            bar.set_style(style());
+            bar.set_prefix(name.clone());
+            bar
+        });
+        let now = Instant::now();
+        let state = State {
+            began: now,
+            at_start: 0,
+            decided: 0,
+            expected: None,
+            doing: "starting",
+            last_line: now,
+            last_wait: None,
+        };
+        Self { name, throttle, bar, dry_run, state: Mutex::new(state) }
+    }
+
+    /// Takes the bar away, for the summary to follow.
+    pub(crate) fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// Says something beside the bar.
+    pub(crate) fn say(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| say!("{}: {text}", self.name)),
+            None => say!("{}: {text}", self.name),
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn show(&self, state: &mut State) {
+        let done = state.decided - state.at_start;
+        let spent = state.began.elapsed();
+        let rate = done as f64 / spent.as_secs_f64().max(0.001);
+        let left = state.expected.and_then(|all| time_left(done, all.saturating_sub(state.decided), spent));
+        let left = left.map(|left| format!(", {} left", time(left))).unwrap_or_default();
+        if let Some(bar) = &self.bar {
+            bar.set_position(state.decided);
+            bar.set_message(if state.expected.is_some_and(|all| state.decided >= all) {
+                format!("{}: looking for what is left, and at the API servers", state.doing)
+            } else {
+                format!("{} {rate:.0}/s{left}, {:.0} at once", state.doing, self.throttle.limit())
+            });
+        } else if state.last_line.elapsed() >= LINE_EVERY {
+            state.last_line = Instant::now();
+            let of = state.expected.map(|all| format!(" of {}", count(all))).unwrap_or_default();
+            say!("{}: {} {}{of}, {rate:.0}/s{left}", self.name, state.doing, count(state.decided));
+        }
+    }
+}
+
+/// What is done to the objects of a pass.
+fn doing(phase: Phase, dry_run: bool) -> &'static str {
+    match phase {
+        _ if dry_run => "dry run of",
+        Phase::Rewriting => "rewriting",
+        Phase::Verifying | Phase::Done => "verifying",
+    }
+}
+
+fn style() -> ProgressStyle {
+    let template = "{spinner} {prefix:.bold} {wide_bar:.cyan/dim} {human_pos}/{human_len} {msg}";
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("━╸─")
+}
+
+impl Waiting for ProgressView<'_> {
+    fn waiting(&self, why: &str, wait: Duration) {
+        tracing::info!(resource = self.name, ?wait, "waiting: {why}");
+        let mut state = self.state();
+        let often = state.last_wait.is_some_and(|last| last.elapsed() < LINE_EVERY);
+        if wait >= WORTH_TELLING && !often {
+            state.last_wait = Some(Instant::now());
+            drop(state);
+            self.say(&format!("waiting: {why} (ctrl-C is safe)"));
+        }
+    }
+}
+
+impl Observer for ProgressView<'_> {
+    fn settling(&self, wait: Duration) {
+        self.say(&format!(
+            "its definition changed just now; waiting {} until the servers have followed",
+            time(wait)
+        ));
+    }
+
+    fn pass(&self, progress: &Progress) {
+        let (hash, mark) = (&progress.storage_version_hash, progress.mark.as_deref().unwrap_or_default());
+        tracing::info!(resource = self.name, hash, mark, pass = progress.passes + 1, "a pass begins");
+        let mut state = self.state();
+        let done = progress.pass().done();
+        state.began = Instant::now();
+        state.last_line = state.began;
+        state.at_start = done;
+        state.decided = done;
+        state.expected = progress.expected;
+        state.doing = doing(progress.phase, self.dry_run);
+        if let Some(bar) = &self.bar {
+            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
+            // It moves while nothing is decided, too.
+            bar.enable_steady_tick(Duration::from_millis(125));
+            bar.set_length(progress.expected.unwrap_or(done));
+        } else {
+            let of = progress.expected.map(|all| format!(" {}", counted(all, "object"))).unwrap_or_default();
+            let basis = progress.basis.map(|basis| format!(", agreement {basis}")).unwrap_or_default();
+            say!("{}: {}{of}{basis}", self.name, state.doing);
+        }
+        self.show(&mut state);
+    }
+
+    fn decided(&self, outcome: &Outcome) {
+        if let Outcome::Quarantined { reason, message } = outcome {
+            tracing::info!(resource = self.name, reason, "an object is quarantined: {message}");
+        }
+        let mut state = self.state();
+        state.decided += 1;
+        self.show(&mut state);
+    }
+
+    fn page(&self, progress: &Progress) {
+        let Counts { listed, rewritten, current, conflicted, gone, quarantined, .. } = *progress.pass();
+        tracing::info!(
+            resource = self.name,
+            listed,
+            rewritten,
+            current,
+            conflicted,
+            gone,
+            quarantined,
+            "a page is done"
+        );
+        let mut state = self.state();
+        state.decided = progress.pass().done();
+        if let (Some(bar), Some(expected)) = (&self.bar, progress.expected) {
+            bar.set_length(expected.max(state.decided));
+        }
+        self.show(&mut state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dry_run_rewrites_nothing() {
+        for (phase, dry_run, expected) in [
+            (Phase::Rewriting, false, "rewriting"),
+            (Phase::Verifying, false, "verifying"),
+            (Phase::Rewriting, true, "dry run of"),
+            (Phase::Done, true, "dry run of"),
+        ] {
+            assert_eq!(doing(phase, dry_run), expected);
+        }
+    }
+}

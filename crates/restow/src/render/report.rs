@@ -1,0 +1,331 @@
+//! What a run did, for eyes and for scripts.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use restow_core::encryption::Check;
+use restow_core::progress::{End, Phase, Progress, Quarantined};
+use restow_core::troubleshooting::explained;
+use restow_migrate::prune::Pruned;
+use serde::ser::SerializeSeq as _;
+use serde::{Serialize, Serializer};
+
+use crate::program::program;
+use crate::render::table::{wrap, wrap_hanging};
+use crate::render::text::{count, time};
+use crate::state_dir::ResourceState;
+
+/// How many of the objects that were left a summary names.
+const NAMED: usize = 10;
+
+/// The report of a run.
+#[derive(Default, Serialize)]
+pub(crate) struct Report {
+    pub(crate) succeeded: bool,
+    /// Why the run failed before its first resource.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+    pub(crate) resources: Vec<ResourceReport>,
+    /// What `--all` had to leave out, because its server did not even say what there is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unavailable: Vec<Unavailable>,
+}
+
+/// A version of a group whose resources could not be listed.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Unavailable {
+    pub(crate) group_version: String,
+    pub(crate) message: String,
+}
+
+/// The report of one resource.
+pub(crate) struct ResourceReport {
+    pub(crate) progress: Progress,
+    pub(crate) left: Left,
+    pub(crate) end: End,
+    pub(crate) error: Option<String>,
+    pub(crate) pruned: Option<Pruned>,
+    pub(crate) dry_run: bool,
+    /// Whether just those objects were tried that an earlier run had left.
+    pub(crate) retried: bool,
+}
+
+/// The objects that were left: read from their file when they are wanted, because there may be many.
+pub(crate) enum Left {
+    File(PathBuf),
+    Here(Vec<Quarantined>),
+}
+
+impl ResourceReport {
+    /// The report of a resource whose run came to its end.
+    pub(crate) fn finished(state: &ResourceState, progress: Progress) -> Self {
+        Self {
+            end: finished(&progress),
+            error: unproven(&progress),
+            left: Left::File(state.left_path().to_owned()),
+            pruned: None,
+            dry_run: false,
+            retried: false,
+            progress,
+        }
+    }
+
+    /// The report of a resource whose turn had not come when the run was stopped.
+    pub(crate) fn stopped(state: &ResourceState, progress: Progress) -> Self {
+        // Whether an earlier proof still stands was not looked at.
+        let progress = Progress { verified: false, ..progress };
+        let error = Some("the run was stopped before this resource's turn".to_owned());
+        Self { end: End::Stopped, error, ..Self::finished(state, progress) }
+    }
+
+    /// The report of a resource whose unfinished run cannot be resumed.
+    pub(crate) fn lost(progress: Progress, error: String) -> Self {
+        let left = Left::Here(Vec::new());
+        let (pruned, error) = (None, Some(error));
+        Self { end: End::Failed, error, left, pruned, dry_run: false, retried: false, progress }
+    }
+}
+
+impl Left {
+    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = Quarantined> + '_> {
+        match self {
+            Self::Here(left) => Box::new(left.iter().cloned()),
+            Self::File(path) => match std::fs::File::open(path) {
+                Ok(file) => Box::new(
+                    std::io::BufRead::lines(std::io::BufReader::new(file))
+                        .map_while(Result::ok)
+                        .filter_map(|line| serde_json::from_str(&line).ok()),
+                ),
+                Err(_) => Box::new(std::iter::empty()),
+            },
+        }
+    }
+}
+
+impl Serialize for Left {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut seq = serializer.serialize_seq(None)?;
+        for object in self.iter() {
+            seq.serialize_element(&object)?;
+        }
+        seq.end()
+    }
+}
+
+impl Serialize for ResourceReport {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Shown<'a> {
+            resource: String,
+            storage_version: &'a str,
+            storage_version_hash: &'a str,
+            agreement: Option<restow_core::agreement::Basis>,
+            listed: u64,
+            rewritten: u64,
+            current: u64,
+            conflicted: u64,
+            gone: u64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            accepted: Option<u64>,
+            quarantined: &'a Left,
+            verified: bool,
+            verify_passes: u32,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            encryption: Option<&'a Check>,
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            not_checked: Vec<String>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pruned_stored_versions: Option<&'a [String]>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            error: Option<&'a str>,
+            seconds: f64,
+        }
+        let (progress, counts) = (&self.progress, &self.progress.counts);
+        let shown = Shown {
+            resource: progress.resource.to_string(),
+            storage_version: &progress.storage_version,
+            storage_version_hash: &progress.storage_version_hash,
+            agreement: progress.basis,
+            listed: counts.listed,
+            rewritten: counts.rewritten,
+            current: counts.current,
+            conflicted: counts.conflicted,
+            gone: counts.gone,
+            accepted: self.dry_run.then_some(counts.accepted),
+            quarantined: &self.left,
+            verified: progress.verified,
+            verify_passes: progress.passes,
+            encryption: (!self.dry_run).then_some(&progress.keys),
+            not_checked: not_checked(self),
+            pruned_stored_versions: self.pruned.as_ref().map(|pruned| pruned.after.as_slice()),
+            error: self.error.as_deref(),
+            seconds: (progress.seconds * 1000.0).round() / 1000.0,
+        };
+        shown.serialize(serializer)
+    }
+}
+
+/// How a run that came to its end ended.
+pub(crate) fn finished(progress: &Progress) -> End {
+    match progress.unproven {
+        _ if progress.counts.quarantined + progress.verify.quarantined > 0 => End::Left,
+        Some(_) => End::Unsafe,
+        None => End::Succeeded,
+    }
+}
+
+/// What a run that is complete does not prove.
+pub(crate) fn unproven(progress: &Progress) -> Option<String> {
+    let why = progress.unproven.as_ref()?;
+    let advice = if progress.keys.unchecked.is_empty() && !progress.keys.untold.is_empty() {
+        "keep the old key, or say what is encrypted with --encrypted if this is not"
+    } else {
+        "let restow read /metrics of every API server (name them with --api-server), or say what is encrypted with \
+         --encrypted"
+    };
+    let text = format!(
+        "every object is stored as {}, but under which encryption key is not proven: {why}; {advice}",
+        progress.storage_version
+    );
+    Some(explained("Unverified", &text))
+}
+
+/// What a run that came to its end did not check.
+fn not_checked(report: &ResourceReport) -> Vec<String> {
+    let ended = matches!(report.end, End::Succeeded | End::Unsafe | End::Left) && !report.dry_run;
+    if ended && report.progress.phase == Phase::Done { report.progress.unchecked() } else { Vec::new() }
+}
+
+/// The summary of one resource, and the command for what is left to do, with the flags it needs. Text wraps to a width;
+/// the command does not, so that it can be copied.
+pub(crate) fn summary(report: &ResourceReport, flags: &str, width: Option<usize>) -> String {
+    let mut text = String::new();
+    for (index, line) in told(report).iter().enumerate() {
+        if index == 0 { wrap_hanging(line, width, &mut text) } else { wrap(line, width, &mut text) }
+    }
+    if let Some((when, command)) = next(report, flags) {
+        text.push_str(&format!("  {when}: {command}\n"));
+    }
+    text
+}
+
+/// What is said of one resource, line by line.
+fn told(report: &ResourceReport) -> Vec<String> {
+    let (progress, counts) = (&report.progress, &report.progress.counts);
+    let name = &progress.resource;
+    let mut parts = Vec::new();
+    if report.dry_run {
+        parts.push(format!("{} would be accepted", count(counts.accepted)));
+    } else {
+        parts.push(format!("{} rewritten", count(counts.rewritten)));
+        parts.push(format!("{} already current", count(counts.current)));
+    }
+    let mut also = |number: u64, what: &str| {
+        if number > 0 {
+            parts.push(format!("{} {what}", count(number)));
+        }
+    };
+    also(counts.conflicted, "written by others meanwhile");
+    also(counts.gone, "deleted meanwhile");
+    let quarantined = counts.quarantined + progress.verify.quarantined;
+    also(quarantined, if report.dry_run { "would be rejected" } else { "quarantined" });
+    let mark = match report.end {
+        End::Succeeded if report.dry_run => "dry run",
+        End::Succeeded if progress.verified => "verified",
+        End::Succeeded => "done, not verified",
+        End::Left => "incomplete",
+        End::Unsafe => "unsafe",
+        End::Failed => "failed",
+        End::Stopped => "stopped",
+    };
+    let basis = progress.basis.map(|basis| format!(", agreement {basis}")).unwrap_or_default();
+    let spent = time(Duration::from_secs_f64(progress.seconds));
+    let mut lines = vec![format!(
+        "{name} ({}): {mark}: {} in {spent}{basis}",
+        progress.storage_version,
+        parts.join(", ")
+    )];
+    if progress.verified || progress.unproven.is_some() {
+        lines.push(progress.proof());
+    }
+    if report.error.is_none() {
+        lines.extend(not_checked(report).iter().map(|what| format!("not checked: {what}")));
+    }
+    if let Some(pruned) = &report.pruned {
+        lines.push(format!("storedVersions: {} -> {}", pruned.before.join(", "), pruned.after.join(", ")));
+    }
+    for object in report.left.iter().take(NAMED) {
+        let place =
+            if object.namespace.is_empty() { String::new() } else { format!("{}/", object.namespace) };
+        lines.push(format!("left: {place}{}: {}: {}", object.name, object.reason, object.message));
+    }
+    if quarantined > NAMED as u64 {
+        let rest = count(quarantined - NAMED as u64);
+        lines.push(match &report.left {
+            Left::File(path) => format!("and {rest} more, all listed in {}", path.display()),
+            Left::Here(_) => format!("and {rest} more; -o json lists all"),
+        });
+    }
+    if report.end == End::Left && !report.dry_run {
+        lines.push(explained("Quarantined", "what can be done about them"));
+    }
+    lines.extend(report.error.clone().filter(|_| report.end != End::Stopped));
+    lines
+}
+
+/// When to go on, and by which command.
+fn next(report: &ResourceReport, flags: &str) -> Option<(&'static str, String)> {
+    let (program, name) = (program(), &report.progress.resource);
+    match report.end {
+        _ if report.dry_run => None,
+        End::Left => {
+            Some(("when that is mended", format!("{program} migrate {name} --retry-quarantined{flags}")))
+        }
+        End::Stopped | End::Failed => {
+            let how = match report.progress.phase {
+                _ if report.retried => " --retry-quarantined",
+                // Nothing is left of the run that could be resumed.
+                Phase::Done => "",
+                Phase::Rewriting | Phase::Verifying => " --resume",
+            };
+            Some(("to go on", format!("{program} migrate {name}{how}{flags}")))
+        }
+        End::Succeeded | End::Unsafe => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use restow_core::resource::GroupResource;
+
+    use super::*;
+
+    #[test]
+    fn a_report_says_where_its_trouble_is_explained() {
+        let progress = Progress::new(GroupResource::parse("secrets"), "v1", "x", Timestamp::default());
+        let report = |end, progress: &Progress, dry_run| ResourceReport {
+            error: unproven(progress),
+            progress: progress.clone(),
+            left: Left::Here(Vec::new()),
+            end,
+            pruned: None,
+            dry_run,
+            retried: false,
+        };
+        let unproven = Progress { unproven: Some("no metrics".to_owned()), ..progress.clone() };
+        for (report, expected) in [
+            (report(End::Left, &progress, false), Some("docs/TROUBLESHOOTING.md#quarantined")),
+            (report(End::Unsafe, &unproven, false), Some("docs/TROUBLESHOOTING.md#unverified")),
+            (report(End::Succeeded, &progress, false), None),
+            // Nothing was left: nothing was done.
+            (report(End::Left, &progress, true), None),
+        ] {
+            let text = summary(&report, "", None);
+            assert_eq!(text.contains("TROUBLESHOOTING"), expected.is_some(), "{text}");
+            assert!(text.contains(expected.unwrap_or_default()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! From the names a person typed to resources.
+
+use std::time::Duration;
+
+use restow_core::encryption::Pattern;
+use restow_core::inventory::{NameError, Obstacle, Resource, find};
+use restow_core::resource::{GroupResource, GroupVersion};
+use restow_migrate::access;
+use restow_migrate::cluster::{Cluster, Inventory};
+
+use crate::error::CliError;
+use crate::output::say;
+use crate::program::program;
+
+/// The resources of these names, each once; one that is stored by another stands for that other.
+pub(crate) fn named<'a>(inventory: &'a Inventory, names: &[String]) -> Result<Vec<&'a Resource>, CliError> {
+    let mut chosen: Vec<&Resource> = Vec::new();
+    for name in names {
+        let mut resource =
+            find(&inventory.resources, name).map_err(|error| unknown(inventory, name, &error))?;
+        if let Some(Obstacle::SharedWith(owner)) = &resource.obstacle
+            && let Some(other) = inventory.resources.iter().find(|resource| resource.name == *owner)
+        {
+            resource = other;
+        }
+        if !chosen.iter().any(|other| other.name == resource.name) {
+            chosen.push(resource);
+        }
+    }
+    Ok(chosen)
+}
+
+/// What the user says is encrypted, if anything: by the names that resources have elsewhere, or in the patterns of an
+/// EncryptionConfiguration. A name that means nothing would waive the check that was asked for.
+pub(crate) fn encrypted(inventory: &Inventory, given: &[String]) -> Result<Option<Vec<Pattern>>, CliError> {
+    let mut patterns = Vec::new();
+    for text in given.iter().map(|text| text.trim()) {
+        if text.starts_with("*.") {
+            patterns.push(Pattern::new(text));
+        } else if text != "none" || given.len() > 1 {
+            let found = named(inventory, &[text.to_owned()]);
+            let found = found.map_err(|failure| failure.about("--encrypted"))?;
+            patterns.extend(found.iter().map(|resource| Pattern::new(&resource.name.to_string())));
+        }
+    }
+    Ok((!given.is_empty()).then_some(patterns))
+}
+
+/// A resource of an API server that is down is not one that does not exist, and not the user's mistake.
+fn unknown(inventory: &Inventory, name: &str, error: &NameError) -> CliError {
+    let group = name.split_once('.').map(|(_, group)| group.to_lowercase());
+    let mut may_have_it: Vec<_> = inventory.unavailable.iter().collect();
+    may_have_it.retain(|(version, _)| group.as_ref().is_none_or(|group| version.group == *group));
+    may_have_it.dedup_by(|(next, _), (version, _)| next.group == version.group);
+    let near = match error {
+        NameError::Unknown { near, .. } if !may_have_it.is_empty() => near,
+        _ => return CliError::usage(error).hint(format!("{} plan shows them all", program())),
+    };
+    let each = |(version, obstacle): &&(GroupVersion, Obstacle)| {
+        format!("{version} may have it, but {}", obstacle.explain())
+    };
+    let mut which: Vec<String> = may_have_it.iter().map(each).collect();
+    if !near.is_empty() {
+        which.push(format!("or did you mean {}?", near.join(" or ")));
+    }
+    CliError::failed(format!("no API server that answers has a resource {name:?}")).hint(which.join("; "))
+}
+
+/// Warns of what its server could not even list; says whether there is any.
+pub(crate) fn warn_left_out(inventory: &Inventory) -> bool {
+    for (version, obstacle) in &inventory.unavailable {
+        say!("warning: {version} was left out: {}", obstacle.explain());
+    }
+    !inventory.unavailable.is_empty()
+}
+
+/// Fails unless each can be migrated.
+pub(crate) fn migratable(resources: &[&Resource]) -> Result<(), CliError> {
+    match resources.iter().find_map(|resource| resource.obstacle.as_ref().map(|why| (resource, why))) {
+        Some((resource, why)) => {
+            let told = format!("{} cannot be migrated: {}", resource.name, why.explain());
+            // What passes is nobody's mistake.
+            let passes = matches!(why, Obstacle::Unavailable(_) | Obstacle::Unregistered(_));
+            Err(if passes { CliError::failed(told) } else { CliError::usage(told) })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Fails unless the user may list and patch each, and prune where that was asked for.
+pub(crate) async fn permitted(
+    cluster: &Cluster,
+    resources: &[&Resource],
+    prune: bool,
+) -> Result<(), CliError> {
+    let mut missing = Vec::new();
+    for resource in resources {
+        missing.extend(lacking(cluster, &resource.name, &["list", "patch"]).await?);
+        if prune && resource.crd.is_some() {
+            let status = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions/status");
+            missing.extend(lacking(cluster, &status, &["patch"]).await?);
+        }
+    }
+    missing.dedup();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let what: Vec<String> = missing.iter().map(ToString::to_string).collect();
+    Err(CliError::failed(format!("no permission: {}", what.join("; ")))
+        .hint(access::Missing::grant(&missing)))
+}
+
+/// How often permissions are asked for before a server that does not answer ends the run: one answer that is lost
+/// among thousands should not.
+const TRIES: u32 = 20;
+
+async fn lacking(
+    cluster: &Cluster,
+    resource: &GroupResource,
+    verbs: &[&'static str],
+) -> Result<Vec<access::Missing>, CliError> {
+    let mut tries = 1;
+    loop {
+        match access::missing(cluster.server(), resource, verbs).await {
+            Ok(missing) => return Ok(missing),
+            Err(error) if error.is_final() || tries == TRIES => {
+                return Err(CliError::failed(format!("asking for permissions: {error}")));
+            }
+            Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+        }
+        tries += 1;
+    }
+}
