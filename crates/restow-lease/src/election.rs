@@ -1,6 +1,6 @@
-//! Leader election: holds one Lease, and a [`Term`] that ends before anybody else may take it.
+//! Leader election: the leader holds one Lease, and its [`Term`] ends before another candidate may take the Lease.
 //!
-//! Every write of the Lease is conditioned on the resourceVersion that was read; what it decides by is in
+//! Every write of the Lease has the resourceVersion that was read as its precondition. The rules are in
 //! `restow_core::election`.
 
 use std::sync::Arc;
@@ -15,32 +15,33 @@ use restow_core::outcome::backoff;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::request::{RequestError, ask_within};
 use crate::stop::Stop;
 use crate::term::{Moment, Term};
 
-/// How long one rests between two terms.
-const PAUSE: Duration = Duration::from_millis(50);
-/// How often a Lease is tried to be given back.
-const GIVE_BACK_TRIES: u32 = 3;
+/// The pause between two terms of one candidate.
+const PAUSE_BETWEEN_TERMS: Duration = Duration::from_millis(50);
+/// How often releasing the Lease is attempted.
+const RELEASE_ATTEMPTS: u32 = 3;
 
 /// One candidate for one Lease.
 #[derive(Clone)]
 pub struct Election {
-    /// Reaches the API server.
+    /// The client for the Lease.
     pub client: kube::Client,
-    /// The namespace of the Lease.
+    /// The Lease's namespace.
     pub namespace: String,
-    /// The name of the Lease.
+    /// The Lease's name.
     pub name: String,
-    /// Who this candidate is; no other one may ever have the same.
+    /// The candidate's name as holder of the Lease. It must be unique.
     pub identity: String,
-    /// For how long the Lease binds others after it was last written: 15 seconds.
+    /// How long other candidates wait after the last renewal before they take the Lease; 15 seconds by default.
     pub duration: Duration,
-    /// How often it is written; well below the duration: 5 seconds.
+    /// How often the leader renews the Lease, well below `duration`; 5 seconds by default.
     pub renew_every: Duration,
 }
 
-/// A name for this process that no other one has: the host's, and a number made by chance.
+/// A unique name for this process: the host name and a random number.
 pub fn identity() -> String {
     let read = |path| std::fs::read_to_string(path).ok();
     let host = read("/proc/sys/kernel/hostname")
@@ -52,16 +53,16 @@ pub fn identity() -> String {
     format!("{host}_{}", nonce())
 }
 
-/// A number made by chance, as 16 hexadecimal digits.
+/// A random number as 16 hexadecimal digits.
 pub fn nonce() -> String {
     format!("{:016x}", restow_clock::random())
 }
 
 impl Election {
-    /// Stands for election until told to stop, and gives the Lease back then.
+    /// Takes part in the election until `stop` is cancelled, and then releases the Lease.
     ///
-    /// Whoever leads may act while `term` lasts. `leading` follows it: it turns false when the term is over even if no
-    /// server answers. Work should have ended before `stop` is told, because another one leads a moment after.
+    /// The leader may act while `term` lasts. `leading` follows the term: it becomes false when the term is over, even if
+    /// no server answers. End the work before you cancel `stop`, because another candidate leads a moment later.
     pub async fn run(&self, term: &Term, leading: &watch::Sender<bool>, stop: CancellationToken) {
         let mut candidate = Candidate {
             election: self,
@@ -70,7 +71,7 @@ impl Election {
             leading,
             sight: Sight::default(),
             holder: None,
-            wrote: false,
+            may_hold: false,
         };
         tokio::select! {
             biased;
@@ -81,9 +82,9 @@ impl Election {
         candidate.resign().await;
     }
 
-    /// Works whenever this candidate leads, until told to stop, and gives the Lease back then.
+    /// Runs `work` whenever this candidate leads, until `stop` is cancelled, and then releases the Lease.
     ///
-    /// Work is given what tells it that it may no longer act, and must end then.
+    /// `work` gets a [`Stop`] and must end when that is stopped.
     pub async fn lead<F: Future<Output = ()>>(&self, stop: &CancellationToken, work: impl Fn(Stop) -> F) {
         let term = Arc::new(Term::default());
         let (leading, mut leads) = watch::channel(false);
@@ -97,16 +98,16 @@ impl Election {
                     let ends = async {
                         tokio::select! {
                             biased;
-                            // Until the lead is lost or the channel with it.
+                            // Until this candidate no longer leads, or the channel is closed.
                             _ = leads.wait_for(|leads| !leads) => {}
                             () = within.stopped() => {}
                         }
-                        // A new term is not for this work.
+                        // Work that began in one term must not go on in the next.
                         mandate.cancel();
                     };
                     futures::join!(work(within.clone()), ends);
-                    // A term may be over before the election has said so.
-                    tokio::time::sleep(PAUSE).await;
+                    // A term may be over before `leading` is false.
+                    tokio::time::sleep(PAUSE_BETWEEN_TERMS).await;
                 } else {
                     tokio::select! {
                         biased;
@@ -115,45 +116,32 @@ impl Election {
                     }
                 }
             }
-            // Only when nothing is written any more may another one lead.
+            // Another candidate may lead only when this one no longer writes.
             resign.cancel();
         };
         futures::join!(self.run(&term, &leading, resign.clone()), works);
     }
 
-    /// How long one answer is waited for: several fit into what is left of a term when it is to be renewed.
-    fn patience(&self) -> Duration {
+    /// The timeout of one request: several fit into the rest of a term when the Lease is due for renewal.
+    fn request_timeout(&self) -> Duration {
         self.duration / 6
     }
 
-    /// How often a candidate looks whether the Lease has become free, and how long a leader waits at most to try again.
-    fn look_every(&self) -> Duration {
+    /// How often a candidate checks whether the Lease is free, and a leader's longest pause before a retry.
+    fn check_every(&self) -> Duration {
         self.renew_every / 5
     }
 }
 
-/// Says that leading is over when the term is; never ends.
+/// Sets `leading` to false when the term is over; never returns.
 async fn expire(term: &Term, leading: &watch::Sender<bool>) {
     let mut changes = leading.subscribe();
     while changes.wait_for(|leads| *leads).await.is_ok() {
         term.over().await;
         if leading.send_replace(false) {
-            tracing::warn!("no longer leading: the Lease could not be renewed in time");
+            tracing::warn!("no longer leading: could not renew the Lease in time");
         }
     }
-}
-
-/// Why a round of the election came to nothing.
-#[derive(Debug, thiserror::Error)]
-enum Trouble {
-    #[error("somebody else wrote the Lease at the same time")]
-    Conflict,
-    #[error("no answer in {0:?}")]
-    Silence(Duration),
-    #[error("the answer is not the Lease")]
-    Foreign,
-    #[error(transparent)]
-    Request(kube::Error),
 }
 
 struct Candidate<'a> {
@@ -162,14 +150,14 @@ struct Candidate<'a> {
     term: &'a Term,
     leading: &'a watch::Sender<bool>,
     sight: Sight,
-    /// Who else was last seen to hold the Lease, so that it is told once.
+    /// The other holder that was last logged, so that each is logged once.
     holder: Option<String>,
-    /// Whether the Lease may be held here: a write without an answer may have been carried out.
-    wrote: bool,
+    /// Whether this candidate may hold the Lease: a write without an answer may have succeeded.
+    may_hold: bool,
 }
 
 impl Candidate<'_> {
-    /// Tries to lead, and to go on leading; never ends.
+    /// Acquires and renews the Lease; never returns.
     async fn campaign(&mut self) {
         let mut failures = 0;
         loop {
@@ -179,13 +167,13 @@ impl Candidate<'_> {
             let wait = match result {
                 Ok(()) => {
                     failures = 0;
-                    let every = if leads { self.election.renew_every } else { self.election.look_every() };
+                    let every = if leads { self.election.renew_every } else { self.election.check_every() };
                     every.saturating_sub(self.term.now().saturating_sub(began))
                 }
-                Err(trouble) => {
+                Err(error) => {
                     failures += 1;
-                    self.tell(&trouble, failures);
-                    let longest = if leads { self.election.look_every() } else { self.election.renew_every };
+                    self.report(&error, failures);
+                    let longest = if leads { self.election.check_every() } else { self.election.renew_every };
                     backoff(failures, None).min(longest)
                 }
             };
@@ -193,65 +181,66 @@ impl Candidate<'_> {
         }
     }
 
-    fn tell(&self, trouble: &Trouble, failures: u32) {
+    fn report(&self, error: &RequestError, failures: u32) {
         let (name, leading) = (&self.election.name, *self.leading.borrow());
-        // A row of failures is told once.
-        if failures == 1 && !matches!(trouble, Trouble::Conflict) {
-            tracing::warn!(%name, leading, "the Lease cannot be had: {trouble}; trying on");
+        let failed = if leading { "cannot renew the Lease" } else { "cannot acquire the Lease" };
+        // Only the first of several failures in a row is a warning.
+        if failures == 1 && !matches!(error, RequestError::Conflict) {
+            tracing::warn!(%name, leading, "{failed}: {error}; retrying");
         } else {
-            tracing::debug!(%name, leading, failures, "the Lease cannot be had: {trouble}");
+            tracing::debug!(%name, leading, failures, "{failed}: {error}");
         }
     }
 
-    /// One look at the Lease, and what follows from it.
-    async fn round(&mut self) -> Result<(), Trouble> {
+    /// Reads the Lease once, and does what follows from it.
+    async fn round(&mut self) -> Result<(), RequestError> {
         let lease = self.read().await?;
         let held = lease.as_ref().map(|lease| held(lease, self.election.duration));
         let decided = self.sight.look(held, &self.election.identity, self.term.now());
         match (decided, lease) {
             (Move::Take { transitions }, Some(lease)) => self.take(lease, transitions).await,
             (Move::Stand, lease) => {
-                self.stand(lease.as_ref().map(holder));
+                self.follow(lease.as_ref().map(holder));
                 Ok(())
             }
             _ => self.create().await,
         }
     }
 
-    async fn read(&self) -> Result<Option<Lease>, Trouble> {
+    async fn read(&self) -> Result<Option<Lease>, RequestError> {
         match self.ask(self.leases.get_opt(&self.election.name)).await? {
             Some(lease) => self.checked(lease).map(Some),
             None => Ok(None),
         }
     }
 
-    /// Takes an answer for the Lease only if it is: what stands before a server may answer 200 and anything.
-    fn checked(&self, lease: Lease) -> Result<Lease, Trouble> {
+    /// Checks that an answer is the Lease: a proxy in front of the server may answer 200 with anything.
+    fn checked(&self, lease: Lease) -> Result<Lease, RequestError> {
         let version = lease.metadata.resource_version.as_deref().unwrap_or_default();
         let is_it = lease.metadata.name.as_ref() == Some(&self.election.name) && !version.is_empty();
-        if is_it { Ok(lease) } else { Err(Trouble::Foreign) }
+        if is_it { Ok(lease) } else { Err(RequestError::NotTheObject) }
     }
 
-    /// Takes an answer for the Lease under one's own name only if it is.
-    fn held_here(&self, lease: Lease) -> Result<(), Trouble> {
+    /// Checks that an answer is the Lease, and that this candidate holds it.
+    fn held_here(&self, lease: Lease) -> Result<(), RequestError> {
         let lease = self.checked(lease)?;
-        if holder(&lease) == self.election.identity { Ok(()) } else { Err(Trouble::Foreign) }
+        if holder(&lease) == self.election.identity { Ok(()) } else { Err(RequestError::NotTheObject) }
     }
 
-    /// Another one leads.
-    fn stand(&mut self, holder: Option<&str>) {
-        self.wrote = false;
+    /// Another candidate leads.
+    fn follow(&mut self, holder: Option<&str>) {
+        self.may_hold = false;
         self.term.finish();
         let was_leading = self.leading.send_replace(false);
         if was_leading {
-            tracing::warn!(holder, "no longer leading: the Lease was taken away");
+            tracing::warn!(holder, "no longer leading: another process took the Lease");
         } else if self.holder.as_deref() != holder {
-            tracing::info!(holder, "standing by");
+            tracing::info!(holder, "not leading; waiting for the Lease");
         }
         self.holder = holder.map(str::to_owned);
     }
 
-    async fn create(&mut self) -> Result<(), Trouble> {
+    async fn create(&mut self) -> Result<(), RequestError> {
         let lease = Lease {
             metadata: ObjectMeta {
                 name: Some(self.election.name.clone()),
@@ -260,7 +249,7 @@ impl Candidate<'_> {
             },
             spec: Some(self.spec(LeaseSpec::default(), 0)),
         };
-        self.wrote = true;
+        self.may_hold = true;
         let sent = self.term.moment();
         let created = self.ask(self.leases.create(&PostParams::default(), &lease)).await?;
         self.held_here(created)?;
@@ -268,9 +257,9 @@ impl Candidate<'_> {
         Ok(())
     }
 
-    async fn take(&mut self, mut lease: Lease, transitions: i32) -> Result<(), Trouble> {
+    async fn take(&mut self, mut lease: Lease, transitions: i32) -> Result<(), RequestError> {
         lease.spec = Some(self.spec(lease.spec.take().unwrap_or_default(), transitions));
-        self.wrote = true;
+        self.may_hold = true;
         let sent = self.term.moment();
         let written = self.replace(&lease).await?;
         self.held_here(written)?;
@@ -278,12 +267,12 @@ impl Candidate<'_> {
         Ok(())
     }
 
-    /// Writes the Lease as it was read and changed here: its uid and resourceVersion are the condition.
-    async fn replace(&self, lease: &Lease) -> Result<Lease, Trouble> {
+    /// Writes the Lease as it was read and changed here: its uid and resourceVersion are the precondition.
+    async fn replace(&self, lease: &Lease) -> Result<Lease, RequestError> {
         self.ask(self.leases.replace(&self.election.name, &PostParams::default(), lease)).await
     }
 
-    /// The Lease under one's own name; whatever else is in it stays.
+    /// The Lease with this candidate as holder; other fields stay.
     fn spec(&self, before: LeaseSpec, transitions: i32) -> LeaseSpec {
         let now = MicroTime(restow_clock::now());
         let mine = before.holder_identity.as_deref() == Some(&self.election.identity);
@@ -297,57 +286,57 @@ impl Candidate<'_> {
         }
     }
 
-    /// The Lease was written by a request that was sent at `sent`.
+    /// Begins or renews the term after a write of the Lease that was sent at `sent`.
     fn lead(&mut self, sent: Moment) {
         self.holder = None;
         let long = leads_for(self.election.duration);
         if *self.leading.borrow() {
-            // What was done by the right of a term that is over has stopped, or will.
+            // A term that is over is not renewed: its work has stopped or is stopping.
             if !self.term.renew(sent, long) && self.leading.send_replace(false) {
-                tracing::warn!("no longer leading: the Lease could not be renewed in time");
+                tracing::warn!("no longer leading: could not renew the Lease in time");
             }
             return;
         }
         self.term.begin(sent, long);
-        // An answer that was long in coming may give no right any more.
+        // The term may be over already if the answer took long.
         if !self.term.left().is_zero() {
             self.leading.send_replace(true);
             tracing::info!(identity = %self.election.identity, name = %self.election.name, "leading");
         }
     }
 
-    /// Stops leading, and lets another one lead at once.
+    /// Stops leading, and releases the Lease so that another candidate can lead at once.
     async fn resign(&self) {
         self.term.finish();
         if self.leading.send_replace(false) {
             tracing::info!("no longer leading: stopping");
         }
-        if !self.wrote {
+        if !self.may_hold {
             return;
         }
-        let enough = self.election.patience() * GIVE_BACK_TRIES;
-        match tokio::time::timeout(enough, self.give_back()).await {
+        let timeout = self.election.request_timeout() * RELEASE_ATTEMPTS;
+        match tokio::time::timeout(timeout, self.release()).await {
             Ok(Ok(())) => {}
-            Ok(Err(trouble)) => tracing::warn!("the Lease was not given back: {trouble}; it will run out"),
-            Err(_) => tracing::warn!("the Lease was not given back in {enough:?}; it will run out"),
+            Ok(Err(error)) => tracing::warn!("could not release the Lease: {error}; it will expire"),
+            Err(_) => tracing::warn!("could not release the Lease within {timeout:?}; it will expire"),
         }
     }
 
-    async fn give_back(&self) -> Result<(), Trouble> {
-        let mut tries = 1;
+    async fn release(&self) -> Result<(), RequestError> {
+        let mut attempts = 1;
         loop {
-            match self.try_to_give_back().await {
-                Err(trouble) if tries < GIVE_BACK_TRIES => {
-                    tracing::debug!("giving the Lease back: {trouble}");
-                    tokio::time::sleep(backoff(tries, None)).await;
+            match self.try_release().await {
+                Err(error) if attempts < RELEASE_ATTEMPTS => {
+                    tracing::debug!("could not release the Lease: {error}; retrying");
+                    tokio::time::sleep(backoff(attempts, None)).await;
                 }
                 done => return done,
             }
-            tries += 1;
+            attempts += 1;
         }
     }
 
-    async fn try_to_give_back(&self) -> Result<(), Trouble> {
+    async fn try_release(&self) -> Result<(), RequestError> {
         let mine = |lease: &Lease| holder(lease) == self.election.identity;
         let Some(lease) = self.read().await?.filter(mine) else { return Ok(()) };
         let free = LeaseSpec {
@@ -358,26 +347,21 @@ impl Candidate<'_> {
         };
         let written = self.replace(&Lease { spec: Some(free), ..lease }).await?;
         self.checked(written)?;
-        tracing::info!(name = %self.election.name, "the Lease was given back");
+        tracing::info!(name = %self.election.name, "released the Lease");
         Ok(())
     }
 
-    async fn ask<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, Trouble> {
-        let patience = self.election.patience();
-        match tokio::time::timeout(patience, request).await {
-            Err(_) => Err(Trouble::Silence(patience)),
-            Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Trouble::Conflict),
-            Ok(result) => result.map_err(Trouble::Request),
-        }
+    async fn ask<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
+        ask_within(self.election.request_timeout(), request).await
     }
 }
 
-/// Who holds it; empty when nobody does.
+/// The holder's name; empty if the Lease is free.
 fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-/// What there is to decide by.
+/// The parts of a Lease that the rules need.
 fn held(lease: &Lease, usual: Duration) -> Held {
     let spec = lease.spec.as_ref();
     let seconds = spec.and_then(|spec| u64::try_from(spec.lease_duration_seconds?).ok());
@@ -389,7 +373,7 @@ fn held(lease: &Lease, usual: Duration) -> Held {
     }
 }
 
-/// Rounded up, so that others wait rather too long.
+/// Rounded up, so that others wait too long rather than too short.
 fn whole_seconds(duration: Duration) -> i32 {
     let up = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     i32::try_from(up).unwrap_or(i32::MAX)

@@ -1,10 +1,10 @@
-//! A server's identity Lease: made before anything is registered, renewed, and given up at the end.
+//! An API server's identity Lease: created before anything is registered, renewed, and deleted at the end.
 //!
-//! Who may not renew it stops counting as alive, and its entries are dropped. So a [`Tenure`] ends by itself, and with
-//! it the right to write, well before others may take the server for gone.
+//! A server that does not renew its Lease no longer counts as alive, and its StorageVersion entries are removed. So a
+//! [`Tenure`] ends by itself, and with it the right to write, well before other servers may remove the entries.
 //!
-//! Two processes under one id would write as one server and register as one. So the Lease of another process is taken
-//! over only when it has not changed for so long that its holder writes no more, or when its holder surely is no more.
+//! Two processes with one id would write and register as one server. So a process takes over the Lease of another only
+//! when the Lease has not changed for so long that its holder no longer writes, or when the holder is known to be dead.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,41 +27,41 @@ use crate::term::Term;
 pub const NAMESPACE: &str = "kube-system";
 /// The label of identity Leases; its value is the kind of server.
 pub const LABEL: &str = "apiserver.kubernetes.io/identity";
-/// The annotation of identity Leases that says where a server can be asked, as `host:port`.
+/// The annotation of identity Leases with the server's address, as `host:port`.
 pub const ADDRESS: &str = "kubernetes.io/peer-advertise-address";
-/// How often the Lease of another process is looked at, at least.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often a Lease is tried to be deleted.
-const LEAVE_TRIES: u32 = 3;
+/// The longest pause between two reads of a Lease that another process holds.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// How often deleting the Lease is attempted.
+const DELETE_ATTEMPTS: u32 = 3;
 
-/// One API server, as others know it.
+/// One API server's identity among the others.
 #[derive(Clone)]
 pub struct Identity {
-    /// Reaches the Leases. A server that stores them itself gives a client that goes around its own gate.
+    /// The client for the Lease. A server that stores Leases itself passes a client that bypasses its own write gate.
     pub client: Client,
-    /// The name of the Lease and of the entries: the same through restarts, never that of two servers at once.
+    /// The name of the Lease and of the StorageVersion entries: stable across restarts, never shared by two servers.
     pub id: String,
-    /// The kind of server. Not `kube-apiserver`, which would be expected to register every built-in resource.
+    /// The kind of server. Not `kube-apiserver`: restow expects that one to register every built-in resource.
     pub component: String,
-    /// What no other process that is alive has, such as the name of a directory that this one has locked: a Lease of a
-    /// former life that had the same is taken over at once. None if there is nothing like that.
+    /// Something that only one live process can hold, such as a directory that it has locked. A Lease from an earlier
+    /// process with the same value is taken over at once.
     pub instance: Option<String>,
-    /// Where others can ask it, as `host:port`; none for a server that only its own process reaches.
+    /// The server's address, as `host:port`; none if only its own process reaches it.
     pub address: Option<String>,
-    /// How long others count it among the living without a renewal: an hour.
+    /// How long the server counts as alive after a renewal; an hour by default.
     pub duration: Duration,
-    /// How long it goes on writing without a renewal: 30 seconds.
+    /// How long the server may write after a renewal; 30 seconds by default.
     pub silence: Duration,
-    /// How often it renews: every 10 seconds.
+    /// How often it renews the Lease; every 10 seconds by default.
     pub renew_every: Duration,
 }
 
-/// One uninterrupted life of a server as a member.
+/// One uninterrupted hold of an identity Lease: while it is valid, the server counts as alive and may write.
 #[derive(Clone, Debug)]
-pub struct Tenure(Arc<Life>);
+pub struct Tenure(Arc<Inner>);
 
 #[derive(Debug)]
-struct Life {
+struct Inner {
     id: String,
     holder: String,
     term: Term,
@@ -70,29 +70,34 @@ struct Life {
 
 impl Tenure {
     fn new(identity: &Identity) -> Self {
-        let holder = format!("{}{}", identity.holders(), nonce());
+        let holder = format!("{}{}", identity.holder_prefix(), nonce());
         let id = &identity.id;
-        Self(Arc::new(Life { id: id.clone(), holder, term: Term::default(), over: CancellationToken::new() }))
+        Self(Arc::new(Inner {
+            id: id.clone(),
+            holder,
+            term: Term::default(),
+            over: CancellationToken::new(),
+        }))
     }
 
-    /// The server's id.
+    /// The server's id, which is the name of its Lease.
     pub fn id(&self) -> &str {
         &self.0.id
     }
 
-    /// The name of this one life.
+    /// The holder identity in the Lease, unique to this tenure.
     pub fn holder(&self) -> &str {
         &self.0.holder
     }
 
-    /// Whether the server surely counts as alive.
-    pub fn stands(&self) -> bool {
+    /// Whether the server counts as alive at every other server.
+    pub fn is_valid(&self) -> bool {
         !self.0.over.is_cancelled() && !self.0.term.left().is_zero()
     }
 
-    /// Ends when it no longer surely does.
+    /// Returns when the tenure is no longer valid.
     pub async fn ended(&self) {
-        while self.stands() {
+        while self.is_valid() {
             tokio::select! {
                 biased;
                 () = self.0.over.cancelled() => {}
@@ -101,14 +106,14 @@ impl Tenure {
         }
     }
 
-    /// It never stands again.
+    /// Ends the tenure for good.
     fn end(&self) {
         self.0.over.cancel();
     }
 }
 
 impl Identity {
-    /// A server with the usual times.
+    /// An identity with the default times.
     pub fn new(client: Client, component: &str, id: &str) -> Self {
         Self {
             client,
@@ -122,12 +127,12 @@ impl Identity {
         }
     }
 
-    /// Becomes a member, however long that takes; none when it was stopped before.
+    /// Acquires the Lease, however long that takes; none if `stop` comes first.
     pub async fn establish(&self, stop: &Stop) -> Option<Tenure> {
         self.establish_after(None, stop).await
     }
 
-    /// Becomes a member once more: the Lease of its own former tenure, which is over, is taken over at once.
+    /// Acquires the Lease again: the Lease of `former`, which is over, is taken over at once.
     pub async fn establish_after(&self, former: Option<&Tenure>, stop: &Stop) -> Option<Tenure> {
         let tenure = Tenure::new(self);
         let mut sight = Sight::default();
@@ -141,26 +146,26 @@ impl Identity {
                     if sight.is_new() {
                         tracing::warn!(
                             id = %self.id, %holder,
-                            "another process holds the identity Lease: if it is alive, give this server an id of \
-                             its own; if it has crashed, this server takes its place in {:?}",
+                            "another process holds the identity Lease: if it is running, give this server an id of \
+                             its own; if it has crashed, this server takes over in {:?}",
                             taken_over_after(self.silence)
                         );
                     }
-                    self.renew_every.min(LOOK_EVERY)
+                    self.renew_every.min(CHECK_EVERY)
                 }
-                Err(trouble) => {
+                Err(error) => {
                     failures += 1;
-                    tracing::info!(id = %self.id, failures, "the identity Lease cannot be had: {trouble}");
+                    tracing::info!(id = %self.id, failures, "cannot acquire the identity Lease: {error}; retrying");
                     backoff(failures, None)
                 }
             };
             stop.unless(tokio::time::sleep(wait)).await?;
         }
-        tracing::info!(holder = tenure.holder(), "a member");
+        tracing::info!(holder = tenure.holder(), "acquired the identity Lease");
         Some(tenure)
     }
 
-    /// Renews the Lease until it is time to stop or the tenure has ended.
+    /// Renews the Lease until `stop` is stopped or the tenure has ended.
     pub async fn keep(&self, tenure: &Tenure, stop: &Stop) {
         let renewing = async {
             let mut failures = 0;
@@ -173,9 +178,9 @@ impl Identity {
                 tokio::time::sleep(wait).await;
                 match self.renew(tenure).await {
                     Ok(()) => failures = 0,
-                    Err(trouble) => {
+                    Err(error) => {
                         failures += 1;
-                        tracing::info!(id = %self.id, failures, "the identity Lease is not renewed: {trouble}");
+                        tracing::info!(id = %self.id, failures, "cannot renew the identity Lease: {error}; retrying");
                     }
                 }
             }
@@ -185,23 +190,23 @@ impl Identity {
             () = stop.stopped() => {}
             () = tenure.ended() => {
                 tenure.end();
-                tracing::warn!(holder = tenure.holder(), "no longer a member");
+                tracing::warn!(holder = tenure.holder(), "lost the identity Lease");
             }
             () = renewing => {}
         }
     }
 
-    /// Ends a tenure, and tells others at once by deleting the Lease; else it runs out.
+    /// Ends a tenure, and deletes the Lease so that others need not wait until it expires.
     pub async fn leave(&self, tenure: &Tenure) {
         tenure.end();
-        for tries in 1..=LEAVE_TRIES {
+        for attempt in 1..=DELETE_ATTEMPTS {
             match self.delete(tenure).await {
                 Ok(()) => return,
-                Err(trouble) => {
-                    tracing::info!(id = %self.id, tries, "the identity Lease is not deleted: {trouble}")
+                Err(error) => {
+                    tracing::info!(id = %self.id, attempt, "cannot delete the identity Lease: {error}")
                 }
             }
-            tokio::time::sleep(backoff(tries, None)).await;
+            tokio::time::sleep(backoff(attempt, None)).await;
         }
     }
 
@@ -209,23 +214,23 @@ impl Identity {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
-    /// What the names of all its lives begin with.
-    fn holders(&self) -> String {
+    /// The common prefix of the holder identities of all its tenures.
+    fn holder_prefix(&self) -> String {
         match &self.instance {
             Some(instance) => format!("{}_{instance}_", self.id),
             None => format!("{}_", self.id),
         }
     }
 
-    /// Whether the holder of a Lease surely writes no more: it gave the Lease back, or was a former life of this process
-    /// or of another that had what only one can have.
-    fn is_over(&self, holder: &str, former: Option<&Tenure>) -> bool {
+    /// Whether the holder of a Lease certainly no longer writes: it released the Lease, or it was an earlier tenure of this
+    /// process or of a process with the same `instance`.
+    fn is_dead(&self, holder: &str, former: Option<&Tenure>) -> bool {
         holder.is_empty()
             || former.is_some_and(|former| former.holder() == holder)
-            || (self.instance.is_some() && holder.starts_with(&self.holders()))
+            || (self.instance.is_some() && holder.starts_with(&self.holder_prefix()))
     }
 
-    /// Makes the Lease, or takes over that of a former life.
+    /// Creates the Lease, or takes it over from an earlier process.
     async fn take(
         &self,
         tenure: &Tenure,
@@ -236,7 +241,7 @@ impl Identity {
         let sent = tenure.0.term.moment();
         let held = before.as_ref().map(|lease| Held {
             holder: Some(holder(lease))
-                .filter(|held| !self.is_over(held, former))
+                .filter(|held| !self.is_dead(held, former))
                 .unwrap_or_default()
                 .to_owned(),
             duration: taken_over_after(self.silence),
@@ -260,7 +265,7 @@ impl Identity {
         let sent = tenure.0.term.moment();
         let lease = match find(self.leases().get(&self.id)).await? {
             Some(lease) if holder(&lease) == tenure.holder() => lease,
-            // Deleted, or taken by a later life: others may have seen that already.
+            // Deleted, or taken by a later process: other servers may know already.
             _ => {
                 tenure.end();
                 return Ok(());
@@ -271,7 +276,7 @@ impl Identity {
         Ok(())
     }
 
-    /// Writes the Lease as it was read and changed here: its uid and resourceVersion are the condition.
+    /// Writes the Lease as it was read and changed here: its uid and resourceVersion are the precondition.
     async fn replace(&self, lease: &Lease) -> Result<Lease, RequestError> {
         as_read(&lease.metadata)?;
         ask(self.leases().replace(&self.id, &PostParams::default(), lease)).await
@@ -283,7 +288,7 @@ impl Identity {
         ask(self.leases().delete(&self.id, &delete_as_read(&lease.metadata)?)).await.map(drop)
     }
 
-    /// The Lease of this life; whatever else was in it stays.
+    /// The Lease of this tenure; other fields stay.
     fn lease(&self, before: Option<Lease>, tenure: &Tenure) -> Lease {
         let mut lease = before.unwrap_or_else(|| Lease {
             metadata: ObjectMeta {
@@ -298,7 +303,7 @@ impl Identity {
         let annotations = lease.metadata.annotations.get_or_insert_with(BTreeMap::new);
         match &self.address {
             Some(address) => annotations.insert(ADDRESS.to_owned(), address.clone()),
-            // That of a former life, which nobody answers any more.
+            // The address of an earlier process.
             None => annotations.remove(ADDRESS),
         };
         lease.spec = Some(LeaseSpec {

@@ -1,11 +1,14 @@
-//! Who may act, and for how long, as told by Leases.
+//! Leases: which process may act, and for how long.
 //!
-//! A [`Term`] is the time for which a process may act; it ends by itself. A [`Stop`] carries it to the work, which asks it
-//! before every request. [`Election`] holds one Lease among several candidates: the leader's term ends before another
-//! can lead. [`Identity`] holds the Lease that makes an API server known to others; a [`Tenure`] ends before others may
-//! take the server for gone.
+//! | module | what it has |
+//! |---|---|
+//! | `term` | [`Term`]: the time for which a process may act; it ends by itself |
+//! | `stop` | [`Stop`]: carries a term to the work, which checks it before every request |
+//! | [`election`] | [`Election`]: one leader among several candidates; its term ends before another can lead |
+//! | [`identity`] | [`Identity`]: the Lease that makes an API server known to others; its [`Tenure`] ends before they remove its entries |
+//! | [`request`] | requests with a timeout and preconditions |
 //!
-//! What is decided about Leases is decided in `restow_core::election`.
+//! The rules about Leases are in `restow_core::election`.
 
 pub mod election;
 pub mod identity;

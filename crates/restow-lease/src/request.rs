@@ -1,47 +1,58 @@
-//! Requests about one object: a bounded wait for the answer, and conditions on what was read.
+//! Requests about one object: each has a timeout, and each write has what was read as its precondition.
 
 use std::time::Duration;
 
 use kube::api::{DeleteParams, ObjectMeta, Preconditions};
 
-/// How long one answer is waited for.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// The usual timeout of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a request was not carried out. It may be tried again.
+/// Why a request failed. It may be retried.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// The object is not what it was when it was read.
+    /// The object has changed since it was read.
     #[error("another client wrote it at the same time")]
     Conflict,
-    /// The object does not exist.
+    /// The object, or its API, does not exist.
     #[error("it does not exist")]
     NotFound,
-    /// Nobody answered.
-    #[error("no answer within {} s", TIMEOUT.as_secs())]
-    Timeout,
-    /// The server did not say what a write could be conditioned on.
+    /// The server did not answer in time; the request may have been carried out.
+    #[error("no answer within {} s", .0.as_secs_f64())]
+    Timeout(Duration),
+    /// The object has no uid or resourceVersion, so a write would have no precondition.
     #[error("the API server returned it without a uid or resourceVersion")]
     NoPreconditions,
+    /// The answer is something else than the object, from a proxy for example.
+    #[error("the answer is not the requested object")]
+    NotTheObject,
     /// Another process may be running under the same id.
     #[error("{0} holds it")]
     Held(String),
-    /// Anything else.
+    /// The server refused the request, or it could not be reached.
     #[error(transparent)]
     Other(kube::Error),
 }
 
-/// Waits for an answer, and classifies the error.
+/// Sends a request with the usual timeout, and classifies the error.
 pub async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
-    match tokio::time::timeout(TIMEOUT, request).await {
-        Err(_) => Err(RequestError::Timeout),
+    ask_within(REQUEST_TIMEOUT, request).await
+}
+
+/// Sends a request with a timeout, and classifies the error.
+pub(crate) async fn ask_within<T>(
+    timeout: Duration,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, RequestError> {
+    match tokio::time::timeout(timeout, request).await {
+        Err(_) => Err(RequestError::Timeout(timeout)),
         Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(RequestError::Conflict),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(RequestError::NotFound),
         Ok(result) => result.map_err(RequestError::Other),
     }
 }
 
-/// The same for an object that may not exist. `Api::get_opt` takes a 404 without a Status for an error, and the path of
-/// an API that is not served answers that.
+/// Like [`ask`], for an object that may not exist. `Api::get_opt` returns an error for a 404 without a Status, which is
+/// the answer for an API that is not served.
 pub async fn find<T>(request: impl Future<Output = kube::Result<T>>) -> Result<Option<T>, RequestError> {
     match ask(request).await {
         Err(RequestError::NotFound) => Ok(None),
@@ -49,7 +60,7 @@ pub async fn find<T>(request: impl Future<Output = kube::Result<T>>) -> Result<O
     }
 }
 
-/// A delete of the object exactly as it was read.
+/// Deletes the object only if it is exactly as it was read.
 pub fn delete_as_read(metadata: &ObjectMeta) -> Result<DeleteParams, RequestError> {
     let (uid, resource_version) = as_read(metadata)?;
     let preconditions =
@@ -57,7 +68,7 @@ pub fn delete_as_read(metadata: &ObjectMeta) -> Result<DeleteParams, RequestErro
     Ok(DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() })
 }
 
-/// The uid and resourceVersion that a write is conditioned on; without them nothing is written.
+/// The uid and resourceVersion as the precondition of a write; without them nothing is written.
 pub fn as_read(metadata: &ObjectMeta) -> Result<(&str, &str), RequestError> {
     metadata.uid.as_deref().zip(metadata.resource_version.as_deref()).ok_or(RequestError::NoPreconditions)
 }

@@ -1,4 +1,4 @@
-//! A [`Stop`]: tells work to end, because it was cancelled or because the [`Term`] it acts in is over.
+//! A [`Stop`] tells work to end, because the work was cancelled or because its [`Term`] is over.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -9,47 +9,47 @@ use tokio_util::sync::CancellationToken;
 
 use crate::term::Term;
 
-/// Asked before everything that is sent.
+/// Work checks it before every request.
 #[derive(Clone, Debug)]
 pub struct Stop {
-    told: CancellationToken,
+    cancelled: CancellationToken,
     term: Option<Arc<Term>>,
 }
 
 impl From<CancellationToken> for Stop {
-    fn from(told: CancellationToken) -> Self {
-        Self { told, term: None }
+    fn from(cancelled: CancellationToken) -> Self {
+        Self { cancelled, term: None }
     }
 }
 
 impl Stop {
-    /// Stops when told, and with the end of a term.
-    pub fn within(told: CancellationToken, term: Option<Arc<Term>>) -> Self {
-        Self { told, term }
+    /// Stops on cancellation, and at the end of a term.
+    pub fn within(cancelled: CancellationToken, term: Option<Arc<Term>>) -> Self {
+        Self { cancelled, term }
     }
 
-    /// One that is stopped with this one, and by itself.
+    /// A child that stops with this one, and that can be cancelled by itself.
     pub fn child(&self) -> (CancellationToken, Self) {
-        let told = self.told.child_token();
-        (told.clone(), Self { told, term: self.term.clone() })
+        let cancelled = self.cancelled.child_token();
+        (cancelled.clone(), Self { cancelled, term: self.term.clone() })
     }
 
-    /// Whether to send nothing more.
+    /// Whether no more requests may be sent.
     pub fn is_stopped(&self) -> bool {
-        self.told.is_cancelled() || self.term.as_ref().is_some_and(|term| term.left().is_zero())
+        self.cancelled.is_cancelled() || self.term.as_ref().is_some_and(|term| term.left().is_zero())
     }
 
-    /// Ends when it is time to stop.
+    /// Returns when it is time to stop.
     pub async fn stopped(&self) {
-        let Some(term) = &self.term else { return self.told.cancelled().await };
+        let Some(term) = &self.term else { return self.cancelled.cancelled().await };
         tokio::select! {
             biased;
-            () = self.told.cancelled() => {}
+            () = self.cancelled.cancelled() => {}
             () = term.over() => {}
         }
     }
 
-    /// Does something, unless it is time to stop first. Whatever wakes the work up, it goes on only if it may.
+    /// Runs `work` until it is time to stop. It checks before every poll, so that work never continues after that.
     pub async fn unless<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         let may_go_on = poll_fn(|context| match self.is_stopped() {
@@ -72,10 +72,10 @@ mod tests {
     use restow_clock::Instant;
 
     use super::*;
-    use crate::term::LOOK_EVERY;
+    use crate::term::CHECK_EVERY;
 
     #[tokio::test(start_paused = true)]
-    async fn a_term_is_over_after_a_pause_that_no_timer_has_seen() {
+    async fn a_term_is_over_after_the_machine_was_suspended() {
         let clock = restow_clock::simulate(Timestamp::UNIX_EPOCH, 1);
         let term = Arc::new(Term::default());
         let stop = Stop::within(CancellationToken::new(), Some(Arc::clone(&term)));
@@ -86,17 +86,17 @@ mod tests {
             clock.skew(SignedDuration::from_secs(paused));
             assert_eq!(stop.is_stopped(), stopped, "{paused}");
         }
-        // A clock that is set back does not make it longer.
+        // A clock that is set back does not extend a term.
         tokio::time::sleep(ten).await;
         assert!(stop.is_stopped());
-        // A request that was sent before the pause gives no right after it.
+        // A request that was sent before the pause begins no term after it.
         clock.skew(SignedDuration::ZERO);
         let sent = term.moment();
         clock.skew(SignedDuration::from_secs(30));
         term.begin(sent, ten);
         assert!(stop.is_stopped());
 
-        // What is woken after the pause does nothing more, and what sleeps is stopped soon.
+        // Work that wakes after the pause does nothing more, and work that sleeps is stopped soon.
         clock.skew(SignedDuration::ZERO);
         term.begin(term.moment(), ten);
         let mut wrote = false;
@@ -116,29 +116,26 @@ mod tests {
             std::future::pending::<()>().await;
         };
         assert_eq!(stop.unless(pause).await, None);
-        assert!(since.elapsed() <= LOOK_EVERY * 2, "{:?}", since.elapsed());
+        assert!(since.elapsed() <= CHECK_EVERY * 2, "{:?}", since.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_term_that_somebody_found_over_is_not_renewed() {
+    async fn a_term_that_was_found_over_is_not_renewed() {
         let clock = restow_clock::simulate(Timestamp::UNIX_EPOCH, 1);
         let term = Arc::new(Term::default());
         let stop = Stop::within(CancellationToken::new(), Some(Arc::clone(&term)));
         let ten = Duration::from_secs(10);
-        // By how many seconds the clock is off when somebody looks, and when the term is renewed.
-        for (looks, renews, renewed) in
+        // By how many seconds the clock is off when the term is checked, and when it is renewed.
+        for (checks, renews, renewed) in
             [(0, 0, true), (9, 0, true), (15, 15, false), (15, 0, false), (0, 15, false)]
         {
             clock.skew(SignedDuration::ZERO);
             term.begin(term.moment(), ten);
-            clock.skew(SignedDuration::from_secs(looks));
+            clock.skew(SignedDuration::from_secs(checks));
             let stopped = stop.is_stopped();
             clock.skew(SignedDuration::from_secs(renews));
-            assert_eq!(term.renew(term.moment(), ten), renewed, "{looks} {renews}");
-            assert!(
-                !stopped || stop.is_stopped(),
-                "who was stopped is stopped like all others: {looks} {renews}"
-            );
+            assert_eq!(term.renew(term.moment(), ten), renewed, "{checks} {renews}");
+            assert!(!stopped || stop.is_stopped(), "work that was stopped stays stopped: {checks} {renews}");
         }
     }
 
@@ -146,12 +143,12 @@ mod tests {
     async fn a_term_ends_by_itself() {
         let term = Arc::new(Term::default());
         let stop = Stop::within(CancellationToken::new(), Some(Arc::clone(&term)));
-        assert!(stop.is_stopped(), "a term that has not begun gives no right");
+        assert!(stop.is_stopped(), "a term that has not begun");
         term.begin(term.moment(), Duration::from_secs(3600));
         assert!(!stop.is_stopped());
         assert_eq!(stop.unless(async { 1 }).await, Some(1));
-        let (told, child) = stop.child();
-        told.cancel();
+        let (cancel, child) = stop.child();
+        cancel.cancel();
         assert!(child.is_stopped() && !stop.is_stopped());
         child.stopped().await;
         term.finish();

@@ -1,4 +1,4 @@
-//! A [`Term`]: the time for which a process may act.
+//! A [`Term`] is the time for which a process may act.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,31 +6,30 @@ use std::time::Duration;
 use jiff::Timestamp;
 use restow_clock::Instant;
 
-/// How often the wall clock is looked at: timers stand still while a machine is suspended.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the wall clock is read: timers do not advance while a machine is suspended.
+pub(crate) const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// The time for which somebody may act, as a leader may while it holds its Lease.
+/// The time for which a process may act, as a leader may while it holds its Lease.
 ///
-/// It ends by itself: a process that was paused finds it over before anybody tells it so. Once somebody has found it
-/// over it is over for everybody, until a new one begins.
+/// It ends by itself: a process that was paused finds it over without asking a server. Once one caller has found it
+/// over, it is over for all, until a new term begins.
 #[derive(Debug)]
 pub struct Term {
     start: Instant,
     end: Mutex<End>,
 }
 
-/// When a term ends.
 #[derive(Clone, Copy, Debug)]
 struct End {
     /// Since the start, by the monotonic clock.
     until: Duration,
-    /// By the wall clock, which goes on while a machine is suspended.
+    /// By the wall clock, which advances while a machine is suspended.
     wall: Timestamp,
-    /// Whether somebody has found it over.
+    /// Whether a caller has found it over.
     over: bool,
 }
 
-/// A moment by both clocks.
+/// A point in time on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     since: Duration,
@@ -45,38 +44,38 @@ impl Default for Term {
 }
 
 impl Term {
-    /// The time since this term's clock was started.
+    /// The time since this term was constructed.
     pub fn now(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// This moment.
+    /// The current time on both clocks.
     pub fn moment(&self) -> Moment {
         Moment { since: self.now(), wall: restow_clock::now() }
     }
 
-    /// Begins a new term, which ends so long after a moment, by whichever clock comes to that first: the monotonic
-    /// clock may stand still while a machine is suspended, and the wall clock may be set back.
+    /// Begins a new term that ends `long` after `moment`, on whichever clock reaches that first: the monotonic clock may
+    /// stop while a machine is suspended, and the wall clock may be set back.
     pub fn begin(&self, moment: Moment, long: Duration) {
         let wall = moment.wall.checked_add(long).unwrap_or(moment.wall);
         *self.end() = End { until: moment.since + long, wall, over: false };
     }
 
-    /// Moves the end of a term that is not over; says whether that is so.
+    /// Extends a term; false if it is over.
     pub fn renew(&self, moment: Moment, long: Duration) -> bool {
-        let stands = !self.left().is_zero();
-        if stands {
+        let valid = !self.left().is_zero();
+        if valid {
             self.begin(moment, long);
         }
-        stands
+        valid
     }
 
-    /// Ends it now.
+    /// Ends the term now.
     pub fn finish(&self) {
         self.end().over = true;
     }
 
-    /// How much of it is left.
+    /// The rest of the term; zero if it is over.
     pub fn left(&self) -> Duration {
         let mut end = self.end();
         if end.over {
@@ -88,14 +87,14 @@ impl Term {
         left
     }
 
-    /// Returns when it is over.
+    /// Returns when the term is over.
     pub async fn over(&self) {
         loop {
             let left = self.left();
             if left.is_zero() {
                 return;
             }
-            tokio::time::sleep(left.min(LOOK_EVERY)).await;
+            tokio::time::sleep(left.min(CHECK_EVERY)).await;
         }
     }
 

@@ -39,7 +39,7 @@ pub struct Registered {
 impl Registered {
     /// Whether what was registered surely still is.
     pub fn stands(&self) -> bool {
-        self.tenure.stands()
+        self.tenure.is_valid()
     }
 
     /// The life of the server that it was registered in.

@@ -1,4 +1,4 @@
-//! Candidates in this process, and somebody who never looks away from them.
+//! Candidates in this process, and a thread that checks all the time that only one of them leads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// The namespace of the Leases.
 pub(crate) const NAMESPACE: &str = "default";
 
-/// A candidate that runs.
+/// A running candidate.
 pub(crate) struct Contender {
     pub(crate) identity: String,
     pub(crate) seen: Seen,
@@ -24,7 +23,7 @@ pub(crate) struct Contender {
     task: JoinHandle<()>,
 }
 
-/// What can be seen of a candidate from outside.
+/// Whether a candidate leads.
 #[derive(Clone)]
 pub(crate) struct Seen {
     term: Arc<Term>,
@@ -32,12 +31,12 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Whether it has the right to act, or says so.
+    /// Whether it may act, or claims to.
     pub(crate) fn leads(&self) -> bool {
         !self.term.left().is_zero() || *self.leading.borrow()
     }
 
-    /// Waits until it begins or ceases to lead, and says when that was.
+    /// Waits until it begins or ceases to lead, and returns when that was.
     pub(crate) async fn until(&mut self, leads: bool) -> Instant {
         let change = self.leading.wait_for(|now| *now == leads);
         tokio::time::timeout(Duration::from_secs(60), change).await.expect("a change").unwrap();
@@ -51,8 +50,8 @@ impl Contender {
         Self::with_times(client, name, Duration::from_secs(15), Duration::from_secs(5))
     }
 
-    /// Starts one in a hurry.
-    pub(crate) fn hurried(client: Client, name: &str) -> Self {
+    /// Starts a candidate with short times.
+    pub(crate) fn with_short_times(client: Client, name: &str) -> Self {
         Self::with_times(client, name, Duration::from_secs(3), Duration::from_secs(1))
     }
 
@@ -78,15 +77,15 @@ impl Contender {
         self.seen.leads()
     }
 
-    /// Tells it to stop, and waits until it has.
+    /// Stops it, and waits until it has ended.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         tokio::time::timeout(Duration::from_secs(30), self.task).await.expect("an end").unwrap();
-        assert!(!self.seen.leads(), "who has stopped does not lead");
+        assert!(!self.seen.leads(), "a candidate that has stopped leads");
     }
 }
 
-/// A thread that looks at all candidates, all the time.
+/// A thread that checks all candidates all the time.
 pub(crate) struct Watcher {
     done: Arc<AtomicBool>,
     thread: std::thread::JoinHandle<(u64, u64)>,
@@ -96,15 +95,15 @@ impl Watcher {
     pub(crate) fn of(contenders: &[&Contender]) -> Self {
         let all: Vec<Seen> = contenders.iter().map(|contender| contender.seen.clone()).collect();
         let done = Arc::<AtomicBool>::default();
-        let told = Arc::clone(&done);
+        let stop = Arc::clone(&done);
         let thread = std::thread::spawn(move || {
-            let (mut looks, mut doubles) = (0, 0);
-            while !told.load(Ordering::SeqCst) {
-                looks += 1;
+            let (mut checks, mut doubles) = (0, 0);
+            while !stop.load(Ordering::SeqCst) {
+                checks += 1;
                 doubles += u64::from(two_lead(&all));
                 std::thread::sleep(Duration::from_micros(200));
             }
-            (looks, doubles)
+            (checks, doubles)
         });
         Self { done, thread }
     }
@@ -112,19 +111,18 @@ impl Watcher {
     /// Fails if there ever were two leaders.
     pub(crate) fn finish(self) {
         self.done.store(true, Ordering::SeqCst);
-        let (looks, doubles) = self.thread.join().unwrap();
-        assert!(looks > 500, "only {looks} looks");
-        assert_eq!(doubles, 0, "two led at once, in so many of {looks} looks");
+        let (checks, doubles) = self.thread.join().unwrap();
+        assert!(checks > 500, "only {checks} checks");
+        assert_eq!(doubles, 0, "two led at once in {doubles} of {checks} checks");
     }
 }
 
-/// Whether two lead at one instant: the first one is looked at again after the second.
+/// Whether two lead at the same time: the first one is checked again after the second.
 fn two_lead(all: &[Seen]) -> bool {
     let both = |a: &Seen, b: &Seen| a.leads() && b.leads() && a.leads();
     all.iter().enumerate().any(|(index, a)| all[index + 1..].iter().any(|b| both(a, b)))
 }
 
-/// The Lease as it is.
 pub(crate) async fn lease(client: &Client, name: &str) -> LeaseSpec {
     leases(client).get(name).await.unwrap().spec.unwrap()
 }

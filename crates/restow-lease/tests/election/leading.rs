@@ -1,4 +1,4 @@
-//! Leaders on a real API server: one at a time, whatever happens to them, their connections and their Lease.
+//! Leader election on a real API server: one leader at a time, whatever happens to connections and the Lease.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ async fn client_from(path: &Path) -> Client {
 }
 
 #[test]
-fn no_two_identities_are_the_same() {
+fn identities_are_unique() {
     let (one, two) = (restow_lease::election::identity(), restow_lease::election::identity());
     assert_ne!(one, two);
     let suffix = one.rsplit_once('_').map(|(_, suffix)| suffix.len());
@@ -34,7 +34,7 @@ fn no_two_identities_are_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_not_the_lease_gives_no_lead() {
+async fn an_answer_that_is_not_the_lease_makes_no_leader() {
     for answer in
         ["{}", r#"{"kind":"Status","apiVersion":"v1","status":"Success"}"#, r#"{"error":"gateway timeout"}"#]
     {
@@ -64,7 +64,7 @@ async fn a_leader_that_stops_hands_over_at_once() {
 
     let mut second = Contender::start(cluster.client(0).unwrap(), name);
     let watcher = Watcher::of(&[&first, &second]);
-    // It is renewed under the same name, and the second one looks on.
+    // The leader renews it, and the second candidate waits.
     wait("a renewal", || async { lease(&client, name).await.renew_time > held.renew_time }).await;
     let renewed = lease(&client, name).await;
     assert_eq!((&renewed.acquire_time, renewed.lease_transitions), (&held.acquire_time, Some(0)));
@@ -73,7 +73,7 @@ async fn a_leader_that_stops_hands_over_at_once() {
     first.stop().await;
     let stopped = Instant::now();
     let took = second.seen.until(true).await.saturating_duration_since(stopped);
-    assert!(took < Duration::from_secs(5), "handed over after {took:?}, not by the Lease running out");
+    assert!(took < Duration::from_secs(5), "handed over after {took:?}: the Lease expired");
     let held = lease(&client, name).await;
     assert_eq!(held.holder_identity.as_ref(), Some(&second.identity));
     assert_eq!((held.lease_duration_seconds, held.lease_transitions), (Some(15), Some(1)));
@@ -86,10 +86,10 @@ async fn a_leader_that_stops_hands_over_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_is_one_leader_through_many_changes() {
+async fn there_is_never_more_than_one_leader() {
     let Some(cluster) = shared() else { return };
     let name = "many-changes";
-    let start = || Contender::hurried(cluster.client(0).unwrap(), name);
+    let start = || Contender::with_short_times(cluster.client(0).unwrap(), name);
     let mut all = vec![start(), start(), start()];
     let everybody: Vec<&Contender> = all.iter().collect();
     let watcher = Watcher::of(&everybody);
@@ -102,14 +102,14 @@ async fn there_is_one_leader_through_many_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_without_a_server_stops_by_itself_before_another_begins() {
+async fn a_leader_that_reaches_no_server_stops_before_another_leads() {
     let Some(cluster) = shared() else { return };
     let name = "without-a-server";
     let proxy = Proxy::start(cluster.addr(0)).await.unwrap();
     let cut_off = client_from(&cluster.kubeconfig_at(&proxy.url(), "admin").unwrap()).await;
-    let mut first = Contender::hurried(cut_off, name);
+    let mut first = Contender::with_short_times(cut_off, name);
     first.seen.until(true).await;
-    let mut second = Contender::hurried(cluster.client(0).unwrap(), name);
+    let mut second = Contender::with_short_times(cluster.client(0).unwrap(), name);
     let watcher = Watcher::of(&[&first, &second]);
 
     proxy.refuse(true);
@@ -117,7 +117,7 @@ async fn a_leader_without_a_server_stops_by_itself_before_another_begins() {
     let (ceased, began) = tokio::join!(first.seen.until(false), second.seen.until(true));
     assert!(ceased < began, "{:?} too late", ceased - began);
 
-    // Back again, it finds another leader, and leads again when that one stops.
+    // When it reaches the server again, it finds another leader, and leads again when that one stops.
     proxy.refuse(false);
     second.stop().await;
     first.seen.until(true).await;
@@ -126,20 +126,20 @@ async fn a_leader_without_a_server_stops_by_itself_before_another_begins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_whose_server_hangs_stops_by_itself_before_another_begins() {
+async fn a_leader_whose_server_hangs_stops_before_another_leads() {
     let Some(assets) = assets::or_skip("a leader whose server hangs") else { return };
     let cluster = Cluster::start(&assets, ClusterSpec::new().servers(2)).await.unwrap();
     let name = "hanging-server";
-    let mut first = Contender::hurried(cluster.client(0).unwrap(), name);
+    let mut first = Contender::with_short_times(cluster.client(0).unwrap(), name);
     first.seen.until(true).await;
-    let mut second = Contender::hurried(cluster.client(1).unwrap(), name);
+    let mut second = Contender::with_short_times(cluster.client(1).unwrap(), name);
     let watcher = Watcher::of(&[&first, &second]);
 
     // Connections stay open and nothing answers.
     cluster.pause(Part::ApiServer(0)).unwrap();
     let (ceased, began) = tokio::join!(first.seen.until(false), second.seen.until(true));
     assert!(ceased < began, "{:?} too late", ceased - began);
-    // Not even stopping waits for the server.
+    // Stopping does not wait for the server either.
     let stopping = Instant::now();
     first.stop().await;
     assert!(stopping.elapsed() < Duration::from_secs(10), "{:?}", stopping.elapsed());
@@ -149,18 +149,18 @@ async fn a_leader_whose_server_hangs_stops_by_itself_before_another_begins() {
     watcher.finish();
 }
 
-/// Somebody who does something to the Lease just before the candidate's first write of it arrives.
-struct Meddler {
-    meddling: Mutex<Option<BoxFuture<'static, ()>>>,
+/// Changes the Lease just before the candidate's first write arrives.
+struct Interloper {
+    change: Mutex<Option<BoxFuture<'static, ()>>>,
     /// The status of every write.
     answers: Mutex<Vec<(Method, StatusCode)>>,
     reads: AtomicUsize,
 }
 
-impl Meddler {
-    fn new(meddling: impl Future<Output = ()> + Send + 'static) -> Arc<Self> {
+impl Interloper {
+    fn new(change: impl Future<Output = ()> + Send + 'static) -> Arc<Self> {
         Arc::new(Self {
-            meddling: Mutex::new(Some(Box::pin(meddling))),
+            change: Mutex::new(Some(Box::pin(change))),
             answers: Mutex::default(),
             reads: AtomicUsize::default(),
         })
@@ -171,12 +171,12 @@ impl Meddler {
     }
 }
 
-impl Observer for Meddler {
+impl Observer for Interloper {
     fn request(&self, request: &Seen) -> Action {
         if request.method != Method::PUT {
             return Action::Forward;
         }
-        self.meddling.lock().unwrap().take().map_or(Action::Forward, Action::Wait)
+        self.change.lock().unwrap().take().map_or(Action::Forward, Action::Wait)
     }
 
     fn response(&self, request: &Seen, status: StatusCode, _: &HeaderMap) {
@@ -187,7 +187,7 @@ impl Observer for Meddler {
     }
 }
 
-/// A Lease that nobody holds.
+/// Creates a Lease without a holder.
 async fn free_lease(client: &Client, name: &str) {
     let lease: Lease = serde_json::from_value(json!({
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"kept": "yes"}},
@@ -197,40 +197,43 @@ async fn free_lease(client: &Client, name: &str) {
     leases(client).create(&PostParams::default(), &lease).await.unwrap();
 }
 
-async fn meddle(client: Client, name: &'static str, patch: Value) {
+async fn patch_lease(client: Client, name: &'static str, patch: Value) {
     leases(&client).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_another_one_took_first_is_not_overwritten() {
+async fn a_lease_that_another_process_took_first_is_not_overwritten() {
     let Some(cluster) = shared() else { return };
     let (client, name) = (cluster.client(0).unwrap(), "taken-first");
     free_lease(&client, name).await;
     let taken = json!({"spec": {"holderIdentity": "foreign", "leaseDurationSeconds": 3600}});
-    let meddler = Meddler::new(meddle(client.clone(), name, taken));
-    let recorder = Recorder::start(cluster, 0, "admin", Arc::clone(&meddler)).await.unwrap();
-    let candidate = Contender::hurried(client_from(recorder.kubeconfig()).await, name);
+    let interloper = Interloper::new(patch_lease(client.clone(), name, taken));
+    let recorder = Recorder::start(cluster, 0, "admin", Arc::clone(&interloper)).await.unwrap();
+    let candidate = Contender::with_short_times(client_from(recorder.kubeconfig()).await, name);
 
-    wait("looks after the conflict", || async { meddler.reads() >= 5 }).await;
+    wait("reads after the conflict", || async { interloper.reads() >= 5 }).await;
     assert!(!candidate.leads());
-    assert_eq!(*meddler.answers.lock().unwrap(), [(Method::PUT, StatusCode::CONFLICT)]);
+    assert_eq!(*interloper.answers.lock().unwrap(), [(Method::PUT, StatusCode::CONFLICT)]);
     candidate.stop().await;
     let held = lease(&client, name).await;
     assert_eq!((held.holder_identity.as_deref(), held.lease_transitions), (Some("foreign"), Some(7)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_write_into_the_lease_stays() {
+async fn fields_that_others_write_into_the_lease_are_kept() {
     let Some(cluster) = shared() else { return };
     let (client, name) = (cluster.client(0).unwrap(), "written-into");
     free_lease(&client, name).await;
-    let meddler =
-        Meddler::new(meddle(client.clone(), name, json!({"metadata": {"annotations": {"foreign": "yes"}}})));
-    let recorder = Recorder::start(cluster, 0, "admin", Arc::clone(&meddler)).await.unwrap();
-    let mut candidate = Contender::hurried(client_from(recorder.kubeconfig()).await, name);
+    let interloper = Interloper::new(patch_lease(
+        client.clone(),
+        name,
+        json!({"metadata": {"annotations": {"foreign": "yes"}}}),
+    ));
+    let recorder = Recorder::start(cluster, 0, "admin", Arc::clone(&interloper)).await.unwrap();
+    let mut candidate = Contender::with_short_times(client_from(recorder.kubeconfig()).await, name);
 
     candidate.seen.until(true).await;
-    let answers = meddler.answers.lock().unwrap().clone();
+    let answers = interloper.answers.lock().unwrap().clone();
     assert_eq!(answers[..2], [(Method::PUT, StatusCode::CONFLICT), (Method::PUT, StatusCode::OK)]);
     candidate.stop().await;
     let lease = leases(&client).get(name).await.unwrap();
@@ -240,34 +243,34 @@ async fn what_others_write_into_the_lease_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_was_taken_away_is_let_go() {
+async fn a_leader_whose_lease_was_taken_stops_at_once() {
     let Some(cluster) = shared() else { return };
     let (client, name) = (cluster.client(0).unwrap(), "taken-away");
-    let onlooker = Meddler::new(async {});
-    let recorder = Recorder::start(cluster, 0, "admin", Arc::clone(&onlooker)).await.unwrap();
+    let reader = Interloper::new(async {});
+    let recorder = Recorder::start(cluster, 0, "admin", Arc::clone(&reader)).await.unwrap();
     let mut leader = Contender::start(client_from(recorder.kubeconfig()).await, name);
     leader.seen.until(true).await;
     let taken = json!({"spec": {"holderIdentity": "foreign", "leaseDurationSeconds": 3600}});
-    meddle(client.clone(), name, taken).await;
-    wait("the leader to look", || async { onlooker.reads() > 1 }).await;
-    let looked = Instant::now();
-    let took = leader.seen.until(false).await.saturating_duration_since(looked);
-    assert!(took < Duration::from_secs(3), "let go after {took:?}, when the term ran out");
+    patch_lease(client.clone(), name, taken).await;
+    wait("the leader to read the Lease", || async { reader.reads() > 1 }).await;
+    let read = Instant::now();
+    let took = leader.seen.until(false).await.saturating_duration_since(read);
+    assert!(took < Duration::from_secs(3), "stopped after {took:?}: the term expired");
     assert!(!leader.leads());
     leader.stop().await;
     assert_eq!(lease(&client, name).await.holder_identity.as_deref(), Some("foreign"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_lease_is_made_again_by_its_leader() {
+async fn a_leader_creates_its_deleted_lease_again() {
     let Some(cluster) = shared() else { return };
     let (client, name) = (cluster.client(0).unwrap(), "deleted");
     let mut leader = Contender::start(client.clone(), name);
     leader.seen.until(true).await;
-    let onlooker = Meddler::new(async {});
-    let recorder = Recorder::start(cluster, 0, "admin", Arc::clone(&onlooker)).await.unwrap();
+    let reader = Interloper::new(async {});
+    let recorder = Recorder::start(cluster, 0, "admin", Arc::clone(&reader)).await.unwrap();
     let second = Contender::start(client_from(recorder.kubeconfig()).await, name);
-    wait("the second to have seen the Lease", || async { onlooker.reads() > 0 }).await;
+    wait("the second to have read the Lease", || async { reader.reads() > 0 }).await;
     let watcher = Watcher::of(&[&leader, &second]);
     let before = leases(&client).get(name).await.unwrap().metadata.uid;
 
@@ -283,7 +286,7 @@ async fn a_deleted_lease_is_made_again_by_its_leader() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_deleted_between_read_and_write_does_not_come_back_by_that_write() {
+async fn a_write_does_not_restore_a_lease_that_was_deleted_after_the_read() {
     let Some(cluster) = shared() else { return };
     let (client, name) = (cluster.client(0).unwrap(), "deleted-between");
     free_lease(&client, name).await;
@@ -293,11 +296,11 @@ async fn a_lease_deleted_between_read_and_write_does_not_come_back_by_that_write
             leases(&client).delete(name, &DeleteParams::default()).await.unwrap();
         }
     };
-    let meddler = Meddler::new(delete);
-    let recorder = Recorder::start(cluster, 0, "admin", Arc::clone(&meddler)).await.unwrap();
-    let mut candidate = Contender::hurried(client_from(recorder.kubeconfig()).await, name);
+    let interloper = Interloper::new(delete);
+    let recorder = Recorder::start(cluster, 0, "admin", Arc::clone(&interloper)).await.unwrap();
+    let mut candidate = Contender::with_short_times(client_from(recorder.kubeconfig()).await, name);
     candidate.seen.until(true).await;
-    let answers = meddler.answers.lock().unwrap().clone();
+    let answers = interloper.answers.lock().unwrap().clone();
     assert_eq!(answers[..2], [(Method::PUT, StatusCode::CONFLICT), (Method::POST, StatusCode::CREATED)]);
     candidate.stop().await;
     assert_eq!(leases(&client).get(name).await.unwrap().metadata.labels, None);

@@ -76,7 +76,7 @@ async fn a_lease_that_runs_out_is_a_departure_and_one_that_is_renewed_is_not() {
         () = looking => {}
     }
     assert_eq!(registered(client, group).await, "kept=v1: v1");
-    assert!(kept.tenure.stands());
+    assert!(kept.tenure.is_valid());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -51,7 +51,7 @@ async fn an_identity_lease_is_like_that_of_a_kube_apiserver() {
     // The next life takes it over, and the former one is over when it looks.
     let next = Server::start(client.clone(), group, "a").await;
     server.identity.keep(&server.tenure, &never()).await;
-    assert!(!server.tenure.stands() && next.tenure.stands());
+    assert!(!server.tenure.is_valid() && next.tenure.is_valid());
     // Who has lost it does not delete what is another's.
     server.identity.leave(&server.tenure).await;
     let held = leases(&client).get(&next.identity.id).await.unwrap().spec.unwrap();
@@ -72,11 +72,11 @@ async fn an_identity_is_taken_over_only_when_its_holder_writes_no_more() {
     let mut second = tokio::spawn(async move { other.establish(&never()).await.unwrap() });
     // Half as long again as the Lease of a server that is gone is left alone.
     let early = tokio::time::timeout(Duration::from_secs(6), &mut second).await;
-    assert!(early.is_err() && first.stands(), "the identity of a live server was taken over");
+    assert!(early.is_err() && first.is_valid(), "the identity of a live server was taken over");
     // It ends without a word.
     keeping.abort();
     let second = tokio::time::timeout(Duration::from_secs(60), second).await.expect("an end").unwrap();
-    assert!(!first.stands() && second.stands(), "two processes write as one server");
+    assert!(!first.is_valid() && second.is_valid(), "two processes write as one server");
     identity.leave(&second).await;
 }
 
