@@ -156,7 +156,7 @@ pub(crate) async fn run(bench: Bench) -> Result<()> {
 /// optimized one.
 fn build() -> Result<PathBuf> {
     let unoptimized = cfg!(debug_assertions);
-    let mut command = crate::cargo();
+    let mut command = crate::cargo::command();
     command.args(["build", "--release", "--quiet", "--package", "restow"]);
     if unoptimized {
         command.args(["--package", "xtask"]);

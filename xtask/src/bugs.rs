@@ -7,7 +7,7 @@ mod copy;
 mod table;
 
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -27,8 +27,6 @@ pub(crate) struct Bugs {
     args: Vec<String>,
 }
 
-/// Switches one bug on in the copy.
-const SWITCH: &str = "RESTOW_BUG";
 /// How many seeds have to pass with no bug switched on, besides every seed that catches one.
 const SOUND: u64 = 12;
 
@@ -146,9 +144,9 @@ fn catch(simulator: &Path, bug: &'static Bug) -> Result<Option<Violation>> {
 
 fn command(simulator: &Path, bug: Option<&Bug>) -> Command {
     let mut command = Command::new(simulator);
-    command.env_remove(SWITCH);
+    command.env_remove(copy::SWITCH);
     if let Some(bug) = bug {
-        command.env(SWITCH, bug.name);
+        command.env(copy::SWITCH, bug.name);
     }
     command
 }
@@ -213,11 +211,6 @@ fn violation(line: &str) -> Option<Violation> {
     Some(Violation { seed: seed.parse().ok()?, invariant: invariant.to_owned(), what: what.to_owned() })
 }
 
-/// The root of the workspace.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,6 +228,6 @@ mod tests {
     fn every_bug_fits_the_sources() {
         let names: std::collections::BTreeSet<_> = BUGS.iter().map(|bug| bug.name).collect();
         assert_eq!(names.len(), BUGS.len(), "every bug has a name of its own");
-        copy::mutate(&root(), BUGS).unwrap();
+        copy::mutate(&copy::root(), BUGS).unwrap();
     }
 }

@@ -3,12 +3,14 @@
 
 mod bench;
 mod bugs;
+mod cargo;
+mod checks;
 mod lab;
 mod simulate;
 mod test;
 mod tour;
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -32,6 +34,8 @@ enum Chore {
     BenchServers(bench::servers::BenchServers),
     /// Put known defects back, one at a time, and require the simulation to catch each of them.
     Bugs(bugs::Bugs),
+    /// Check that no crate has cycles between modules or unused dependencies, and that the core reaches no client.
+    Checks,
     /// A real control plane on this machine, to try things on.
     #[command(subcommand)]
     Lab(lab::Command),
@@ -44,19 +48,6 @@ enum Chore {
     Tour(tour::Tour),
 }
 
-/// The cargo that runs this chore, in the environment it was itself called in: build scripts are run again when what
-/// cargo says of a chore's own package changes, and with them much is compiled again.
-fn cargo() -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy();
-        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
-            command.env_remove(&*name);
-        }
-    }
-    command
-}
-
 #[tokio::main]
 async fn main() -> ExitCode {
     let done = match Cli::parse().chore {
@@ -65,6 +56,7 @@ async fn main() -> ExitCode {
         Chore::BenchRegistration(bench) => bench::registration::run(bench).await,
         Chore::BenchServers(bench) => bench::servers::run(bench).await,
         Chore::Bugs(bugs) => bugs::run(&bugs),
+        Chore::Checks => checks::run(),
         Chore::Lab(command) => lab::run(command).await,
         Chore::Simulate(simulate) => simulate::run(&simulate),
         Chore::Test => test::run(),

@@ -5,6 +5,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+use crate::cargo;
+
 /// What to simulate.
 #[derive(Args)]
 pub(crate) struct Simulate {
@@ -21,11 +23,11 @@ pub(crate) struct Simulate {
 
 /// Runs the simulator.
 pub(crate) fn run(simulate: &Simulate) -> Result<()> {
-    let mut command = crate::cargo();
+    let mut command = cargo::command();
     // What follows an option of the simulator is all the simulator's.
     if simulate.real || simulate.args.iter().any(|arg| arg == "--real") {
         let built = ["build", "--quiet", "--package", "restow", "--package", "restow-sim", "--bins"];
-        if !crate::cargo().args(built).status().context("building restow")?.success() {
+        if !cargo::command().args(built).status().context("building restow")?.success() {
             bail!("restow does not build");
         }
         // They are built into the folder this program was built into.

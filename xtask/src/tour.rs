@@ -11,6 +11,8 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use restow_lab::{Assets, Cluster, ClusterSpec};
 use serde_json::{Value, json};
 
+use crate::cargo;
+
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const WIDGETS: &str = "/apis/example.com/v1beta1/namespaces/default/widgets";
 
@@ -75,7 +77,7 @@ fn say(text: &str) {
 }
 
 fn build() -> Result<PathBuf> {
-    let status = crate::cargo().args(["build", "--quiet", "--package", "restow"]).status()?;
+    let status = cargo::command().args(["build", "--quiet", "--package", "restow"]).status()?;
     if !status.success() {
         bail!("restow does not build");
     }

@@ -3,14 +3,12 @@
 use std::{
     fs::{self, File},
     io::Read,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use anyhow::{Context, Result};
 use base64::{Engine, prelude::BASE64_STANDARD};
-use kube::{Client, Config};
-
-use crate::Cluster;
+use kube::Config;
 
 /// The users of a cluster, their tokens and the authority to verify its servers by.
 #[derive(Debug)]
@@ -84,37 +82,6 @@ impl Access {
              users:\n- name: {user}\n  user:{token}\n\
              contexts:\n- name: lab\n  context:\n    cluster: lab\n    user: {user}\n"
         ))
-    }
-}
-
-impl Cluster {
-    /// The address of a server.
-    pub fn url(&self, server: usize) -> String {
-        self.server_urls()[server].clone()
-    }
-
-    /// A file to reach a server with as one of the cluster's users (`admin`, `alice` or one of the spec's own).
-    pub fn kubeconfig(&self, server: usize, user: &str) -> PathBuf {
-        self.dir().join(format!("kubeconfig-{server}-{user}"))
-    }
-
-    /// Writes a file to reach the cluster with through another address, such as a proxy's.
-    pub fn kubeconfig_at(&self, url: &str, user: &str) -> Result<PathBuf> {
-        let name: String = url.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let path = self.dir().join(format!("kubeconfig-{name}-{user}"));
-        fs::write(&path, self.access().kubeconfig(url, user)?).context("writing a kubeconfig")?;
-        Ok(path)
-    }
-
-    /// A new client for a server, as `admin`.
-    pub fn client(&self, server: usize) -> Result<Client> {
-        self.client_as(server, "admin")
-    }
-
-    /// A new client for a server, as one of the cluster's users.
-    pub fn client_as(&self, server: usize, user: &str) -> Result<Client> {
-        let config = self.access().config(&self.url(server), user)?;
-        Client::try_from(config).context("making a client")
     }
 }
 

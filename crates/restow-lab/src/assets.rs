@@ -1,10 +1,12 @@
 //! The programs the lab runs: found in `KUBEBUILDER_ASSETS`, else built once with Go into a cache outside the tree.
 
 mod build;
+mod error;
 
-use std::{env, fmt, io, path::PathBuf};
+use std::{env, fmt, path::PathBuf};
 
 pub use build::{ETCD_VERSION, FORMER_KUBERNETES_VERSION, KUBERNETES_VERSION};
+pub use error::AssetsError;
 
 /// The programs of one control plane.
 #[derive(Clone, Debug)]
@@ -21,42 +23,6 @@ pub struct Assets {
     pub kubectl: Option<PathBuf>,
     /// The aggregated API server of Kubernetes' own examples, which `KUBEBUILDER_ASSETS` may lack.
     pub sample_apiserver: Option<PathBuf>,
-}
-
-/// Why there are no programs to run.
-#[derive(Debug, thiserror::Error)]
-pub enum AssetsError {
-    /// Neither ready programs nor a Go tool to build them with.
-    #[error("no KUBEBUILDER_ASSETS and no `go` on the PATH to build the control plane with")]
-    Unavailable,
-    /// `KUBEBUILDER_ASSETS` is set and lacks a program.
-    #[error("KUBEBUILDER_ASSETS is {dir} and has no {program} in it")]
-    Incomplete {
-        /// The folder named by the variable.
-        dir: String,
-        /// The program that is not there.
-        program: &'static str,
-    },
-    /// There is no place for the cache.
-    #[error("none of RESTOW_LAB_CACHE, XDG_CACHE_HOME and HOME is set: nowhere to keep the built programs")]
-    NoCache,
-    /// Go ran and failed.
-    #[error("building {program} failed: {reason}")]
-    Build {
-        /// The program that was being built.
-        program: &'static str,
-        /// How `go build` ended.
-        reason: String,
-    },
-    /// The cache could not be read or written.
-    #[error("{step} in the lab's cache")]
-    Io {
-        /// What was being done.
-        step: &'static str,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
 }
 
 impl Assets {

@@ -1,5 +1,10 @@
 //! A running cluster: one etcd, its API servers, perhaps a controller manager, all in one folder.
 
+mod aggregated;
+mod clients;
+mod control;
+mod encryption;
+
 use std::{
     collections::BTreeMap,
     fs, mem,

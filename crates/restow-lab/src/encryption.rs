@@ -1,18 +1,7 @@
-//! Encryption configurations, and their change under a running server.
+//! Encryption configurations.
 
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context, Result, bail};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use sha2::{Digest, Sha256};
-
-use crate::{Cluster, Part, launch};
-
-/// The API server looks at its file once a minute.
-const RELOAD: Duration = Duration::from_secs(100);
 
 /// The content of an encryption configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,50 +47,6 @@ impl Encryption {
     /// The hash by which an API server names the configuration it has taken up.
     pub fn hash(&self) -> String {
         format!("sha256:{:x}", Sha256::digest(&self.0))
-    }
-}
-
-impl Cluster {
-    /// Changes the configuration of one server on disk; the server takes it up within a minute.
-    pub fn set_encryption(&self, server: usize, encryption: &Encryption) -> Result<()> {
-        let path = launch::encryption_file(self.dir(), server);
-        if !path.exists() {
-            bail!("server {server} was started without an encryption configuration");
-        }
-        let new = path.with_extension("new");
-        fs::write(&new, encryption.yaml()).context("writing the encryption configuration")?;
-        // Renamed into place, so that the server never reads half of it.
-        fs::rename(&new, &path).context("changing the encryption configuration")
-    }
-
-    /// Changes the configuration of every server on disk.
-    pub fn set_encryption_all(&self, encryption: &Encryption) -> Result<()> {
-        (0..self.servers()).try_for_each(|server| self.set_encryption(server, encryption))
-    }
-
-    /// Waits until a server says in its metrics that it has taken up this configuration.
-    pub async fn wait_for_encryption(&self, server: usize, encryption: &Encryption) -> Result<()> {
-        let deadline = Instant::now() + RELOAD;
-        let client = self.client(server)?;
-        let wanted = format!("hash=\"{}\"", encryption.hash());
-        loop {
-            let request = http::Request::get("/metrics").body(Vec::new())?;
-            let metrics = client.request_text(request).await.context("reading the server's metrics")?;
-            let taken = metrics
-                .lines()
-                .filter(|line| line.starts_with("apiserver_encryption_config_controller_last_config_info{"))
-                .any(|line| line.contains(&wanted));
-            if taken {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                bail!(
-                    "server {server} has not taken up its encryption configuration in {RELOAD:?}\n{}",
-                    self.log_tail(Part::ApiServer(server))
-                );
-            }
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
     }
 }
 

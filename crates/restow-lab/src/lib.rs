@@ -17,7 +17,6 @@
 #![allow(clippy::disallowed_methods)] // real processes run in real time
 
 mod access;
-mod aggregated;
 pub mod assets;
 mod cluster;
 mod daemon;

@@ -1,21 +1,8 @@
-//! The parts of a cluster and what can be done to each: kill, restart, pause, measure.
+//! The parts of a cluster.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
+use std::fmt;
 
-use anyhow::{Context, Result, bail};
-use kube::Client;
-use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
-
-use crate::{Cluster, Flags, Memory, daemon::Daemon, launch};
-
-/// Generous, because several clusters may be starting on two cores.
-const READY: Duration = Duration::from_secs(120);
-const POLL: Duration = Duration::from_millis(100);
 
 /// One process of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -38,119 +25,5 @@ impl fmt::Display for Part {
             Self::ControllerManager => f.write_str("controller manager"),
             Self::Aggregated => f.write_str("aggregated API server"),
         }
-    }
-}
-
-impl Cluster {
-    fn daemon(&self, part: Part) -> Result<&Daemon> {
-        self.daemons().get(&part).with_context(|| format!("the cluster has no {part}"))
-    }
-
-    /// Ends a part with SIGKILL, so that nothing of it can finish.
-    pub fn kill(&self, part: Part) -> Result<()> {
-        self.daemon(part)?.kill(self.reaper()).with_context(|| format!("killing {part}"))
-    }
-
-    /// Starts a part again on its port with its flags, killing it first where it runs, and waits until it is ready.
-    pub async fn restart(&self, part: Part) -> Result<()> {
-        self.restart_with(part, |_| ()).await
-    }
-
-    /// Restarts a part with changed flags, which it then keeps.
-    pub async fn restart_with(&self, part: Part, change: impl FnOnce(&mut Flags)) -> Result<()> {
-        self.kill(part)?;
-        {
-            let mut launch = self.daemon(part)?.launch();
-            change(&mut launch.flags);
-            launch::settle_emulation(&mut launch.flags);
-        }
-        self.spawn(part)?;
-        self.wait_ready(part).await
-    }
-
-    /// Restarts a part as another program with the same flags, as an upgrade does.
-    pub async fn upgrade(&self, part: Part, program: &Path) -> Result<()> {
-        self.kill(part)?;
-        self.daemon(part)?.launch().program = program.to_owned();
-        self.spawn(part)?;
-        self.wait_ready(part).await
-    }
-
-    pub(crate) fn spawn(&self, part: Part) -> Result<()> {
-        self.daemon(part)?.spawn(self.reaper()).with_context(|| format!("starting {part}"))
-    }
-
-    /// Stops a part in its tracks (SIGSTOP): its connections stay open and nothing answers.
-    pub fn pause(&self, part: Part) -> Result<()> {
-        self.daemon(part)?.signal(Signal::STOP).with_context(|| format!("pausing {part}"))
-    }
-
-    /// Lets a paused part go on.
-    pub fn unpause(&self, part: Part) -> Result<()> {
-        self.daemon(part)?.signal(Signal::CONT).with_context(|| format!("unpausing {part}"))
-    }
-
-    /// The process id of a part that runs.
-    pub fn pid(&self, part: Part) -> Option<u32> {
-        self.daemon(part).ok()?.pid()
-    }
-
-    /// What a part holds in memory now and held at most.
-    pub fn memory(&self, part: Part) -> Result<Memory> {
-        self.daemon(part)?.memory().with_context(|| format!("measuring {part}"))
-    }
-
-    /// The flags a part was last started with.
-    pub fn flags(&self, part: Part) -> Result<Flags> {
-        Ok(self.daemon(part)?.launch().flags.clone())
-    }
-
-    /// The file a part logs to.
-    pub fn log(&self, part: Part) -> Result<PathBuf> {
-        Ok(self.daemon(part)?.launch().log.clone())
-    }
-
-    /// The last lines of a part's log, for an error message.
-    pub fn log_tail(&self, part: Part) -> String {
-        self.daemon(part).map(Daemon::log_tail).unwrap_or_default()
-    }
-
-    /// Waits until a part says that it is ready; the error carries the end of its log.
-    ///
-    /// The aggregated API server is ready when every API server passes requests on to it.
-    pub async fn wait_ready(&self, part: Part) -> Result<()> {
-        let daemon = self.daemon(part)?;
-        let deadline = Instant::now() + READY;
-        loop {
-            let Err(cause) = self.probe(part).await else { return Ok(()) };
-            if let Some(status) = daemon.exited() {
-                bail!("{part} ended ({status}) before it was ready\n{}", daemon.log_tail());
-            }
-            if Instant::now() > deadline {
-                return Err(cause.context(format!("{part} is not ready in {READY:?}\n{}", daemon.log_tail())));
-            }
-            tokio::time::sleep(POLL).await;
-        }
-    }
-
-    async fn probe(&self, part: Part) -> Result<()> {
-        let (url, path) = match part {
-            Part::Etcd => return self.etcd().health().await,
-            Part::ApiServer(index) => (self.url(index), "/readyz"),
-            Part::ControllerManager => {
-                (self.controller_manager_url().context("no controller manager")?, "/healthz")
-            }
-            Part::Aggregated => return self.probe_aggregated().await,
-        };
-        self.ask(&url, path).await
-    }
-
-    /// Fails unless a server answers a path, with whatever.
-    pub(crate) async fn ask(&self, url: &str, path: &str) -> Result<()> {
-        let mut config = self.access().config(url, "admin")?;
-        config.read_timeout = Some(Duration::from_secs(5));
-        let request = http::Request::get(path).body(Vec::new())?;
-        Client::try_from(config)?.request_text(request).await?;
-        Ok(())
     }
 }

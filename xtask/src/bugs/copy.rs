@@ -8,14 +8,21 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::table::Bug;
-use super::{SWITCH, root};
+use crate::cargo;
 
+/// The environment variable that switches one bug on in the copy.
+pub(super) const SWITCH: &str = "RESTOW_BUG";
 /// What the workspace needs to be built.
 const SOURCES: [&str; 6] = ["Cargo.toml", "Cargo.lock", "crates", "examples", "lab", "xtask"];
 /// The version of the packages in the copy.
 const COPY: &str = "0.0.0-bugs";
 /// Stands in the wrong text for "this bug is switched on".
 const SWITCHED_ON: &str = "BUG";
+
+/// The root of the workspace.
+pub(super) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
 
 /// The sources with all bugs written into them, by path; each has to fit exactly one place.
 pub(super) fn mutate(root: &Path, bugs: &[Bug]) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
@@ -66,7 +73,7 @@ pub(super) fn build(bugs: &[Bug]) -> Result<PathBuf> {
     }
     update(&copy, &files)?;
     println!("+ building the simulator with {} bugs in {}", bugs.len(), copy.display());
-    let mut cargo = crate::cargo();
+    let mut cargo = cargo::command();
     cargo.args([
         "test",
         "--workspace",
@@ -104,7 +111,7 @@ fn with_version(manifest: &str, version: &str) -> String {
 }
 
 fn target_directory(root: &Path) -> Result<PathBuf> {
-    let output = crate::cargo()
+    let output = cargo::command()
         .args(["metadata", "--no-deps", "--format-version=1", "--manifest-path"])
         .arg(root.join("Cargo.toml"))
         .output()

@@ -10,7 +10,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use super::AssetsError;
+use super::error::AssetsError;
 
 /// The version of Kubernetes that the lab builds.
 pub const KUBERNETES_VERSION: &str = "1.36.3";

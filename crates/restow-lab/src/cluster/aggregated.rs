@@ -1,4 +1,4 @@
-//! The aggregated API server: how the cluster comes to know it.
+//! Registers the aggregated API server with the cluster.
 
 use std::time::{Duration, Instant};
 
@@ -6,20 +6,20 @@ use anyhow::{Context, Result, ensure};
 use http::Request;
 use serde_json::{Value, json};
 
-use crate::Cluster;
+use super::Cluster;
 
 const GROUP: &str = "wardle.example.com";
 /// The served versions, the preferred one first.
 const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
-/// Where an API server publishes how to recognise it, without which the aggregated one does not start.
+/// Where an API server publishes its front proxy's certificate, which the aggregated one needs to start.
 const FRONT_PROXY: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
-const PUBLISHED: Duration = Duration::from_secs(60);
+const FRONT_PROXY_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Cluster {
     /// Registers the server's API at its port, before it is started.
     pub(crate) async fn register_aggregated(&self, port: u16) -> Result<()> {
         let url = self.url(0);
-        let deadline = Instant::now() + PUBLISHED;
+        let deadline = Instant::now() + FRONT_PROXY_TIMEOUT;
         while let Err(cause) = self.ask(&url, FRONT_PROXY).await {
             ensure!(Instant::now() < deadline, "the API server does not publish its front proxy: {cause}");
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,0 +1,154 @@
+//! No crate has a cycle between its modules: a reader can take them one after the other.
+//!
+//! A module uses another one when a path in its source leads there. A file that only declares and re-exports is not a
+//! module of its own here: a path through it leads to what it re-exports. Code for tests does not count.
+
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
+
+use anyhow::{Context as _, Result, bail};
+
+use source::{Names, Tree};
+
+/// Crates with cycles between modules that are no parent and child. The list only ever shrinks.
+const WITH_CYCLES: &[&str] = &[
+    "aggregated-apiserver",
+    "restow",
+    "restow-apiserver",
+    "restow-controller",
+    "restow-core",
+    "restow-migrate",
+    "restow-sim",
+    "restow-storageversion",
+];
+/// Crates in which a module still uses its parent, which uses it. The list only ever shrinks.
+const WITH_CHILDREN_THAT_USE_PARENTS: &[&str] = &["restow-api", "restow-store"];
+
+/// Whether a module may use its parent, which uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parents {
+    MayBeUsed,
+    MayNotBeUsed,
+}
+
+/// Requires that no crate has a cycle between its modules, and that each exempt crate still has one.
+pub(super) fn check(crates: &[(String, Vec<PathBuf>)]) -> Result<()> {
+    let mut wrong = Vec::new();
+    for (name, roots) in crates {
+        let cycles = |parents| -> Result<Vec<Cycle>> {
+            let trees = roots.iter().map(|root| source::read(root, &read)).collect::<Result<Vec<_>>>()?;
+            Ok(trees.iter().flat_map(|tree| find(tree, parents)).collect())
+        };
+        let (strict, other) = (cycles(Parents::MayNotBeUsed)?, cycles(Parents::MayBeUsed)?);
+        let exempt = WITH_CYCLES.contains(&name.as_str());
+        let exempt_children = WITH_CHILDREN_THAT_USE_PARENTS.contains(&name.as_str());
+        if exempt && other.is_empty() || exempt_children && strict.is_empty() {
+            wrong.push(format!(
+                "{name} no longer needs its exemption: remove it from xtask/src/checks/modules.rs"
+            ));
+        }
+        let found = if exempt_children { other } else { strict };
+        if !exempt {
+            wrong.extend(found.iter().map(|cycle| format!("modules of {name} form a cycle: {cycle}")));
+        }
+    }
+    if !wrong.is_empty() {
+        bail!("{}", wrong.join("\n"));
+    }
+    let exempt = [WITH_CYCLES, WITH_CHILDREN_THAT_USE_PARENTS].concat();
+    println!("+ no crate has a cycle between its modules (still exempt: {})", exempt.join(", "));
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// Modules that use each other, directly or through others of them.
+#[derive(Debug, PartialEq, Eq)]
+struct Cycle {
+    modules: Vec<String>,
+    /// Who uses whom, and the path that says so.
+    uses: Vec<(String, String, String)>,
+}
+
+impl fmt::Display for Cycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.modules.join(", "))?;
+        for (from, to, path) in &self.uses {
+            write!(f, "\n  {from} uses {to}: {path}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of a module as it is printed.
+fn name(module: &Names) -> String {
+    if module.is_empty() { "crate".to_owned() } else { module.join("::") }
+}
+
+/// The cycles between the modules of a tree.
+fn find(tree: &Tree, parents: Parents) -> Vec<Cycle> {
+    let uses = uses(tree, parents);
+    let reached: BTreeMap<&Names, BTreeSet<&Names>> =
+        uses.keys().map(|module| (module, reach(&uses, module))).collect();
+    let together =
+        |a: &Names, b: &Names| reached[a].contains(b) && reached.get(b).is_some_and(|r| r.contains(a));
+    let mut cycles = Vec::new();
+    let mut seen = BTreeSet::new();
+    for module in uses.keys() {
+        if seen.contains(module) || !together(module, module) {
+            continue;
+        }
+        let members: BTreeSet<&Names> = uses.keys().filter(|other| together(module, other)).collect();
+        let within = |from: &Names| {
+            let inside = uses[from].iter().filter(|(to, _)| members.contains(to));
+            inside.map(|(to, path)| (name(from), name(to), path.clone())).collect::<Vec<_>>()
+        };
+        cycles.push(Cycle {
+            modules: members.iter().map(|member| name(member)).collect(),
+            uses: members.iter().flat_map(|member| within(member)).collect(),
+        });
+        seen.extend(members);
+    }
+    cycles
+}
+
+/// For each module those that it uses, each with the first path that leads there.
+fn uses(tree: &Tree, parents: Parents) -> BTreeMap<Names, BTreeMap<Names, String>> {
+    let mut uses = BTreeMap::new();
+    for (from, module) in tree.modules() {
+        let mut used = BTreeMap::new();
+        for path in &module.paths {
+            let Some(to) = tree.resolve(from, path) else { continue };
+            let is_free = match parents {
+                Parents::MayBeUsed => from.starts_with(&to),
+                Parents::MayNotBeUsed => *from == to,
+            };
+            if !is_free {
+                used.entry(to).or_insert_with(|| path.join("::"));
+            }
+        }
+        if !module.only_re_exports() {
+            uses.insert(from.clone(), used);
+        }
+    }
+    uses
+}
+
+/// All modules that can be reached from one.
+fn reach<'a>(uses: &'a BTreeMap<Names, BTreeMap<Names, String>>, from: &Names) -> BTreeSet<&'a Names> {
+    let mut reached = BTreeSet::new();
+    let mut next: Vec<&Names> = uses[from].keys().collect();
+    while let Some(module) = next.pop() {
+        if reached.insert(module) {
+            next.extend(uses.get(module).into_iter().flat_map(BTreeMap::keys));
+        }
+    }
+    reached
+}
