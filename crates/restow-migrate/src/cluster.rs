@@ -19,6 +19,7 @@ use serde::Deserialize;
 pub use self::keys::is_refused;
 use self::peers::answered;
 pub(crate) use self::peers::{published, told};
+pub(crate) use self::registered::STORAGE_VERSIONS;
 use crate::discovery;
 use crate::membership::{self, Members};
 use crate::sampling::Samples;

@@ -299,7 +299,7 @@ struct CrdPageMeta {
     next: String,
 }
 
-fn crds_path() -> String {
+pub(crate) fn crds_path() -> String {
     format!("/apis/{APIEXTENSIONS}/customresourcedefinitions")
 }
 

@@ -6,6 +6,7 @@
 
 pub mod access;
 mod aside;
+mod changes;
 pub mod chunks;
 pub mod cluster;
 mod confirm;

@@ -237,7 +237,21 @@ impl<O: Observer> Migration<'_, O> {
     async fn pass(&self, progress: &mut Progress, journal: &mut impl Journal) -> Result<(), Failure> {
         let mut aside = Aside::new(progress);
         // Boxed, as are the steps that are rarely needed: without optimisation a thread's stack is soon full.
-        let ended = Box::pin(self.rewrite(progress, &mut aside, journal)).await;
+        let (halt, stop) = self.stop.child();
+        let wanted = progress.storage_version_hash.clone();
+        let mut rewrite = Box::pin(self.rewrite(progress, &mut aside, journal, &stop));
+        let ended = tokio::select! {
+            biased;
+            ended = &mut rewrite => ended,
+            moved = Box::pin(self.until_moved(&wanted)) => {
+                halt.cancel();
+                match rewrite.as_mut().await {
+                    Err(Failure::Unfinished(Unfinished::Stopped)) if !self.stop.is_stopped() => Err(moved),
+                    ended => ended,
+                }
+            }
+        };
+        drop(rewrite);
         if ended.is_err() {
             *progress = aside.kept;
         }
@@ -249,6 +263,7 @@ impl<O: Observer> Migration<'_, O> {
         progress: &mut Progress,
         aside: &mut Aside,
         journal: &mut impl Journal,
+        stop: &Stop,
     ) -> Result<(), Failure> {
         let target = self.target()?;
         let server = self.cluster.server();
@@ -276,7 +291,7 @@ impl<O: Observer> Migration<'_, O> {
                 })
             };
             let decided = |outcome: &Outcome| self.observer.decided(outcome);
-            let write = rewriter.page(&page.items, Attempt::First, self.stop, decided);
+            let write = rewriter.page(&page.items, Attempt::First, stop, decided);
             let (next, mut tally) = match futures::try_join!(fetch, write) {
                 Ok(both) => both,
                 Err(cut) => {

@@ -13,7 +13,8 @@ use super::{Cluster, Trust};
 use crate::access::Missing;
 use crate::server::RequestError;
 
-const STORAGE_VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
+/// The path of all StorageVersion objects.
+pub(crate) const STORAGE_VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
 
 /// Whether StorageVersion objects are served in this version of a group.
 pub(super) fn are_in(version: &GroupVersion) -> bool {

@@ -8,6 +8,7 @@ use restow_core::passing;
 use restow_core::progress::Progress;
 
 use super::{Failure, Migration, Observer};
+use crate::changes::Changes;
 use crate::cluster::AgreementError;
 use crate::discovery;
 use crate::pages::PageError;
@@ -15,6 +16,15 @@ use crate::server::RequestError;
 
 /// How often servers are asked that are waited for.
 const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// How many times the servers are asked after an event: they publish a new storage version a few seconds after it.
+const ASKS_AFTER_EVENT: u32 = 6;
+
+fn moved(wanted: &str, now: &str) -> Failure {
+    Failure::Moved(format!(
+        "the storage version changed under the run: it was for {wanted}, the API servers say {now} now"
+    ))
+}
 
 /// How far a run is when it looks at the servers.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,10 +58,25 @@ impl<O: Observer> Migration<'_, O> {
         if agreement.hash == progress.storage_version_hash {
             return Ok(agreement);
         }
-        Err(Failure::Moved(format!(
-            "the storage version changed under the run: it was for {}, the API servers say {} now",
-            progress.storage_version_hash, agreement.hash
-        )))
+        Err(moved(&progress.storage_version_hash, &agreement.hash))
+    }
+
+    /// Watches for changes, and returns once the API servers no longer agree on the storage version of this run. That may
+    /// be in the middle of a page. Any other answer is left to the checks between pages.
+    pub(super) async fn until_moved(&self, wanted: &str) -> Failure {
+        let mut changes = Changes::of(self.cluster.server(), self.resource);
+        loop {
+            changes.next().await;
+            for _ in 0..ASKS_AFTER_EVENT {
+                match Box::pin(self.cluster.agreement(self.resource)).await {
+                    Ok(agreement) if agreement.hash != wanted => return moved(wanted, &agreement.hash),
+                    Err(AgreementError::Disagreement(why)) if agreement::patience(&why, true).is_zero() => {
+                        return Failure::Disagreement(why);
+                    }
+                    _ => tokio::time::sleep(ASK_EVERY).await,
+                }
+            }
+        }
     }
 
     /// The agreement as it is now.

@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::support::{Ran, Restow, Widgets, cluster, create_all, lab, name, send, shared, wait};
+use crate::traffic::Traffic;
 
 const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
 
@@ -24,6 +25,10 @@ struct Gate {
 
 impl Observer for Gate {
     fn request(&self, request: &Seen) -> Action {
+        if request.query.contains("watch=true") {
+            // Changes are seen between pages, as where nothing may be watched.
+            return Action::reply(403, "{}");
+        }
         if request.method != "PATCH" {
             return Action::Forward;
         }
@@ -261,4 +266,40 @@ async fn one_address_is_sampled_when_asked_to() {
     assert!(fresh >= 6, "only {fresh} connections: one that is kept always shows one server");
     let assumed = restow.migrate(&widgets.name(), &["--assume-single-server"]).await.expect(0).resource();
     assert_eq!(assumed["agreement"], "assumed");
+}
+
+#[tokio::test]
+async fn a_change_in_the_middle_of_a_page_ends_the_run_at_once_where_it_can_be_watched() {
+    const MANY: usize = 200;
+    let Some(cluster) = shared() else { return };
+    let client = cluster.client(0).unwrap();
+    for (plural, may_watch) in [("disturbed", true), ("unwatched", false)] {
+        let widgets = Widgets { plural };
+        widgets.define(&client).await;
+        widgets.create(&client, MANY).await;
+        widgets.store_as(&client, "v2").await;
+        let rule = move |request: &Seen, _: usize| {
+            let forbidden = !may_watch && request.query.contains("watch=true");
+            if forbidden { Action::reply(403, "{}") } else { Action::Forward }
+        };
+        let (recorder, traffic) = Traffic::record(cluster, rule).await;
+        let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+        let name = widgets.name();
+        // One page, which takes ten seconds.
+        let args = ["migrate", &name, "-o", "json", "--page-size", "1000", "--qps", "20"];
+        let running = restow.command(&args).spawn().unwrap();
+        let second = format!("{}/v2", widgets.group());
+        let rewritten = async || widgets.stored_as(cluster).await.get(&second).copied().unwrap_or_default();
+        wait("some to be rewritten", || async { rewritten().await >= 10 }).await;
+        widgets.store_as(&client, "v1").await;
+        let ran = Ran::from(running.wait_with_output().await.unwrap()).expect(4);
+        let resource = ran.resource();
+        let why = resource["error"].as_str().unwrap();
+        assert!(why.contains("storage version changed under the run"), "{why}");
+        let sent = traffic.patches();
+        assert_eq!(sent < MANY, may_watch, "{sent} of {MANY} objects were written");
+        // Those that were written before it are reported.
+        let listed = usize::try_from(resource["listed"].as_u64().unwrap()).unwrap();
+        assert!((10..=sent).contains(&listed), "{listed} of {sent}");
+    }
 }
