@@ -320,6 +320,9 @@ impl Rewriter<'_> {
             Err(Unasked) => return Standing::Unwell,
         };
         slot.ended(Signal::Fine, sent.bytes);
+        if sent.accepted {
+            self.health.accepted(began);
+        }
         let outcome = match sent.outcome {
             Outcome::Doubtful(doubt) => resolve(doubt, self.sight(&witness).await.0),
             outcome => outcome,
