@@ -256,4 +256,27 @@ mod tests {
         assert!(words("demo --").iter().all(|flag| flag != "--kubeconfig"));
         assert!(words("plan --kubeconfig ").is_empty(), "the shell completes files");
     }
+
+    #[test]
+    fn help_is_as_reviewed() {
+        let mut root = command().bin_name("restow").term_width(100);
+        // Building again hands the width down to the commands.
+        root.build();
+        crate::snapshots::check("help/restow", &root.render_long_help().to_string());
+        for one in root.get_subcommands_mut().filter(|one| one.get_name() != "help") {
+            let help = one.clone().term_width(100).render_long_help().to_string();
+            crate::snapshots::check(&format!("help/{}", one.get_name()), &help);
+        }
+    }
+
+    #[test]
+    fn completion_scripts_are_as_reviewed() {
+        use clap_complete::Shell;
+        for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
+            crate::snapshots::check(
+                &format!("completions/{shell}"),
+                &complete::script(shell, &mut command()),
+            );
+        }
+    }
 }

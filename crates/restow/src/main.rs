@@ -16,6 +16,8 @@ mod program;
 mod render;
 mod resources;
 mod signals;
+#[cfg(test)]
+mod snapshots;
 mod state_dir;
 mod watch;
 

@@ -21,7 +21,7 @@ use crate::output;
 use crate::output::say;
 use crate::predecessor;
 use crate::render::table::{Row, listing, width};
-use crate::render::text::{json, yaml};
+use crate::render::text;
 use crate::resources;
 
 use owner::Owner;
@@ -225,20 +225,31 @@ async fn make(
 }
 
 fn show(made: &Made, flags: &Init) {
-    let text = match flags.output {
-        InitOutput::Json => json(made),
-        InitOutput::Yaml => yaml(made),
-        InitOutput::Name => {
-            let name = |one: &StorageVersionMigration| typed_name::<StorageVersionMigration>(&one.name_any());
-            made.created.iter().map(|created| name(created) + "\n").collect()
+    output::print(&made.text(flags.output, flags.dry_run, width()));
+    say!("{}", made.total(flags.dry_run));
+}
+
+impl Made {
+    fn text(&self, form: InitOutput, dry_run: bool, width: Option<usize>) -> String {
+        match form {
+            InitOutput::Json => text::json(self),
+            InitOutput::Yaml => text::yaml(self),
+            InitOutput::Name => {
+                let name =
+                    |one: &StorageVersionMigration| typed_name::<StorageVersionMigration>(&one.name_any());
+                self.created.iter().map(|created| name(created) + "\n").collect()
+            }
+            InitOutput::Table => listing(&["NAME", "VERSION", "RESULT"], &rows(self, dry_run), width),
         }
-        InitOutput::Table => listing(&["NAME", "VERSION", "RESULT"], &rows(made, flags.dry_run), width()),
-    };
-    output::print(&text);
-    let created = if flags.dry_run { "would be created" } else { "created" };
-    let (made, skipped, failed) = (made.created.len(), made.skipped.len(), made.failed.len());
-    let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
-    say!("{made} {created}, {skipped} skipped{failed}");
+    }
+
+    /// How many were created, skipped and refused.
+    fn total(&self, dry_run: bool) -> String {
+        let created = if dry_run { "would be created" } else { "created" };
+        let (made, skipped, failed) = (self.created.len(), self.skipped.len(), self.failed.len());
+        let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
+        format!("{made} {created}, {skipped} skipped{failed}")
+    }
 }
 
 fn rows(made: &Made, dry_run: bool) -> Vec<Row> {
@@ -381,6 +392,37 @@ mod tests {
         ] {
             let found = unfinished(&one(&resources, name), std::slice::from_ref(&migration)).is_some();
             assert_eq!(found, is_busy, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_form_of_the_result_is_as_reviewed() {
+        let created = |name: &str, generated: &str| {
+            let mut migration = StorageVersionMigration::default();
+            migration.metadata.name = Some(name.to_owned());
+            migration.metadata.generate_name = Some(generated.to_owned());
+            migration.spec.resource.version = "v1".to_owned();
+            migration.spec.resource.resource = "secrets".to_owned();
+            migration
+        };
+        let resources = resources();
+        let events = one(&resources, "events");
+        let made = Made {
+            created: vec![created("secrets-x7k2p", "secrets-")],
+            skipped: vec![Skipped {
+                resource: "events".to_owned(),
+                reason: why_not(&events, events.needed(None, Evidence::Nothing), false).unwrap(),
+            }],
+            failed: vec![Failed { resource: "pods".to_owned(), message: "denied by policy".to_owned() }],
+        };
+        for (name, form, dry_run) in [
+            ("table", InitOutput::Table, false),
+            ("table-dry-run", InitOutput::Table, true),
+            ("json", InitOutput::Json, false),
+            ("name", InitOutput::Name, false),
+        ] {
+            let shown = made.text(form, dry_run, Some(100)) + &made.total(dry_run) + "\n";
+            crate::snapshots::check(&format!("init/{name}"), &shown);
         }
     }
 }

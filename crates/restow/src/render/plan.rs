@@ -210,4 +210,42 @@ mod tests {
             assert!(long.count() <= usize::from(width < 64), "{width}:\n{text}");
         }
     }
+
+    #[test]
+    fn every_form_of_the_plan_is_as_reviewed() {
+        let mut lines = lines();
+        lines.push(Line {
+            migratable: false,
+            why_not: Some("stored as events, migrated there".to_owned()),
+            objects: None,
+            seconds: None,
+            ..line("events.events.k8s.io", 0, "no", "")
+        });
+        lines.push(Line {
+            shares_storage_with: vec!["other.example.com".to_owned()],
+            ..line("shared.example.com", 7, "maybe", UNTOLD)
+        });
+        let rejected = Quarantined {
+            name: "w-1".to_owned(),
+            reason: "Forbidden".to_owned(),
+            message: "denied".to_owned(),
+            namespace: String::new(),
+            uid: String::new(),
+        };
+        lines.push(Line {
+            rejected: Some(vec![rejected]),
+            ..line("tried.example.com", 9, "yes", "storedVersions v1, v2")
+        });
+        for (name, form, width) in [
+            ("table", Output::Table, None),
+            ("table-80-columns", Output::Table, Some(80)),
+            ("wide", Output::Wide, None),
+            ("json", Output::Json, None),
+            ("yaml", Output::Yaml, None),
+            ("name", Output::Name, None),
+        ] {
+            crate::snapshots::check(&format!("plan/{name}"), &text(&lines, form, width));
+        }
+        crate::snapshots::check("plan/total", &(total(&lines) + "\n"));
+    }
 }

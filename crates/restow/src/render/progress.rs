@@ -83,24 +83,73 @@ impl<'a> ProgressView<'a> {
     }
 
     fn show(&self, state: &mut State) {
-        let done = state.decided - state.at_start;
-        let spent = state.began.elapsed();
-        let rate = done as f64 / spent.as_secs_f64().max(0.001);
-        let left = state.expected.and_then(|all| time_left(done, all.saturating_sub(state.decided), spent));
-        let left = left.map(|left| format!(", {} left", time(left))).unwrap_or_default();
+        let pace = Pace::of(state);
         if let Some(bar) = &self.bar {
             bar.set_position(state.decided);
-            bar.set_message(if state.expected.is_some_and(|all| state.decided >= all) {
-                format!("{}: looking for what is left, and at the API servers", state.doing)
-            } else {
-                format!("{} {rate:.0}/s{left}, {:.0} at once", state.doing, self.throttle.limit())
-            });
+            bar.set_message(bar_message(state, &pace, self.throttle.limit()));
         } else if state.last_line.elapsed() >= LINE_EVERY {
             state.last_line = Instant::now();
-            let of = state.expected.map(|all| format!(" of {}", count(all))).unwrap_or_default();
-            say!("{}: {} {}{of}, {rate:.0}/s{left}", self.name, state.doing, count(state.decided));
+            say!("{}: {}", self.name, progress_line(state, &pace));
         }
     }
+}
+
+/// How fast a pass is, and how long it will take.
+struct Pace {
+    rate: f64,
+    left: Option<Duration>,
+}
+
+impl Pace {
+    fn of(state: &State) -> Self {
+        let done = state.decided - state.at_start;
+        let spent = state.began.elapsed();
+        let left = state.expected.and_then(|all| time_left(done, all.saturating_sub(state.decided), spent));
+        Self { rate: done as f64 / spent.as_secs_f64().max(0.001), left }
+    }
+}
+
+impl std::fmt::Display for Pace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let left = self.left.map(|left| format!(", {} left", time(left))).unwrap_or_default();
+        write!(f, "{:.0}/s{left}", self.rate)
+    }
+}
+
+/// What stands behind a bar.
+fn bar_message(state: &State, pace: &Pace, in_flight: f64) -> String {
+    if state.expected.is_some_and(|all| state.decided >= all) {
+        format!("{}: looking for what is left, and at the API servers", state.doing)
+    } else {
+        format!("{} {pace}, {in_flight:.0} at once", state.doing)
+    }
+}
+
+/// How far a pass is, in one line.
+fn progress_line(state: &State, pace: &Pace) -> String {
+    let of = state.expected.map(|all| format!(" of {}", count(all))).unwrap_or_default();
+    format!("{} {}{of}, {pace}", state.doing, count(state.decided))
+}
+
+/// That a pass begins, in one line.
+fn pass_line(doing: &str, progress: &Progress) -> String {
+    let of = progress.expected.map(|all| format!(" {}", counted(all, "object"))).unwrap_or_default();
+    let basis = progress.basis.map(|basis| format!(", agreement {basis}")).unwrap_or_default();
+    format!("{doing}{of}{basis}")
+}
+
+/// That a pass goes on which an earlier process began, in one line.
+pub(crate) fn resuming_line(done: u64) -> String {
+    let were = if done == 1 { "was" } else { "were" };
+    format!("going on; {} {were} done before", counted(done, "object"))
+}
+
+fn settling_line(wait: Duration) -> String {
+    format!("its definition changed just now; waiting {} until the servers have followed", time(wait))
+}
+
+fn waiting_line(why: &str) -> String {
+    format!("waiting: {why} (ctrl-C is safe)")
 }
 
 /// What is done to the objects of a pass.
@@ -127,17 +176,14 @@ impl Waiting for ProgressView<'_> {
         if wait >= WORTH_TELLING && !often {
             state.last_wait = Some(Instant::now());
             drop(state);
-            self.say(&format!("waiting: {why} (ctrl-C is safe)"));
+            self.say(&waiting_line(why));
         }
     }
 }
 
 impl Observer for ProgressView<'_> {
     fn settling(&self, wait: Duration) {
-        self.say(&format!(
-            "its definition changed just now; waiting {} until the servers have followed",
-            time(wait)
-        ));
+        self.say(&settling_line(wait));
     }
 
     fn pass(&self, progress: &Progress) {
@@ -157,9 +203,7 @@ impl Observer for ProgressView<'_> {
             bar.enable_steady_tick(Duration::from_millis(125));
             bar.set_length(progress.expected.unwrap_or(done));
         } else {
-            let of = progress.expected.map(|all| format!(" {}", counted(all, "object"))).unwrap_or_default();
-            let basis = progress.basis.map(|basis| format!(", agreement {basis}")).unwrap_or_default();
-            say!("{}: {}{of}{basis}", self.name, state.doing);
+            say!("{}: {}", self.name, pass_line(state.doing, progress));
         }
         self.show(&mut state);
     }
@@ -196,6 +240,10 @@ impl Observer for ProgressView<'_> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use restow_core::agreement::Basis;
+    use restow_core::resource::GroupResource;
+
     use super::*;
 
     #[test]
@@ -208,5 +256,35 @@ mod tests {
         ] {
             assert_eq!(doing(phase, dry_run), expected);
         }
+    }
+
+    #[test]
+    fn progress_lines_are_as_reviewed() {
+        let now = Instant::now();
+        let mut state = State {
+            began: now,
+            at_start: 0,
+            decided: 420,
+            expected: Some(1000),
+            doing: "rewriting",
+            last_line: now,
+            last_wait: None,
+        };
+        let mut progress = Progress::new(GroupResource::parse("secrets"), "v1", "x", Timestamp::default());
+        progress.basis = Some(Basis::Direct);
+        progress.expected = Some(1000);
+        let pace = Pace { rate: 126.0, left: Some(Duration::from_secs(5)) };
+        let mut lines = vec![
+            settling_line(Duration::from_secs(6)),
+            waiting_line("api-2 does not answer"),
+            resuming_line(1),
+            resuming_line(800),
+            pass_line("rewriting", &progress),
+            progress_line(&state, &pace),
+            bar_message(&state, &pace, 1.0),
+        ];
+        state.decided = 1000;
+        lines.push(bar_message(&state, &pace, 1.0));
+        crate::snapshots::check("progress", &(lines.join("\n") + "\n"));
     }
 }

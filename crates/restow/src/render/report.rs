@@ -299,6 +299,8 @@ fn next(report: &ResourceReport, flags: &str) -> Option<(&'static str, String)> 
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use restow_core::agreement::Basis;
+    use restow_core::progress::Counts;
     use restow_core::resource::GroupResource;
 
     use super::*;
@@ -327,5 +329,105 @@ mod tests {
             assert_eq!(text.contains("TROUBLESHOOTING"), expected.is_some(), "{text}");
             assert!(text.contains(expected.unwrap_or_default()), "{text}");
         }
+    }
+
+    fn progress() -> Progress {
+        let mut progress = Progress::new(
+            GroupResource::parse("widgets.example.com"),
+            "v2",
+            "hashOfV2=",
+            Timestamp::default(),
+        );
+        progress.basis = Some(Basis::Direct);
+        progress.leased = true;
+        progress.phase = Phase::Done;
+        progress.passes = 1;
+        progress.seconds = 12.5;
+        progress.counts = Counts {
+            listed: 3000,
+            rewritten: 2900,
+            current: 90,
+            conflicted: 7,
+            gone: 3,
+            ..Counts::default()
+        };
+        progress
+    }
+
+    fn report(end: End, progress: Progress) -> ResourceReport {
+        ResourceReport {
+            error: unproven(&progress),
+            progress,
+            left: Left::Here(Vec::new()),
+            end,
+            pruned: None,
+            dry_run: false,
+            retried: false,
+        }
+    }
+
+    /// Runs that ended in every way, by name.
+    fn reports() -> Vec<(&'static str, ResourceReport)> {
+        let left = |number: u64| {
+            let one = |index| Quarantined {
+                namespace: "default".to_owned(),
+                name: format!("w-{index}"),
+                reason: "Forbidden".to_owned(),
+                message: "denied by policy".to_owned(),
+                uid: String::new(),
+            };
+            Left::Here((0..number).map(one).collect())
+        };
+        let quarantined = |number| {
+            let mut progress = progress();
+            progress.counts.quarantined = number;
+            progress
+        };
+        let verified = Progress { verified: true, ..progress() };
+        let unproven =
+            Progress { unproven: Some("api-2 reports no encryption configuration".to_owned()), ..progress() };
+        let stopped = Progress { phase: Phase::Rewriting, passes: 0, ..progress() };
+        let accepted = Counts { listed: 10, accepted: 8, quarantined: 2, ..Counts::default() };
+        let pruned = Pruned { before: vec!["v1".to_owned(), "v2".to_owned()], after: vec!["v2".to_owned()] };
+        vec![
+            ("verified", report(End::Succeeded, verified.clone())),
+            ("pruned", ResourceReport { pruned: Some(pruned), ..report(End::Succeeded, verified) }),
+            ("unverified", report(End::Succeeded, progress())),
+            ("quarantined", ResourceReport { left: left(12), ..report(End::Left, quarantined(12)) }),
+            ("unsafe", report(End::Unsafe, unproven)),
+            ("stopped", report(End::Stopped, stopped.clone())),
+            (
+                "failed",
+                ResourceReport {
+                    error: Some("the server is down".to_owned()),
+                    ..report(End::Failed, stopped)
+                },
+            ),
+            (
+                "dry-run",
+                ResourceReport {
+                    dry_run: true,
+                    left: left(2),
+                    ..report(End::Left, Progress { counts: accepted, ..progress() })
+                },
+            ),
+        ]
+    }
+
+    #[test]
+    fn reports_are_as_reviewed() {
+        let mut text = String::new();
+        for (name, report) in reports() {
+            text.push_str(&format!("# {name}\n{}\n", summary(&report, " --context lab", Some(100))));
+        }
+        crate::snapshots::check("reports/table", &text);
+        let resources = reports().into_iter().map(|(_, report)| report).collect();
+        let unavailable = vec![Unavailable {
+            group_version: "metrics.k8s.io/v1beta1".to_owned(),
+            message: "its API server does not answer".to_owned(),
+        }];
+        let report = Report { resources, unavailable, ..Report::default() };
+        crate::snapshots::check("reports/json", &crate::render::text::json(&report));
+        crate::snapshots::check("reports/yaml", &crate::render::text::yaml(&report));
     }
 }

@@ -236,4 +236,28 @@ mod tests {
         assert_eq!(documents, objects);
         assert!(text.contains("# One replica leads.") && !text.contains("# \n"), "{text}");
     }
+
+    #[test]
+    fn manifests_are_as_reviewed() {
+        let adopted = Setup {
+            in_tree: InTree::Adopted,
+            define_in_tree: true,
+            listing: Listing::Streamed,
+            resources: vec![GroupResource::parse("secrets"), GroupResource::parse("widgets.example.com")],
+            ..setup(true)
+        };
+        let minimal =
+            Setup { controllers: vec![Controller::Migrator], in_tree: InTree::Backend, ..setup(false) };
+        for (name, setup) in
+            [("install", &setup(true)), ("adopt", &adopted), ("without-deployment", &minimal)]
+        {
+            // The definitions are in a file of their own.
+            let mut all = manifests(setup);
+            all.retain(|manifest| manifest.kind() != "CustomResourceDefinition");
+            let text = yaml(&all).replace(env!("CARGO_PKG_VERSION"), "VERSION");
+            crate::snapshots::check(&format!("install/{name}"), &text);
+        }
+        let text = yaml(&crds()).replace(env!("CARGO_PKG_VERSION"), "VERSION");
+        crate::snapshots::check("install/crds", &text);
+    }
 }

@@ -16,9 +16,8 @@ use super::flags::Migrate;
 use crate::error::CliError;
 use crate::output::say;
 use crate::program::program;
-use crate::render::progress::ProgressView;
+use crate::render::progress::{ProgressView, resuming_line};
 use crate::render::report::{ResourceReport, unproven};
-use crate::render::text::counted;
 use crate::state_dir::{ResourceState, Saved, newest_unfinished};
 
 /// What all resources of a run share.
@@ -143,9 +142,7 @@ impl Run<'_> {
                     "already finished in the run that is resumed; checking that nothing has moved since",
                 );
             } else {
-                let done = progress.pass().done();
-                let were = if done == 1 { "was" } else { "were" };
-                view.say(&format!("going on; {} {were} done before", counted(done, "object")));
+                view.say(&resuming_line(progress.pass().done()));
             }
             migration.run(&mut progress, &mut state).await
         };

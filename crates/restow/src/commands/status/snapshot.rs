@@ -182,4 +182,31 @@ mod tests {
         }
         assert!(known(&["widgts".to_owned()], &migrations, &states).is_err());
     }
+
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Fixture {
+        migrations: Vec<StorageVersionMigration>,
+        storage_states: Vec<StorageState>,
+    }
+
+    #[test]
+    fn every_form_of_the_status_is_as_reviewed() {
+        let fixture: Fixture = serde_saphyr::from_str(include_str!("../../../fixtures/status.yaml")).unwrap();
+        let now = "2026-11-15T12:10:00Z".parse().unwrap();
+        let snapshot = Snapshot::new(&[], fixture.migrations.iter(), fixture.storage_states.iter(), now);
+        for (name, form, width) in [
+            ("table", Output::Table, None),
+            ("table-60-columns", Output::Table, Some(60)),
+            ("wide", Output::Wide, None),
+            ("json", Output::Json, None),
+            ("yaml", Output::Yaml, None),
+            ("name", Output::Name, None),
+        ] {
+            crate::snapshots::check(&format!("status/{name}"), &snapshot.text(form, width));
+        }
+        let lines = snapshot.migrations.iter().map(MigrationSummary::line);
+        let lines = lines.chain(snapshot.storage_states.iter().map(StorageSummary::line));
+        crate::snapshots::check("status/lines", &lines.map(|line| line + "\n").collect::<String>());
+    }
 }
