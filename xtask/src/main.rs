@@ -6,6 +6,7 @@ mod bugs;
 mod cargo;
 mod checks;
 mod lab;
+mod protobuf;
 mod simulate;
 mod test;
 mod tour;
@@ -39,6 +40,8 @@ enum Chore {
     /// A real control plane on this machine, to try things on.
     #[command(subcommand)]
     Lab(lab::Command),
+    /// Write the table by which the embedded API server reads protobuf bodies, from Kubernetes' Go types.
+    ProtobufFields(protobuf::ProtobufFields),
     /// Simulate clusters that go wrong in ways drawn from seeds: `--seeds N`, `--from S`, `--seed S` to replay one,
     /// `--real` for the same on real control planes.
     Simulate(simulate::Simulate),
@@ -58,6 +61,7 @@ async fn main() -> ExitCode {
         Chore::Bugs(bugs) => bugs::run(&bugs),
         Chore::Checks => checks::run(),
         Chore::Lab(command) => lab::run(command).await,
+        Chore::ProtobufFields(chore) => protobuf::run(&chore),
         Chore::Simulate(simulate) => simulate::run(&simulate),
         Chore::Test => test::run(),
         Chore::Tour(tour) => tour::run(&tour).await,

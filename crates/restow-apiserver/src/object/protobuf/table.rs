@@ -1,5 +1,6 @@
-//! Which field has which number: a table of the types of Kubernetes 1.36.
+//! Which field has which number: a table of the types of Kubernetes 1.36, written by `cargo xtask protobuf-fields`.
 //!
+//! It is a table because the crate for Kubernetes' protobuf types (k8s-pb) does not know JSON, into which bodies are read.
 //! `=type [apiVersion]`, then a line for each field: number, name in JSON (`-` for one whose fields stand in its place),
 //! and what it is. Before that stand marks: `*` may be absent, `+` many, `^` its fields stand in its place, `!` is
 //! written even if it is empty.
@@ -59,7 +60,7 @@ pub(super) fn message(name: &str) -> Option<&'static Message> {
 
 /// The type of objects.
 pub(super) fn root(api_version: &str, kind: &str) -> Option<&'static Message> {
-    // How to delete is told in every group.
+    // The options of a DELETE come with the apiVersion of any group.
     if kind == "DeleteOptions" {
         return message("meta.v1.DeleteOptions");
     }
@@ -153,5 +154,6 @@ mod tests {
         for built_in in crate::registry::built_in::ALL_BUILT_IN {
             assert!(root(&built_in.api_version(), built_in.kind).is_some(), "{}", built_in.kind);
         }
+        assert!(root("v1", "DeleteOptions").is_some());
     }
 }
