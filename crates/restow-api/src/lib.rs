@@ -2,7 +2,7 @@
 //! kube-storage-version-migrator has them, with optional fields added.
 //!
 //! ```
-//! use kube::CustomResourceExt as _;
+//! use kube_core::CustomResourceExt as _;
 //!
 //! assert_eq!(restow_api::StorageVersionMigration::crd().metadata.name.as_deref(),
 //!            Some("storageversionmigrations.migration.k8s.io"));
@@ -42,6 +42,6 @@ pub const DELEGATED_RUN: &str = "restow.dev/delegated-run";
 /// The definitions of both, ready to be installed.
 pub fn crds()
 -> [k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition; 2] {
-    use kube::CustomResourceExt as _;
+    use kube_core::CustomResourceExt as _;
     [StorageVersionMigration::crd(), StorageState::crd()]
 }

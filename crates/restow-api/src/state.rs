@@ -1,9 +1,10 @@
 //! StorageState: in which versions a resource may be stored.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{CustomResource, KubeSchema};
+use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +13,9 @@ pub const UNKNOWN: &str = "Unknown";
 
 /// The resource a StorageState is about.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "::kube_core"))]
 #[kube(
+    crates(kube_core = "::kube_core"),
     group = "migration.k8s.io",
     version = "v1alpha1",
     kind = "StorageState",
@@ -24,9 +27,11 @@ pub const UNKNOWN: &str = "Unknown";
     derive = "Default",
     status = "StorageStateStatus",
     doc = "StorageState is the state of the storage of one resource.",
-    annotation("api-approved.kubernetes.io", "unapproved, the API of kube-storage-version-migrator as restow serves it"),
-    validation = Rule::new("self.metadata.name == (has(self.spec.resource.group) && self.spec.resource.group != '' ? self.spec.resource.resource + '.' + self.spec.resource.group : self.spec.resource.resource)")
-        .message("the name must be <resource>.<group>, or just <resource> in the core group"),
+    annotation(
+        "api-approved.kubernetes.io",
+        "unapproved, the API of kube-storage-version-migrator as restow serves it"
+    ),
+    schema = "manual",
     printcolumn = r#"{"name":"Current","type":"string","jsonPath":".status.currentStorageVersion"}"#,
     printcolumn = r#"{"name":"Persisted","type":"string","jsonPath":".status.persistedStorageVersions"}"#,
     printcolumn = r#"{"name":"Current Hash","type":"string","jsonPath":".status.currentStorageVersionHash"}"#,
@@ -38,6 +43,29 @@ pub struct StorageStateSpec {
     /// The resource. Immutable, as the name is.
     #[x_kube(validation = Rule::new("self == oldSelf").message("spec.resource is immutable"))]
     pub resource: GroupResource,
+}
+
+// kube's derive finds the `Rule` of a whole object only under the crate `kube`, which is a client.
+impl JsonSchema for StorageState {
+    fn schema_name() -> Cow<'static, str> {
+        "StorageState".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        /// StorageState is the state of the storage of one resource.
+        #[derive(KubeSchema)]
+        #[x_kube(
+            crates(kube_core = "::kube_core"),
+            validation = Rule::new("self.metadata.name == (has(self.spec.resource.group) && self.spec.resource.group != '' ? self.spec.resource.resource + '.' + self.spec.resource.group : self.spec.resource.resource)")
+                .message("the name must be <resource>.<group>, or just <resource> in the core group"),
+        )]
+        #[expect(dead_code, reason = "only its schema is used")]
+        struct Schema {
+            spec: StorageStateSpec,
+            status: Option<StorageStateStatus>,
+        }
+        Schema::json_schema(generator)
+    }
 }
 
 /// A resource without a version.
