@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use restow_core::inventory::Origin;
-use restow_core::request::Target;
-use restow_core::storage_version::InvalidVersions;
+use restow_core::protocol::request::Target;
+use restow_core::protocol::storage_version::InvalidVersions;
+use restow_core::resource::inventory::Origin;
 use restow_lease::Stop;
 use restow_lease::election::{self, Election};
 use restow_lease::identity::NAMESPACE;

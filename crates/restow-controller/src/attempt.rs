@@ -5,12 +5,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Api, Resource as _};
 use restow_api::{ConditionType, StorageVersionMigration, StorageVersionMigrationStatus};
-use restow_core::condition::{self, Stage};
-use restow_core::inventory::{Obstacle, Resource};
-use restow_core::progress::{Phase, Progress, objects};
-use restow_core::resource::GroupResource;
-use restow_core::retry;
-use restow_core::troubleshooting::explained;
+use restow_core::controller::condition::{self, Stage};
+use restow_core::controller::retry;
+use restow_core::controller::troubleshooting::explained;
+use restow_core::resource::inventory::{Obstacle, Resource};
+use restow_core::resource::name::GroupResource;
+use restow_core::rewrite::progress::{Phase, Progress, objects};
 use restow_lease::Stop;
 use restow_migrate::migration::{Failure, Migration, Settings};
 use restow_migrate::pages::PageError;
@@ -304,7 +304,7 @@ impl Attempt<'_> {
         migration: &Migration<'_, Watcher<'_>>,
         record: &Record,
         mut progress: Progress,
-        left: Vec<restow_core::progress::Quarantined>,
+        left: Vec<restow_core::rewrite::progress::Quarantined>,
     ) -> Result<Result<Progress, Failure>, Lost> {
         let now = restow_clock::now();
         let message = format!("trying {} once more", objects(left.len() as u64));

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use restow_core::encryption::Demand;
-use restow_core::resource::GroupResource;
+use restow_core::agreement::encryption::Demand;
+use restow_core::resource::name::GroupResource;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::throttle::Throttle;
 use tokio::sync::watch;

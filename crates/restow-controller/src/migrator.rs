@@ -1,4 +1,4 @@
-//! The migrator: whose turn it is, by `restow_core::schedule`, and each migration from object to end.
+//! The migrator: whose turn it is, by `restow_core::controller::schedule`, and each migration from object to end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use kube::runtime::reflector::Store;
 use kube::{Api, ResourceExt as _};
 use restow_api::{ConditionType, StorageVersionMigration, StorageVersionMigrationStatus};
 use restow_clock::Instant;
-use restow_core::condition::{self, Stage};
-use restow_core::schedule::{self, Entry, Queued};
+use restow_core::controller::condition::{self, Stage};
+use restow_core::controller::schedule::{self, Entry, Queued};
 use restow_lease::Stop;
 use tokio_util::sync::CancellationToken;
 

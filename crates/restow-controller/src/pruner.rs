@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::reflector::Store;
 use kube::{Resource as _, ResourceExt as _};
 use restow_api::{ConditionType, StorageVersionMigration};
-use restow_core::troubleshooting::explained;
+use restow_core::controller::troubleshooting::explained;
 use restow_lease::Stop;
 use restow_migrate::prune::{PruneError, prune_stored_versions};
 use restow_migrate::server::plain;

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use restow_api::{Checkpoint, StorageVersionMigration, StorageVersionMigrationStatus};
-use restow_core::condition::{self, Stage};
-use restow_core::outcome::backoff;
-use restow_core::progress::{Phase, Progress, Quarantined};
+use restow_core::controller::condition::{self, Stage};
+use restow_core::rewrite::outcome::backoff;
+use restow_core::rewrite::progress::{Phase, Progress, Quarantined};
 use restow_lease::Stop;
 use restow_migrate::migration::Journal;
 use restow_migrate::server::plain;
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn what_was_announced_is_accounted_for_by_whoever_goes_on() {
-        let resource = restow_core::resource::GroupResource::new("", "secrets");
+        let resource = restow_core::resource::name::GroupResource::new("", "secrets");
         let mut progress = Progress::new(resource, "v1", "hash", Timestamp::UNIX_EPOCH);
         progress.continue_token = Some("token".to_owned());
         progress.announced = Some(40);

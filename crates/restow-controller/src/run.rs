@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use kube::{Api, Client};
 use restow_api::StorageVersionMigration;
-use restow_core::pace::Bounds;
+use restow_core::rewrite::pace::Bounds;
 use restow_lease::Stop;
 use restow_lease::election::Election;
 use restow_migrate::cluster::Cluster;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use restow_core::encryption::Pattern;
-use restow_core::resource::GroupResource;
+use restow_core::agreement::encryption::Pattern;
+use restow_core::resource::name::GroupResource;
 use restow_migrate::migration;
 
 /// Which controllers run.

@@ -1,4 +1,4 @@
-//! The trigger: looks at all storage versions and carries out what `restow_core::trigger` decides.
+//! The trigger: looks at all storage versions and carries out what `restow_core::controller::trigger` decides.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -10,15 +10,16 @@ use restow_api::{
     ConditionType, StorageState, StorageStateStatus, StorageVersionMigration, StorageVersionMigrationStatus,
 };
 use restow_clock::Instant;
-use restow_core::encryption::Encryption;
-use restow_core::inventory::{Crd, Resource};
-use restow_core::name;
-use restow_core::resource::{GroupResource, GroupVersion, storage_version_hash};
-use restow_core::retry;
-use restow_core::trigger::{
-    Attempt, Decision, Failed, Look, Wanted, Word, decide, is_incomplete, look_every, renew_after,
-    stale_after,
+use restow_core::agreement::consensus::Consensus;
+use restow_core::agreement::encryption::Encryption;
+use restow_core::controller::object_name;
+use restow_core::controller::retry;
+use restow_core::controller::trigger::{
+    Attempt, Decision, Failed, Look, Wanted, decide, is_incomplete, look_every, renew_after, stale_after,
 };
+use restow_core::resource::hash::storage_version_hash;
+use restow_core::resource::inventory::{Crd, Resource};
+use restow_core::resource::name::{GroupResource, GroupVersion};
 use restow_lease::Stop;
 use restow_migrate::cluster::{Trust, is_refused};
 use restow_migrate::server::{RequestError, plain};
@@ -148,12 +149,12 @@ impl Trigger<'_> {
             if stands_back && !decision.is_heartbeat(state.and_then(|state| state.status.as_ref())) {
                 continue;
             }
-            disagreeing += usize::from(!matches!(word, Word::Agreed(_)));
+            disagreeing += usize::from(!matches!(word, Consensus::Agreed(_)));
             let after = decision.state.as_ref().or(state.and_then(|state| state.status.as_ref()));
             unsettled += usize::from(!after.is_some_and(StorageStateStatus::is_settled));
             // A definition's discovery follows it in a moment.
             settled &= resource.crd.is_none()
-                || matches!(&word, Word::Agreed(hash) if Some(hash) == resource.hash.as_ref());
+                || matches!(&word, Consensus::Agreed(hash) if Some(hash) == resource.hash.as_ref());
             next = next.min(after.and_then(until_next_migration).unwrap_or(Duration::MAX));
             self.beat();
             next = next.min(self.executor.carry_out(resource, state, &of_resource, decision).await);
@@ -186,7 +187,7 @@ impl Trigger<'_> {
             }
             Err(error) => {
                 tracing::warn!(%error, "the API servers' metrics could not be read, so key rotations are not seen now");
-                Some(Keys { word: Word::Silent(Vec::new()), reloads: BTreeMap::new() })
+                Some(Keys { word: Consensus::Silent(Vec::new()), reloads: BTreeMap::new() })
             }
         }
     }
@@ -199,7 +200,7 @@ impl Trigger<'_> {
         state: Option<&StorageState>,
         migrations: &[&StorageVersionMigration],
         began: Timestamp,
-    ) -> (Decision, Word) {
+    ) -> (Decision, Consensus) {
         let (word, agreement) = survey.word(resource);
         let keys = keys.filter(|_| self.context.is_encrypted(&resource.name));
         let encryption = keys.map(|keys| &keys.word);
@@ -240,7 +241,7 @@ impl Trigger<'_> {
             stale: stale_after(poll),
             renew: renew_after(poll),
             silent_for,
-            name: &name::unique(&resource.name.to_string(), &occasion),
+            name: &object_name::unique(&resource.name.to_string(), &occasion),
             began,
             now,
         });
@@ -324,7 +325,7 @@ fn longest_silence(poll: Duration, trust: &Trust) -> Duration {
 
 /// The encryption configurations, and when they were taken up.
 struct Keys {
-    word: Word,
+    word: Consensus,
     reloads: BTreeMap<String, String>,
 }
 

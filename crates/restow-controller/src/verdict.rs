@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use restow_api::StorageVersionMigration;
-use restow_core::condition::{self, Stage};
-use restow_core::progress::Progress;
+use restow_core::controller::condition::{self, Stage};
+use restow_core::rewrite::progress::Progress;
 use restow_migrate::migration::Failure;
 use restow_migrate::pages::PageError;
 use restow_migrate::rewrite::Unfinished;

@@ -12,7 +12,7 @@ use kube::Api;
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use restow_api::StorageState;
-use restow_core::retry;
+use restow_core::controller::retry;
 use restow_migrate::server::plain;
 use serde::de::DeserializeOwned;
 

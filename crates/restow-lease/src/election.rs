@@ -1,7 +1,7 @@
 //! Leader election: the leader holds one Lease, and its [`Term`] ends before another candidate may take the Lease.
 //!
 //! Every write of the Lease has the resourceVersion that was read as its precondition. The rules are in
-//! `restow_core::election`.
+//! `restow_core::protocol::election`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use restow_core::election::{Held, Move, Sight, leads_for};
-use restow_core::outcome::backoff;
+use restow_core::protocol::election::{Held, Move, Sight, leads_for};
+use restow_core::rewrite::outcome::backoff;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

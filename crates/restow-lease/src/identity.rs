@@ -14,8 +14,8 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use restow_core::election::{Held, Move, Sight, taken_over_after, writes_for};
-use restow_core::outcome::backoff;
+use restow_core::protocol::election::{Held, Move, Sight, taken_over_after, writes_for};
+use restow_core::rewrite::outcome::backoff;
 use tokio_util::sync::CancellationToken;
 
 use crate::election::nonce;

@@ -8,7 +8,7 @@
 //! | [`identity`] | [`Identity`]: the Lease that makes an API server known to others; its [`Tenure`] ends before they remove its entries |
 //! | [`request`] | requests with a timeout and preconditions |
 //!
-//! The rules about Leases are in `restow_core::election`.
+//! The rules about Leases are in `restow_core::protocol::election`.
 
 pub mod election;
 pub mod identity;

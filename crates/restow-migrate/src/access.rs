@@ -1,7 +1,7 @@
 //! Whether the user may do what a migration needs, asked before anything is written.
 
 use http::Method;
-use restow_core::resource::GroupResource;
+use restow_core::resource::name::GroupResource;
 use serde::Deserialize;
 use serde_json::json;
 

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::outcome::{LASTING, Outcome};
-use restow_core::progress::{Progress, Quarantined, objects};
+use restow_core::rewrite::outcome::{LASTING, Outcome};
+use restow_core::rewrite::progress::{Progress, Quarantined, objects};
 
 use crate::migration::{Failure, Journal, Migration, Observer};
 use crate::pages::Item;
@@ -128,7 +128,7 @@ impl<O: Observer> Migration<'_, O> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use restow_core::resource::GroupResource;
+    use restow_core::resource::name::GroupResource;
 
     use super::*;
 

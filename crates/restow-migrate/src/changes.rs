@@ -10,8 +10,8 @@ use futures::future::select_all;
 use http::Method;
 use http_body_util::BodyExt as _;
 use kube::client::Body;
-use restow_core::inventory::Resource;
-use restow_core::storage_version;
+use restow_core::protocol::storage_version;
+use restow_core::resource::inventory::Resource;
 use serde::Deserialize;
 
 use crate::cluster::STORAGE_VERSIONS;

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::isolate::{Bad, Hunt, Shown, blame_after};
-use restow_core::outcome::{OUTAGE, backoff};
-use restow_core::page::{Refusal, Step, goes_in_circles, longest, next_limit, step};
-use restow_core::passing::Before;
-use restow_core::progress::Quarantined;
-use restow_core::resource::GroupVersion;
-use restow_core::sequence::{self, Sequence};
-use restow_core::token::{NEWEST, Token};
+use restow_core::agreement::transient::Before;
+use restow_core::resource::name::GroupVersion;
+use restow_core::rewrite::isolate::{Bad, Hunt, Shown, blame_after};
+use restow_core::rewrite::outcome::{OUTAGE, backoff};
+use restow_core::rewrite::page::{Refusal, Step, goes_in_circles, longest, next_limit, step};
+use restow_core::rewrite::progress::Quarantined;
+use restow_core::rewrite::sequence::{self, Sequence};
+use restow_core::rewrite::token::{NEWEST, Token};
 
 use crate::pages::{Item, Page, PageError, Row, Target, Waiting, page_within};
 use crate::server::Server;

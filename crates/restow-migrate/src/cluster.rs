@@ -10,10 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use restow_core::agreement::{self, Agreement, Asked, Disagreement, Member, Sighting};
-use restow_core::encryption::Encryption;
-use restow_core::inventory::{Crd, Document, Obstacle, Origin, Resource, Served, inventory, take_registered};
-use restow_core::resource::GroupVersion;
+use restow_core::agreement;
+use restow_core::agreement::encryption::Encryption;
+use restow_core::agreement::member::Member;
+use restow_core::agreement::version::{Agreement, Asked, Disagreement, Sighting};
+use restow_core::resource::inventory::{
+    Crd, Document, Obstacle, Origin, Resource, Served, inventory, take_registered,
+};
+use restow_core::resource::name::GroupVersion;
 use serde::Deserialize;
 
 pub use self::keys::is_refused;
@@ -188,7 +192,7 @@ impl Cluster {
     pub async fn agreement(&self, resource: &Resource) -> Result<Agreement, AgreementError> {
         let seen = self.look(resource).await?;
         let agreement =
-            agreement::decide(&seen, restow_clock::now()).map_err(AgreementError::Disagreement)?;
+            agreement::version::decide(&seen, restow_clock::now()).map_err(AgreementError::Disagreement)?;
         self.agreed.store(true, Ordering::Relaxed);
         Ok(agreement)
     }

@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use restow_core::outcome::{Outcome, misplaced};
-use restow_core::progress::{Progress, Quarantined};
+use restow_core::rewrite::outcome::{Outcome, misplaced};
+use restow_core::rewrite::progress::{Progress, Quarantined};
 
 use crate::chunks::Chunks;
 use crate::migration::{Failure, Migration, Observer};

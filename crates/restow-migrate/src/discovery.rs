@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
-use restow_core::inventory::{Crd, Document, Served};
-use restow_core::resource::{GroupResource, GroupVersion};
+use restow_core::resource::inventory::{Crd, Document, Served};
+use restow_core::resource::name::{GroupResource, GroupVersion};
 use serde::Deserialize;
 
 use crate::server::{RequestError, Server};

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::outcome::{Blame, Failed, Helper, Outcome, Patience, patience, shows_well};
+use restow_core::rewrite::outcome::{Blame, Failed, Helper, Outcome, Patience, patience, shows_well};
 
 use crate::pages::Item;
 
@@ -257,7 +257,7 @@ impl Drop for Failures<'_> {
 
 #[cfg(test)]
 mod tests {
-    use restow_core::outcome::{Answer, classify};
+    use restow_core::rewrite::outcome::{Answer, classify};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use restow_core::passing::Before;
+use restow_core::agreement::transient::Before;
 
 /// What one server has answered well, by path.
 #[derive(Default)]

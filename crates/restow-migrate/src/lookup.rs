@@ -1,11 +1,11 @@
 //! Looks up how many objects there are, and single ones among them.
 
 use http::Method;
-use restow_core::outcome::{Sighting, backoff};
-use restow_core::page::{Refusal, Step, step};
-use restow_core::progress::Quarantined;
-use restow_core::resource::GroupVersion;
-use restow_core::token::{NEWEST, Token};
+use restow_core::resource::name::GroupVersion;
+use restow_core::rewrite::outcome::{Sighting, backoff};
+use restow_core::rewrite::page::{Refusal, Step, step};
+use restow_core::rewrite::progress::Quarantined;
+use restow_core::rewrite::token::{NEWEST, Token};
 
 use crate::pages::{Item, Page, PageError, Row, Target, key, page, segment};
 use crate::server::{METADATA_LIST, Server};

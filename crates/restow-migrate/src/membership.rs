@@ -1,9 +1,10 @@
 //! Which API servers there are: their identity Leases, else the endpoints of `kubernetes`.
 
 use jiff::Timestamp;
-use restow_core::agreement::{self, KUBE_APISERVER, Member};
-use restow_core::inventory::Origin;
-use restow_core::resource::GroupVersion;
+use restow_core::agreement;
+use restow_core::agreement::member::{KUBE_APISERVER, Member};
+use restow_core::resource::inventory::Origin;
+use restow_core::resource::name::GroupVersion;
 use serde::Deserialize;
 
 use crate::discovery::{self, is_kind};
@@ -142,6 +143,6 @@ fn member(lease: Lease) -> Member {
         component: lease.metadata.labels.get(COMPONENT).cloned().unwrap_or_default(),
         name: lease.metadata.name,
         holder: lease.spec.holder_identity,
-        expires: Some(agreement::expires(lease.spec.renew_time, lease.spec.lease_duration_seconds)),
+        expires: Some(agreement::member::expires(lease.spec.renew_time, lease.spec.lease_duration_seconds)),
     }
 }

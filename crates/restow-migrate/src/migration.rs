@@ -6,12 +6,12 @@ mod looks;
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::agreement::Disagreement;
-use restow_core::encryption::Demand;
-use restow_core::inventory::Resource;
-use restow_core::outcome::Outcome;
-use restow_core::page::is_worth_streaming;
-use restow_core::progress::{Counts, Phase, Progress, Proof, Quarantined, judge, objects};
+use restow_core::agreement::encryption::Demand;
+use restow_core::agreement::version::Disagreement;
+use restow_core::resource::inventory::Resource;
+use restow_core::rewrite::outcome::Outcome;
+use restow_core::rewrite::page::is_worth_streaming;
+use restow_core::rewrite::progress::{Counts, Phase, Progress, Proof, Quarantined, judge, objects};
 
 use self::looks::Patience;
 use crate::aside::Aside;
@@ -435,7 +435,10 @@ impl<O: Observer> Migration<'_, O> {
             _ => {
                 let behind = || {
                     let key = progress.last_key.as_deref()?;
-                    Some(restow_core::token::Token::behind(key, restow_core::token::NEWEST).encode())
+                    Some(
+                        restow_core::rewrite::token::Token::behind(key, restow_core::rewrite::token::NEWEST)
+                            .encode(),
+                    )
                 };
                 let token = token.or_else(behind);
                 let chunks = Chunks::new(server, target, page_size, token, self.observer, self.throttle);

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use http::Method;
 use restow_clock::Instant;
-use restow_core::passing;
-use restow_core::progress::Progress;
-use restow_core::prune::{Refusal, prune};
+use restow_core::agreement::transient;
+use restow_core::rewrite::progress::Progress;
+use restow_core::rewrite::prune::{Refusal, prune};
 use serde_json::json;
 
 use crate::discovery::{self, CrdObject};
@@ -45,7 +45,7 @@ pub async fn prune_stored_versions(
     loop {
         let error = match prune_once(server, progress).await {
             // Every guard is checked again, so it does not matter whether a lost answer was a yes.
-            Err(PruneError::Request(error)) if since.elapsed() < passing::PATIENCE => error,
+            Err(PruneError::Request(error)) if since.elapsed() < transient::PATIENCE => error,
             result => return result,
         };
         let gone = || discovery::is_undefined(server, &progress.resource);

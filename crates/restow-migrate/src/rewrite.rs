@@ -3,13 +3,13 @@
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use restow_clock::Instant;
-use restow_core::outcome::{
+use restow_core::agreement::transient;
+use restow_core::resource::name::GroupResource;
+use restow_core::rewrite::outcome::{
     Blame, Helper, LASTING, Outcome, Patience, Sighting, backoff, give_up, lasting, resolve, unsendable,
 };
-use restow_core::pace::Signal;
-use restow_core::passing;
-use restow_core::progress::{Counts, Quarantined};
-use restow_core::resource::GroupResource;
+use restow_core::rewrite::pace::Signal;
+use restow_core::rewrite::progress::{Counts, Quarantined};
 
 use crate::health::{Failures, Health, Standing};
 use crate::lookup::{self, Blind};
@@ -208,7 +208,7 @@ impl Rewriter<'_> {
             let settled = Box::pin(self.found_out(item, sent.outcome));
             let Some((outcome, served)) = stop.unless(settled).await else { return End::Stopped };
             unserved = if served { None } else { unserved.or(Some(began)) };
-            if unserved.is_some_and(|since| since.elapsed() >= passing::PATIENCE) {
+            if unserved.is_some_and(|since| since.elapsed() >= transient::PATIENCE) {
                 return End::Unfinished(Unfinished::Vanished(self.target.name.clone()));
             }
             let Outcome::Again { after, blame, reason, message, .. } = outcome else {
@@ -255,7 +255,7 @@ impl Rewriter<'_> {
         loop {
             let (sighting, served) = self.sight(item).await;
             let Sighting::Unknown { message } = &sighting else { return (resolve(doubt, sighting), served) };
-            if !served || since.elapsed() >= passing::PATIENCE {
+            if !served || since.elapsed() >= transient::PATIENCE {
                 return (resolve(doubt, sighting), served);
             }
             tries += 1;

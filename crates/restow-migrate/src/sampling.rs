@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::agreement::{Answered, Asked};
-use restow_core::inventory::Resource;
-use restow_core::resource::GroupVersion;
+use restow_core::agreement::version::{Answered, Asked};
+use restow_core::resource::inventory::Resource;
+use restow_core::resource::name::GroupVersion;
 
 use crate::cluster::Documents;
 
@@ -34,7 +34,7 @@ pub(crate) struct Round {
 
 fn answers(documents: Documents) -> impl Iterator<Item = (GroupVersion, Answer)> {
     documents.into_iter().map(|(version, document)| {
-        let hash = |served: restow_core::inventory::Served| (served.name, served.hash);
+        let hash = |served: restow_core::resource::inventory::Served| (served.name, served.hash);
         (version, document.map(|served| served.into_iter().map(hash).collect()))
     })
 }
@@ -95,7 +95,7 @@ impl Round {
 
 #[cfg(test)]
 mod tests {
-    use restow_core::inventory::Served;
+    use restow_core::resource::inventory::Served;
 
     use super::*;
 

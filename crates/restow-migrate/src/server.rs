@@ -10,8 +10,8 @@ use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use kube::client::{Body, ClientBuilder};
 use restow_clock::Instant;
-use restow_core::outcome::{Answer, Returned, backoff};
-use restow_core::passing::Before;
+use restow_core::agreement::transient::Before;
+use restow_core::rewrite::outcome::{Answer, Returned, backoff};
 use serde::de::DeserializeOwned;
 
 use crate::heard::Heard;

@@ -7,9 +7,9 @@ use bytes::BytesMut;
 use http::Method;
 use http_body_util::BodyExt as _;
 use kube::client::Body;
-use restow_core::outcome::backoff;
-use restow_core::page::longest;
-use restow_core::token::{NEWEST, Token};
+use restow_core::rewrite::outcome::backoff;
+use restow_core::rewrite::page::longest;
+use restow_core::rewrite::token::{NEWEST, Token};
 
 use crate::chunks::Chunks;
 use crate::pages::{Item, Page, Target, Waiting};

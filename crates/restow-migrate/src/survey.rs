@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
-use restow_core::agreement::{
-    self, Agreement, Answered, Asked, Disagreement, Identity, Sighting, StorageVersion,
-};
-use restow_core::inventory::{Crd, Document, Obstacle, Origin, Resource};
-use restow_core::resource::{GroupResource, GroupVersion};
-use restow_core::storage_version;
-use restow_core::trigger::Word;
+use restow_core::agreement;
+use restow_core::agreement::consensus::Consensus;
+use restow_core::agreement::identity::Identity;
+use restow_core::agreement::version::{Agreement, Answered, Asked, Disagreement, Sighting, StorageVersion};
+use restow_core::protocol::storage_version;
+use restow_core::resource::inventory::{Crd, Document, Obstacle, Origin, Resource};
+use restow_core::resource::name::{GroupResource, GroupVersion};
 
 use crate::cluster::{Cluster, Discovered, Documents, Inventory, Trust, published, told};
 use crate::discovery;
@@ -210,14 +210,14 @@ impl Survey {
     }
 
     /// What the API servers say of one resource, and whether that is an agreement.
-    pub fn word(&self, resource: &Resource) -> (Word, Result<Agreement, Disagreement>) {
+    pub fn word(&self, resource: &Resource) -> (Consensus, Result<Agreement, Disagreement>) {
         let seen = self.sighting(resource);
-        let agreement = agreement::decide(&seen, self.now);
+        let agreement = agreement::version::decide(&seen, self.now);
         // A definition is ahead of its discovery for a moment; its word is not the servers' own.
         let word = match &agreement {
-            Ok(agreement) => Word::Agreed(agreement.hash.clone()),
-            Err(Disagreement::Split(_)) => Word::Split(agreement::hashes(&seen)),
-            Err(_) => Word::Silent(agreement::hashes(&seen)),
+            Ok(agreement) => Consensus::Agreed(agreement.hash.clone()),
+            Err(Disagreement::Split(_)) => Consensus::Split(agreement::version::hashes(&seen)),
+            Err(_) => Consensus::Silent(agreement::version::hashes(&seen)),
         };
         (word, agreement)
     }

@@ -1,10 +1,10 @@
-//! Lets requests through at the pace `restow_core::pace` decides; shared by all that write.
+//! Lets requests through at the pace `restow_core::rewrite::pace` decides; shared by all that write.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::pace::{Bounds, Pace, Permit, Signal};
+use restow_core::rewrite::pace::{Bounds, Pace, Permit, Signal};
 use tokio::sync::Notify;
 
 /// The one gate all writes pass.

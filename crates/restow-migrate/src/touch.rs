@@ -1,7 +1,7 @@
 //! One write of a migration by itself, so that those who watch the resource hear of it.
 
-use restow_core::outcome::Outcome;
-use restow_core::progress::Progress;
+use restow_core::rewrite::outcome::Outcome;
+use restow_core::rewrite::progress::Progress;
 
 use crate::chunks::Chunks;
 use crate::health::Health;

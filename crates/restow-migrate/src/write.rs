@@ -1,9 +1,9 @@
 //! Sends the no-op write of one object.
 
 use http::Method;
-use restow_core::managed_fields::{Care, care, moved};
-use restow_core::outcome::{Answer, Doubt, Helper, Identity, Outcome, Returned, classify, is_about};
-use restow_core::resource::GroupVersion;
+use restow_core::resource::name::GroupVersion;
+use restow_core::rewrite::managed_fields::{Care, care, moved};
+use restow_core::rewrite::outcome::{Answer, Doubt, Helper, Identity, Outcome, Returned, classify, is_about};
 use serde::Serialize;
 
 use crate::pages::{Item, segment};

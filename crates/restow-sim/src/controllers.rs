@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use restow_controller::run::{Options, run};
 use restow_controller::settings::{Backend, Controllers, Settings};
-use restow_core::encryption::{Demand, Pattern};
-use restow_core::pace::Preset;
-use restow_core::resource::GroupResource;
+use restow_core::agreement::encryption::{Demand, Pattern};
+use restow_core::resource::name::GroupResource;
+use restow_core::rewrite::pace::Preset;
 use restow_lease::election::Election;
 use restow_migrate::cluster::{Cluster, Trust};
 use restow_migrate::migration::{self, ListMode};

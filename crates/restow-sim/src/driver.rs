@@ -5,12 +5,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::agreement::Disagreement;
-use restow_core::encryption::Demand;
-use restow_core::inventory::{Resource, find};
-use restow_core::outcome::{LASTING, Outcome};
-use restow_core::pace::Preset;
-use restow_core::progress::{Phase, Progress, Quarantined};
+use restow_core::agreement::encryption::Demand;
+use restow_core::agreement::version::Disagreement;
+use restow_core::resource::inventory::{Resource, find};
+use restow_core::rewrite::outcome::{LASTING, Outcome};
+use restow_core::rewrite::pace::Preset;
+use restow_core::rewrite::progress::{Phase, Progress, Quarantined};
 use restow_lease::Stop;
 use restow_migrate::cluster::{Cluster, Trust};
 use restow_migrate::migration::{Failure, Journal, ListMode, Migration, Observer, Settings};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode};
 use restow_clock::Instant;
-use restow_core::outcome::LASTING;
-use restow_core::token::Token;
+use restow_core::rewrite::outcome::LASTING;
+use restow_core::rewrite::token::Token;
 use serde_json::{Value, json};
 
 use crate::plan::{Effect, Event, Fault, Op, Plan, Span};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use restow_apiserver::{Server, Settings};
 use restow_clock::{Instant, Simulation};
-use restow_core::progress::Progress;
+use restow_core::rewrite::progress::Progress;
 use restow_store::encryption::Transformers;
 use restow_store::{Store as _, Write};
 use serde_json::{Value, json};

@@ -12,7 +12,7 @@ use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt as _};
-use restow_core::storage_version::{self, Collection, Entry, Membership, Occasion};
+use restow_core::protocol::storage_version::{self, Collection, Entry, Membership, Occasion};
 use restow_lease::Stop;
 use restow_lease::election::Election;
 use tokio_util::sync::CancellationToken;

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use kube::Client;
-use restow_core::resource::GroupResource;
-use restow_core::storage_version::Versions;
+use restow_core::protocol::storage_version::Versions;
+use restow_core::resource::name::GroupResource;
 use restow_lease::Stop;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 

@@ -10,10 +10,10 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures::future::{Either, Ready, ready};
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use restow_core::inventory::Origin;
-use restow_core::request::{self, Target};
-use restow_core::resource::GroupResource;
-use restow_core::write_gate::{Entrance, exception};
+use restow_core::protocol::request::{self, Target};
+use restow_core::protocol::write_gate::{Entrance, exception};
+use restow_core::resource::inventory::Origin;
+use restow_core::resource::name::GroupResource;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, watch};
 use tower::{Layer, Service};
 

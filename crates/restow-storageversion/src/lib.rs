@@ -4,7 +4,9 @@
 //! kube-apiserver behind which it stands.
 //!
 //! ```no_run
-//! # use restow_core::{inventory::Origin, resource::{GroupResource, GroupVersion}, storage_version::Versions};
+//! # use restow_core::protocol::storage_version::Versions;
+//! # use restow_core::resource::inventory::Origin;
+//! # use restow_core::resource::name::{GroupResource, GroupVersion};
 //! # async fn example(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
 //! use restow_storageversion::{Gate, Identity, Participation, Resource};
 //!

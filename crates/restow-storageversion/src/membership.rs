@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client};
-use restow_core::agreement::{self, Member};
+use restow_core::agreement;
+use restow_core::agreement::member::Member;
 
 use restow_lease::identity::{LABEL, NAMESPACE};
 use restow_lease::request::{RequestError, ask};
@@ -19,7 +20,10 @@ pub(crate) async fn leases(client: &Client) -> Result<Vec<Lease>, RequestError> 
 /// The ids of those that are alive.
 pub(crate) fn live(leases: &[Lease]) -> BTreeSet<String> {
     let members: Vec<Member> = leases.iter().cloned().map(member).collect();
-    agreement::live(&members, restow_clock::now()).into_iter().map(|member| member.name.clone()).collect()
+    agreement::member::live(&members, restow_clock::now())
+        .into_iter()
+        .map(|member| member.name.clone())
+        .collect()
 }
 
 fn member(lease: Lease) -> Member {
@@ -31,6 +35,6 @@ fn member(lease: Lease) -> Member {
         name: lease.metadata.name.unwrap_or_default(),
         holder: spec.holder_identity.unwrap_or_default(),
         address: None,
-        expires: Some(agreement::expires(spec.renew_time.map(|time| time.0), seconds)),
+        expires: Some(agreement::member::expires(spec.renew_time.map(|time| time.0), seconds)),
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::Client;
 use restow_clock::Instant;
-use restow_core::resource::GroupResource;
+use restow_core::resource::name::GroupResource;
 use restow_lease::Stop;
 use tokio::time::{sleep_until, timeout_at};
 

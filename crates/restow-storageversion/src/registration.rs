@@ -6,11 +6,11 @@ use futures::future::try_join_all;
 use k8s_openapi::api::apiserverinternal::v1alpha1::{StorageVersion, StorageVersionSpec};
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use restow_core::outcome::backoff;
-use restow_core::resource::GroupResource;
-use restow_core::storage_version::{
+use restow_core::protocol::storage_version::{
     self, Collection, Entry, Membership, NotAMember, Occasion, Upkeep, Versions,
 };
+use restow_core::resource::name::GroupResource;
+use restow_core::rewrite::outcome::backoff;
 use restow_lease::Stop;
 
 use crate::collector;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use restow_core::encryption::Demand;
-use restow_core::pace::{Bounds, Preset};
+use restow_core::agreement::encryption::Demand;
+use restow_core::rewrite::pace::{Bounds, Preset};
 use restow_migrate::migration::{ListMode, Settings};
 use restow_migrate::rewrite::Manner;
 

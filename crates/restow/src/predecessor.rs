@@ -1,6 +1,6 @@
 //! Looks for a kube-storage-version-migrator that is still running.
 
-use restow_core::predecessor::{Deployment, is_running};
+use restow_core::controller::predecessor::{Deployment, is_running};
 use restow_migrate::server::Server;
 use serde_json::Value;
 

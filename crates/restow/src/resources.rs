@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use restow_core::encryption::Pattern;
-use restow_core::inventory::{NameError, Obstacle, Resource, find};
-use restow_core::resource::{GroupResource, GroupVersion};
+use restow_core::agreement::encryption::Pattern;
+use restow_core::resource::inventory::{NameError, Obstacle, Resource, find};
+use restow_core::resource::name::{GroupResource, GroupVersion};
 use restow_migrate::access;
 use restow_migrate::cluster::{Cluster, Inventory};
 

@@ -8,9 +8,9 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 
-use restow_core::name;
-use restow_core::progress::{Phase, Progress, Quarantined};
-use restow_core::resource::GroupResource;
+use restow_core::controller::object_name;
+use restow_core::resource::name::GroupResource;
+use restow_core::rewrite::progress::{Phase, Progress, Quarantined};
 use restow_migrate::migration::Journal;
 use serde::{Deserialize, Serialize};
 
@@ -118,7 +118,7 @@ impl StateDir {
     /// The state of one resource, for this run alone.
     pub(crate) fn resource(&self, name: &GroupResource, server: &str) -> Result<ResourceState, StateError> {
         // A name may be as long as a file name, and the files' own endings come behind it.
-        let stem = name::within(&name.to_string(), LONGEST_STEM);
+        let stem = object_name::within(&name.to_string(), LONGEST_STEM);
         let lock_path = self.0.join(format!("{stem}.lock"));
         let lock = File::create(&lock_path).map_err(at(&lock_path))?;
         lock.try_lock().map_err(|error| match error {

@@ -8,7 +8,7 @@ use futures::{Stream, StreamExt as _};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt as _};
-use restow_core::resource::GroupResource;
+use restow_core::resource::name::GroupResource;
 use restow_migrate::access;
 use restow_migrate::server::{RequestError, Server};
 

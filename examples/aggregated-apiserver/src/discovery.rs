@@ -1,6 +1,6 @@
 //! What the server serves, and in which version it stores it.
 
-use restow_core::resource::storage_version_hash;
+use restow_core::resource::hash::storage_version_hash;
 use serde_json::{Value, json};
 
 use crate::request::{Document, Verb};

@@ -3,7 +3,7 @@
 //! In memory there is one form. v1 calls a ship's home `port`, v2 calls it `homePort`; nothing is lost either way.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use restow_core::resource::{GroupResource, GroupVersion};
+use restow_core::resource::name::{GroupResource, GroupVersion};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

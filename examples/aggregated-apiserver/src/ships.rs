@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
-use restow_core::token::{NEWEST, Token};
+use restow_core::rewrite::token::{NEWEST, Token};
 use restow_storageversion::Gate;
 use restow_store::{Change, Entry, Range, Store, StoreError, Write, Written};
 

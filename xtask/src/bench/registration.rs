@@ -17,10 +17,8 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use restow_apiserver::{Server, Settings};
-use restow_core::{
-    resource::{GroupResource, GroupVersion},
-    storage_version::Versions,
-};
+use restow_core::protocol::storage_version::Versions;
+use restow_core::resource::name::{GroupResource, GroupVersion};
 use restow_lab::{Action, Assets, Cluster, ClusterSpec, Observer, Part, Recorder, Seen};
 use restow_lease::Stop;
 use restow_storageversion::{

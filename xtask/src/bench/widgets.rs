@@ -8,7 +8,8 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use http::Method;
-use restow_core::resource::{GroupVersion, storage_version_hash};
+use restow_core::resource::hash::storage_version_hash;
+use restow_core::resource::name::GroupVersion;
 use restow_lab::Etcd;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -16,7 +16,7 @@
 //! - A continue token that repeats: `a_token_that_repeats_is_not_followed` in `list_faults.rs`; seeds hit it too seldom.
 //! - An object that is blamed for a short outage of all lists: `list_faults.rs`; seeds hit it too seldom.
 //! - A state that nobody has watched for too long while a server is silent: simulated servers tell anew at a restart when they took
-//!   their key up, so that another rule notices. The tables of `restow-core/src/trigger`, and `forgotten.rs`.
+//!   their key up, so that another rule notices. The tables of `restow-core/src/controller/trigger`, and `forgotten.rs`.
 //! - A leader's term that is over and renewed: it takes a clock that is set forward less than a second before a renewal. The
 //!   table in `restow-lease/src/stop.rs`, and seed 1213 of `controllers`.
 //! - A write of restow's own that a verifying pass takes for somebody else's: simulated objects do not change with every write, so
@@ -60,14 +60,14 @@ pub(crate) struct Edit {
     pub(crate) wrong: &'static str,
 }
 
-const NEWS: &str = "crates/restow-core/src/trigger/news.rs";
-const REPLACE: &str = "crates/restow-core/src/trigger/replace.rs";
-const OUTCOME: &str = "crates/restow-core/src/outcome.rs";
-const PAGE: &str = "crates/restow-core/src/page.rs";
-const AGREEMENT: &str = "crates/restow-core/src/agreement.rs";
-const ENCRYPTION: &str = "crates/restow-core/src/encryption.rs";
-const MANAGED_FIELDS: &str = "crates/restow-core/src/managed_fields.rs";
-const SEQUENCE: &str = "crates/restow-core/src/sequence.rs";
+const NEWS: &str = "crates/restow-core/src/controller/trigger/news.rs";
+const REPLACE: &str = "crates/restow-core/src/controller/trigger/replace.rs";
+const OUTCOME: &str = "crates/restow-core/src/rewrite/outcome.rs";
+const PAGE: &str = "crates/restow-core/src/rewrite/page.rs";
+const AGREEMENT: &str = "crates/restow-core/src/agreement/version.rs";
+const ENCRYPTION: &str = "crates/restow-core/src/agreement/encryption.rs";
+const MANAGED_FIELDS: &str = "crates/restow-core/src/rewrite/managed_fields.rs";
+const SEQUENCE: &str = "crates/restow-core/src/rewrite/sequence.rs";
 const CHUNKS: &str = "crates/restow-migrate/src/chunks.rs";
 const CLUSTER_KEYS: &str = "crates/restow-migrate/src/cluster/keys.rs";
 const CONFIRM: &str = "crates/restow-migrate/src/confirm.rs";
@@ -262,7 +262,7 @@ pub(crate) const BUGS: &[Bug] = &[
             file: KEYS,
             right: "Err(error) if doubtful => error.to_string(),",
             wrong: "Err(_) if BUG => {\n                    let heard = vec![(String::new(), Some(\"silent\".to_owned()))];\n                    \
-                    return Ok(Some(Encryption { heard, ..restow_core::encryption::agree(&[]) }));\n                }\n                \
+                    return Ok(Some(Encryption { heard, ..restow_core::agreement::encryption::agree(&[]) }));\n                }\n                \
                     Err(error) if doubtful => error.to_string(),",
         }],
         scene: Some("single"),

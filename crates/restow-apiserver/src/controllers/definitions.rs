@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use restow_core::resource::GroupResource;
+use restow_core::resource::name::GroupResource;
 use restow_lease::Stop;
 use restow_storageversion::CustomResource;
 use restow_store::{Change, Entry, Range, StoreError};

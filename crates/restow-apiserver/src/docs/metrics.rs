@@ -49,7 +49,7 @@ pub fn text(
 
 #[cfg(test)]
 mod tests {
-    use restow_core::encryption::Config;
+    use restow_core::agreement::encryption::Config;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! What a request asks for: told from its method, path and query alone.
 
 use http::Method;
-use restow_core::request as core;
+use restow_core::protocol::request as core;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ pub mod update;
 pub mod validate;
 
 use jiff::Timestamp;
-use restow_core::resource::GroupResource;
+use restow_core::resource::name::GroupResource;
 use serde_json::{Map, Value, json};
 
 use crate::http::status::GroupKind;

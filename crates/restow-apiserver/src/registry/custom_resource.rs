@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use restow_core::resource::{GroupResource, GroupVersion};
+use restow_core::resource::name::{GroupResource, GroupVersion};
 use restow_storageversion::CustomResource;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;

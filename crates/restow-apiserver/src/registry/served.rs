@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use restow_core::resource::{GroupResource, GroupVersion, storage_version_hash};
-use restow_core::storage_version::{InvalidVersions, Versions};
+use restow_core::protocol::storage_version::{InvalidVersions, Versions};
+use restow_core::resource::hash::storage_version_hash;
+use restow_core::resource::name::{GroupResource, GroupVersion};
 
 use crate::http::status::GroupKind;
 use crate::registry::built_in::{ALL_BUILT_IN, BuiltIn};

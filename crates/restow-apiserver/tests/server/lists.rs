@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use restow_apiserver::{Server, Settings};
-use restow_core::token::Token;
+use restow_core::rewrite::token::Token;
 use restow_store::Store as _;
 use serde_json::Value;
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use restow_apiserver::{Network, Server, Settings};
-use restow_core::encryption::Demand;
-use restow_core::inventory::find;
-use restow_core::outcome::Outcome;
-use restow_core::pace::Preset;
-use restow_core::progress::{Phase, Progress, Quarantined};
+use restow_core::agreement::encryption::Demand;
+use restow_core::resource::inventory::find;
+use restow_core::rewrite::outcome::Outcome;
+use restow_core::rewrite::pace::Preset;
+use restow_core::rewrite::progress::{Phase, Progress, Quarantined};
 use restow_lease::Stop;
 use restow_migrate::cluster::{Cluster, Trust};
 use restow_migrate::migration::{self, Journal, ListMode, Migration, Observer};

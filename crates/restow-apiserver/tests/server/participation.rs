@@ -6,9 +6,9 @@ use http::{Method, Request, Response, StatusCode};
 use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
 use kube::client::Body;
 use kube::{Api, Client};
-use restow_core::inventory::Origin;
-use restow_core::resource::{GroupResource, GroupVersion};
-use restow_core::storage_version::Versions;
+use restow_core::protocol::storage_version::Versions;
+use restow_core::resource::inventory::Origin;
+use restow_core::resource::name::{GroupResource, GroupVersion};
 use restow_storageversion::{Gate, Identity, Participation, Resource};
 use tokio_util::sync::CancellationToken;
 

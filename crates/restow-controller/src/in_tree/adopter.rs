@@ -14,8 +14,8 @@ use restow_api::{
     ADOPTED, ADOPTED_AT, GroupVersionResource, InTreeMigrationStatus, StorageVersionMigration,
     StorageVersionMigrationSpec,
 };
-use restow_core::adoption::{Asked, Step, is_orphan, name_for, step};
-use restow_core::delegation::is_delegate;
+use restow_core::controller::adoption::{Asked, Step, is_orphan, name_for, step};
+use restow_core::controller::delegation::is_delegate;
 use restow_lease::Stop;
 use restow_migrate::server::plain;
 use tokio::sync::watch;
@@ -210,7 +210,7 @@ impl Adopter<'_> {
     /// The resourceVersion of a resource's list, where it can be listed.
     async fn listed_at(&self, group: &str, resource: &str) -> Option<String> {
         let inventory = self.context.cluster.inventory(true).await.ok()?;
-        let named = |found: &&restow_core::inventory::Resource| {
+        let named = |found: &&restow_core::resource::inventory::Resource| {
             found.name.group == group && found.name.resource == resource
         };
         let found = inventory.resources.iter().find(named)?;

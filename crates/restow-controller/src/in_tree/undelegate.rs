@@ -8,7 +8,7 @@ use kube::api::ListParams;
 use kube::runtime::reflector::Store;
 use kube::{Api, ResourceExt as _};
 use restow_api::{MANAGED_BY, MANAGER, StorageVersionMigration};
-use restow_core::delegation::{is_wanted, owner};
+use restow_core::controller::delegation::{is_wanted, owner};
 use restow_lease::Stop;
 use restow_migrate::server::plain;
 

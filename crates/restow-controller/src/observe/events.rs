@@ -12,8 +12,8 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 pub use kube::runtime::events::EventType;
 use restow_clock::Instant;
-use restow_core::flood::Flood;
-use restow_core::name;
+use restow_core::controller::flood::Flood;
+use restow_core::controller::object_name;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -87,7 +87,7 @@ impl Events {
         let about = object.name.as_deref().unwrap_or(restow_api::MANAGER);
         Event {
             metadata: ObjectMeta {
-                name: Some(name::of_event(about, number)),
+                name: Some(object_name::of_event(about, number)),
                 // As for all objects that are cluster-wide.
                 namespace: Some(object.namespace.clone().unwrap_or_else(|| "default".to_owned())),
                 ..ObjectMeta::default()

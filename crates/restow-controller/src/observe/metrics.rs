@@ -17,7 +17,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry};
 use restow_api::{ConditionType, StorageVersionMigration};
-use restow_core::trigger::Reason;
+use restow_core::controller::trigger::Reason;
 use restow_migrate::prune::{PruneError, Pruned};
 
 use count::{Count, gauge_value};

@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::outcome::Outcome;
-use restow_core::progress::Progress;
+use restow_core::rewrite::outcome::Outcome;
+use restow_core::rewrite::progress::Progress;
 use restow_migrate::migration::Observer;
 use restow_migrate::pages::Waiting;
 use restow_migrate::throttle::Throttle;
@@ -91,7 +91,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use restow_core::pace::Preset;
+    use restow_core::rewrite::pace::Preset;
 
     use super::*;
 

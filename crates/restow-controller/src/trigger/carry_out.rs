@@ -11,11 +11,11 @@ use restow_api::{
     StorageVersionMigration, StorageVersionMigrationSpec,
 };
 use restow_clock::Instant;
-use restow_core::inventory::Resource;
-use restow_core::resource::GroupResource;
-use restow_core::retry;
-use restow_core::trigger::{Decision, Reason, Step, Wanted, name_versions};
-use restow_core::troubleshooting::explained;
+use restow_core::controller::retry;
+use restow_core::controller::trigger::{Decision, Reason, Step, Wanted, name_versions};
+use restow_core::controller::troubleshooting::explained;
+use restow_core::resource::inventory::Resource;
+use restow_core::resource::name::GroupResource;
 use restow_lease::Stop;
 
 use crate::context::Context;

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
 use restow_api::{StorageState, StorageStateStatus};
 use restow_clock::Instant;
-use restow_core::trigger::is_foreign;
-use restow_core::troubleshooting::explained;
+use restow_core::controller::trigger::is_foreign;
+use restow_core::controller::troubleshooting::explained;
 
 use crate::context::Context;
 use crate::observe::events::EventType;

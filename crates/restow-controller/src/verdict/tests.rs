@@ -1,7 +1,7 @@
 //! How runs end, and what becomes of their migrations.
 
-use restow_core::agreement::Disagreement;
-use restow_core::resource::GroupResource;
+use restow_core::agreement::version::Disagreement;
+use restow_core::resource::name::GroupResource;
 use restow_migrate::server::RequestError;
 
 use super::*;

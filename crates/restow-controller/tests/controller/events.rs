@@ -100,7 +100,7 @@ async fn a_long_message_is_cut_and_a_flood_is_dammed() {
     }
     events.finish().await;
     let told = told(&client, &object).await;
-    assert_eq!(told.len(), restow_core::flood::OF_ONE_OBJECT, "{told:?}");
+    assert_eq!(told.len(), restow_core::controller::flood::OF_ONE_OBJECT, "{told:?}");
     let [_, reason, note] = told.last().unwrap();
     assert_eq!((reason.len(), note.len()), (128, 1024));
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Member;
+use crate::agreement::member::Member;
 
 /// Which API server answered, as far as it tells; what it does not tell is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub fn addresses(live: &[&Member]) -> Vec<(String, Result<String, String>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::KUBE_APISERVER;
+    use crate::agreement::member::KUBE_APISERVER;
 
     #[test]
     fn answers_are_told_apart_by_address_and_else_by_process() {

@@ -5,7 +5,7 @@
 
 use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersionStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use restow_core::storage_version::ALL_EQUAL;
+use restow_core::protocol::storage_version::ALL_EQUAL;
 
 use super::rules::{Memory, NAMES, Persisted, Status, at_clock, clock_of, remember};
 use super::state::{At, Change, Message, Pass, SERVERS, Server, State, Step, Version};

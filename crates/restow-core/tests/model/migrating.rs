@@ -1,6 +1,6 @@
 //! The trigger, the migrator and the pruner.
 
-use restow_core::progress::Proof;
+use restow_core::rewrite::progress::Proof;
 
 use super::bug::Bug;
 use super::migration_rules::{self as rules, Decided, Do};

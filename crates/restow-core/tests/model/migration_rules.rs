@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use restow_core::inventory::Crd;
-use restow_core::progress::{Counts, Phase, Progress, Proof, judge};
-use restow_core::prune;
-use restow_core::resource::GroupResource;
-use restow_core::trigger::{self, Attempt, Failed, Look, Reason, Step, Wanted};
+use restow_core::controller::trigger::{self, Attempt, Failed, Look, Reason, Step, Wanted};
+use restow_core::resource::inventory::Crd;
+use restow_core::resource::name::GroupResource;
+use restow_core::rewrite::progress::{Counts, Phase, Progress, Proof, judge};
+use restow_core::rewrite::prune;
 
 use super::rules::{CURRENT, FORMER, Memory, Persisted, Seen, definition, hash, name, now, remember};
 use super::state::{At, Definition, Mark, Pass, Run, Version};

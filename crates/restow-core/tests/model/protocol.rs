@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use restow_core::inventory::Origin;
-use restow_core::request;
-use restow_core::write_gate::{Entrance, exception};
+use restow_core::protocol::request;
+use restow_core::protocol::write_gate::{Entrance, exception};
+use restow_core::resource::inventory::Origin;
 use stateright::{Model, Property};
 
 use super::bug::Bug;

@@ -13,10 +13,13 @@ use std::thread::LocalKey;
 use jiff::Timestamp;
 use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersionStatus;
 use restow_api::StorageStateStatus;
-use restow_core::agreement::{self, Agreement, Asked, Disagreement, Member, Sighting};
-use restow_core::resource::{GroupVersion, storage_version_hash};
-use restow_core::storage_version::{self, Collection, Entry, Membership, Occasion, Versions};
-use restow_core::trigger::Word;
+use restow_core::agreement;
+use restow_core::agreement::consensus::Consensus;
+use restow_core::agreement::member::Member;
+use restow_core::agreement::version::{Agreement, Asked, Disagreement, Sighting};
+use restow_core::protocol::storage_version::{self, Collection, Entry, Membership, Occasion, Versions};
+use restow_core::resource::hash::storage_version_hash;
+use restow_core::resource::name::GroupVersion;
 
 use super::state::{Age, Change, SERVERS, Version};
 
@@ -181,14 +184,14 @@ fn members(ages: Ages) -> Vec<Member> {
         holder: String::new(),
         address: None,
         expires: Some(lasts(age)),
-        component: agreement::KUBE_APISERVER.to_owned(),
+        component: agreement::member::KUBE_APISERVER.to_owned(),
     };
     NAMES.into_iter().zip(ages).filter_map(|(name, age)| Some(member((name, age?)))).collect()
 }
 
 /// The ids of those whose Lease has not expired.
 fn live(ages: Ages) -> BTreeSet<String> {
-    agreement::live(&members(ages), now()).into_iter().map(|member| member.name.clone()).collect()
+    agreement::member::live(&members(ages), now()).into_iter().map(|member| member.name.clone()).collect()
 }
 
 /// Whether a server counts as alive, for everybody else.
@@ -291,7 +294,7 @@ impl Seen {
             let status = status.read();
             let entries = storage_version::entries(status.as_deref());
             let pair = |entry: &Entry| (entry.server.clone(), entry.versions.encoding().to_owned());
-            agreement::StorageVersion {
+            agreement::version::StorageVersion {
                 // Whoever kept an older one has another number for it.
                 resource_version: CURRENT.to_owned(),
                 entries: entries.iter().map(pair).collect(),
@@ -299,7 +302,8 @@ impl Seen {
                 since: status.as_deref().and_then(since).filter(|_| !self.blind_between),
             }
         };
-        let answer = |version| agreement::Answered { server: "one".to_owned(), hash: Ok(hash(version)) };
+        let answer =
+            |version| agreement::version::Answered { server: "one".to_owned(), hash: Ok(hash(version)) };
         Sighting {
             kind: KIND.to_owned(),
             members: Ok(members(self.ages)),
@@ -315,7 +319,7 @@ impl Seen {
 
     /// The agreement, or why there is none.
     pub(crate) fn agreement(&self) -> Result<Agreement, Disagreement> {
-        agreement::decide(&self.sighting(), now())
+        agreement::version::decide(&self.sighting(), now())
     }
 
     /// The version that all agree on; an error tells whether it is worth waiting for servers that are silent.
@@ -328,12 +332,12 @@ impl Seen {
     }
 
     /// The servers' word, for the trigger.
-    pub(crate) fn word(&self) -> Word {
+    pub(crate) fn word(&self) -> Consensus {
         let seen = self.sighting();
-        match agreement::decide(&seen, now()) {
-            Ok(agreement) => Word::Agreed(agreement.hash),
-            Err(Disagreement::Split(_)) => Word::Split(agreement::hashes(&seen)),
-            Err(_) => Word::Silent(agreement::hashes(&seen)),
+        match agreement::version::decide(&seen, now()) {
+            Ok(agreement) => Consensus::Agreed(agreement.hash),
+            Err(Disagreement::Split(_)) => Consensus::Split(agreement::version::hashes(&seen)),
+            Err(_) => Consensus::Silent(agreement::version::hashes(&seen)),
         }
     }
 }

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use restow_core::agreement::{self, Member};
-use restow_core::encryption::{self, Config, Encryption, Unread};
+use restow_core::agreement;
+use restow_core::agreement::encryption::{self, Config, Encryption, Unread};
+use restow_core::agreement::member::Member;
 
 use super::peers::identity;
 use super::{Cluster, SAMPLE_EVERY, Trust, Unreported};
@@ -42,7 +43,7 @@ impl Cluster {
         }
         let missed = match &members {
             Ok(members) => {
-                let live = agreement::live(members, restow_clock::now()).len();
+                let live = agreement::member::live(members, restow_clock::now()).len();
                 encryption::missed(&answers, live)
             }
             Err(why) => matches!(self.trust, Trust::Members).then(|| why.clone()),
@@ -77,7 +78,7 @@ impl Cluster {
             return Ok(Vec::new());
         }
         let members = self.members().await?.unwrap_or_default();
-        Ok(agreement::holders(&members, restow_clock::now()))
+        Ok(agreement::member::holders(&members, restow_clock::now()))
     }
 
     /// Meets the servers behind one address on fresh connections, until as many were met as there are.
@@ -87,7 +88,7 @@ impl Cluster {
         members: &Result<Vec<Member>, String>,
     ) -> Result<Encryption, RequestError> {
         let live = match members {
-            Ok(members) => match agreement::live(members, restow_clock::now()).len() {
+            Ok(members) => match agreement::member::live(members, restow_clock::now()).len() {
                 0 => Err("no identity Lease is alive by this machine's clock".to_owned()),
                 live => Ok(live),
             },

@@ -3,8 +3,11 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use restow_core::agreement::{self, Answered, Asked, Identity, Member};
-use restow_core::inventory::{Resource, Served};
+use restow_core::agreement;
+use restow_core::agreement::identity::Identity;
+use restow_core::agreement::member::Member;
+use restow_core::agreement::version::{Answered, Asked};
+use restow_core::resource::inventory::{Resource, Served};
 use serde::Deserialize;
 
 use super::keys::metrics;
@@ -29,7 +32,7 @@ impl Cluster {
             };
             return urls.iter().map(named).collect();
         }
-        let live = agreement::live(members.as_deref().unwrap_or_default(), restow_clock::now());
+        let live = agreement::member::live(members.as_deref().unwrap_or_default(), restow_clock::now());
         if live.len() <= 1 {
             return Vec::new();
         }
@@ -37,7 +40,7 @@ impl Cluster {
             let peer = address.and_then(|address| self.peer(&format!("https://{address}")));
             (name, peer)
         };
-        agreement::addresses(&live).into_iter().map(each).collect()
+        agreement::identity::addresses(&live).into_iter().map(each).collect()
     }
 
     /// What each live member says of a resource, at its own address.
@@ -48,7 +51,7 @@ impl Cluster {
     ) -> Result<Vec<Answered>, RequestError> {
         let peers = self.peers(members);
         if peers.is_empty() {
-            let live = agreement::live(members.as_deref().unwrap_or_default(), restow_clock::now());
+            let live = agreement::member::live(members.as_deref().unwrap_or_default(), restow_clock::now());
             let Some(only) = live.first() else { return Ok(Vec::new()) };
             let mut answer = answered(&self.server, resource).await?;
             answer.server.clone_from(&only.name);
@@ -92,13 +95,13 @@ impl Cluster {
     pub(crate) async fn distinct(&self, mut met: Vec<(Server, Identity)>) -> Option<usize> {
         let identities =
             |met: &[(Server, Identity)]| met.iter().map(|(_, one)| one.clone()).collect::<Vec<_>>();
-        if agreement::distinct(&identities(&met)).is_some_and(|count| count == met.len()) {
+        if agreement::identity::distinct(&identities(&met)).is_some_and(|count| count == met.len()) {
             return Some(met.len());
         }
         for (server, identity) in &mut met {
             identity.process = self.process(server).await;
         }
-        agreement::distinct(&identities(&met))
+        agreement::identity::distinct(&identities(&met))
     }
 
     /// Which process a server is, by its metrics; they are large, and not read for every page.

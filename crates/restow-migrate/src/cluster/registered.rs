@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use restow_core::agreement::StorageVersion;
-use restow_core::inventory::{Origin, Resource, hides_storage};
-use restow_core::resource::{GroupResource, GroupVersion};
-use restow_core::storage_version;
+use restow_core::agreement::version::StorageVersion;
+use restow_core::protocol::storage_version;
+use restow_core::resource::inventory::{Origin, Resource, hides_storage};
+use restow_core::resource::name::{GroupResource, GroupVersion};
 use serde::Deserialize;
 
 use super::{Cluster, Trust};

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use restow_core::agreement::{self, Member};
-use restow_core::resource::{GroupResource, GroupVersion};
+use restow_core::agreement;
+use restow_core::agreement::member::Member;
+use restow_core::resource::name::{GroupResource, GroupVersion};
 
 use super::{Cluster, Documents, SAMPLE_EVERY};
 use crate::discovery;
@@ -28,7 +29,7 @@ impl Cluster {
         let Ok(members) = members else { return Ok(Round::default()) };
         let mut kept = self.samples.lock().await;
         let mut now = self.sample_once(&wanted).await?;
-        let holders = agreement::holders(members, restow_clock::now());
+        let holders = agreement::member::holders(members, restow_clock::now());
         if let Some(samples) = kept.as_ref()
             && samples.still_hold(&holders, &now, period)
         {
@@ -47,7 +48,8 @@ impl Cluster {
             tokio::time::sleep(SAMPLE_EVERY).await;
         }
         let after = self.members().await?;
-        let steady = after.is_ok_and(|after| agreement::holders(&after, restow_clock::now()) == holders);
+        let steady =
+            after.is_ok_and(|after| agreement::member::holders(&after, restow_clock::now()) == holders);
         let round = samples.round(now, steady);
         *kept = steady.then_some(samples);
         Ok(round)
@@ -60,7 +62,7 @@ impl Cluster {
         period: Duration,
         name: &GroupResource,
     ) -> Result<bool, RequestError> {
-        let holders = |members: &[Member]| agreement::holders(members, restow_clock::now());
+        let holders = |members: &[Member]| agreement::member::holders(members, restow_clock::now());
         let Ok(before) = self.members().await? else { return Ok(false) };
         let before = holders(&before);
         let ends = restow_clock::Instant::now() + period;

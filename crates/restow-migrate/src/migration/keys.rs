@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::agreement::{Disagreement, SILENCE};
-use restow_core::encryption::{Check, Demand, Encryption, UNREPORTED};
-use restow_core::inventory::Origin;
-use restow_core::passing;
-use restow_core::progress::Progress;
+use restow_core::agreement::encryption::{Check, Demand, Encryption, UNREPORTED};
+use restow_core::agreement::transient;
+use restow_core::agreement::version::{Disagreement, SILENCE};
+use restow_core::resource::inventory::Origin;
+use restow_core::rewrite::progress::Progress;
 
 use super::looks::Patience;
 use super::{Failure, Migration, Observer};
@@ -88,7 +88,7 @@ impl<O: Observer> Migration<'_, O> {
                 }
             };
             // Who has shown its metrics before may do so again; somebody else may have refused them.
-            let doubtful = expected && since.elapsed() < passing::PATIENCE;
+            let doubtful = expected && since.elapsed() < transient::PATIENCE;
             let silent = match self.unless_stopped(Box::pin(look)).await? {
                 Ok(look) => {
                     let reported = look.heard.iter().any(|(_, hash)| hash.is_some());

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::agreement::{self, Agreement};
-use restow_core::passing;
-use restow_core::progress::Progress;
+use restow_core::agreement;
+use restow_core::agreement::transient;
+use restow_core::agreement::version::Agreement;
+use restow_core::rewrite::progress::Progress;
 
 use super::{Failure, Migration, Observer};
 use crate::changes::Changes;
@@ -70,7 +71,9 @@ impl<O: Observer> Migration<'_, O> {
             for _ in 0..ASKS_AFTER_EVENT {
                 match Box::pin(self.cluster.agreement(self.resource)).await {
                     Ok(agreement) if agreement.hash != wanted => return moved(wanted, &agreement.hash),
-                    Err(AgreementError::Disagreement(why)) if agreement::patience(&why, true).is_zero() => {
+                    Err(AgreementError::Disagreement(why))
+                        if agreement::version::patience(&why, true).is_zero() =>
+                    {
                         return Failure::Disagreement(why);
                     }
                     _ => tokio::time::sleep(ASK_EVERY).await,
@@ -88,7 +91,7 @@ impl<O: Observer> Migration<'_, O> {
             let silent = match self.unless_stopped(asked).await? {
                 Ok(agreement) => return Ok(agreement),
                 Err(AgreementError::Disagreement(why))
-                    if since.elapsed() < agreement::patience(&why, known) =>
+                    if since.elapsed() < agreement::version::patience(&why, known) =>
                 {
                     why.to_string()
                 }
@@ -116,7 +119,7 @@ impl<O: Observer> Migration<'_, O> {
     /// credentials are accepted, the inventory has shown.
     fn passing(&self, error: RequestError, known: bool, since: Instant) -> Result<String, Failure> {
         let known = known || error.code() != Some(403);
-        if !error.is_final() || known && since.elapsed() < passing::PATIENCE {
+        if !error.is_final() || known && since.elapsed() < transient::PATIENCE {
             return Ok(error.to_string());
         }
         Err(if error.code() == Some(404) { self.vanished() } else { error.into() })
@@ -148,8 +151,8 @@ impl<O: Observer> Migration<'_, O> {
         let wait = match &progress.settled {
             Some(settled) if *settled == definition => Duration::ZERO,
             // It changed under the run, at a time that was not seen.
-            Some(_) => agreement::SETTLE,
-            None => agreement::settle(now.changed, date.unwrap_or_else(restow_clock::now)),
+            Some(_) => agreement::version::SETTLE,
+            None => agreement::version::settle(now.changed, date.unwrap_or_else(restow_clock::now)),
         };
         if !wait.is_zero() {
             self.observer.settling(wait);

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use anyhow::Context as _;
 use restow_clock::Instant;
-use restow_core::progress::Progress;
+use restow_core::rewrite::progress::Progress;
 use serde_json::Value;
 use tokio::process::Command;
 use tokio::sync::watch;

@@ -7,7 +7,7 @@ use http::Method;
 use k8s_openapi::api::apiserverinternal::v1alpha1::{ServerStorageVersion, StorageVersion};
 use kube::api::PostParams;
 use kube::{Api, Client};
-use restow_core::storage_version::{self, Occasion};
+use restow_core::protocol::storage_version::{self, Occasion};
 use restow_lab::{Action, Cluster, ClusterSpec, assets};
 use restow_lease::Election;
 use restow_lease::RequestError;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use http::Method;
-use restow_core::storage_version::ALL_EQUAL;
+use restow_core::protocol::storage_version::ALL_EQUAL;
 use restow_lab::Action;
 use restow_storageversion::{Identity, Resource, Unregistered, register};
 

@@ -7,8 +7,8 @@ use k8s_openapi::api::apiserverinternal::v1alpha1::{StorageVersion, StorageVersi
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::DeleteParams;
 use kube::{Api, Client};
-use restow_core::resource::{GroupResource, GroupVersion};
-use restow_core::storage_version::{self, Versions};
+use restow_core::protocol::storage_version::{self, Versions};
+use restow_core::resource::name::{GroupResource, GroupVersion};
 use restow_lab::{Cluster, ClusterSpec, suite};
 use restow_lease::Stop;
 use restow_storageversion::{Identity, Registered, Resource, Tenure, register};

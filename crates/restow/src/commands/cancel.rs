@@ -4,7 +4,7 @@ use clap::Args as ClapArgs;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use restow_api::{StorageState, StorageVersionMigration};
-use restow_core::condition::Stage;
+use restow_core::controller::condition::Stage;
 use restow_migrate::server::Server;
 
 use crate::args::Connection;
@@ -95,7 +95,7 @@ fn left_to_do(standing: &MigrationSummary, state: Option<&StorageState>, now: Ti
 #[cfg(test)]
 mod tests {
     use restow_api::MigrationProgress;
-    use restow_core::condition;
+    use restow_core::controller::condition;
 
     use super::*;
 

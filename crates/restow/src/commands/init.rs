@@ -5,8 +5,8 @@ pub(crate) mod owner;
 use clap::{Args as ClapArgs, ValueEnum};
 use kube::ResourceExt as _;
 use restow_api::{MANAGED_BY, MANAGER, StorageVersionMigration};
-use restow_core::condition::Stage;
-use restow_core::inventory::{Needed, Obstacle, Origin, Resource};
+use restow_core::controller::condition::Stage;
+use restow_core::resource::inventory::{Needed, Obstacle, Origin, Resource};
 use restow_migrate::cluster::{Cluster, Inventory};
 use restow_migrate::server::Server;
 use serde::Serialize;
@@ -273,9 +273,10 @@ fn rows(made: &Made, dry_run: bool) -> Vec<Row> {
 
 #[cfg(test)]
 mod tests {
-    use restow_core::evidence::Evidence;
-    use restow_core::inventory::{Crd, Document, Served, inventory};
-    use restow_core::resource::{GroupResource, GroupVersion, storage_version_hash};
+    use restow_core::resource::hash::storage_version_hash;
+    use restow_core::resource::inventory::Evidence;
+    use restow_core::resource::inventory::{Crd, Document, Served, inventory};
+    use restow_core::resource::name::{GroupResource, GroupVersion};
 
     use super::*;
 
@@ -381,7 +382,7 @@ mod tests {
             migration.spec.resource.resource = resource.to_owned();
             let stage = if ended { Stage::Failed } else { Stage::Running };
             let status = migration.status.get_or_insert_default();
-            restow_core::condition::set(status, stage, "", "", jiff::Timestamp::UNIX_EPOCH);
+            restow_core::controller::condition::set(status, stage, "", "", jiff::Timestamp::UNIX_EPOCH);
             migration
         };
         for (name, migration, is_busy) in [

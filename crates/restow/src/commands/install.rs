@@ -12,8 +12,8 @@ pub(crate) mod ready;
 pub(crate) mod rules;
 pub(crate) mod workload;
 
-use restow_core::inventory::{NameError, Resource, find};
-use restow_core::resource::GroupResource;
+use restow_core::resource::inventory::{NameError, Resource, find};
+use restow_core::resource::name::GroupResource;
 use restow_migrate::cluster::{Cluster, Inventory};
 
 use crate::args::Connection;

@@ -7,7 +7,7 @@ pub(crate) mod flags;
 mod rerun;
 mod run;
 
-use restow_core::progress::{End, exit_code};
+use restow_core::rewrite::progress::{End, exit_code};
 use restow_migrate::migration::Settings;
 use restow_migrate::rewrite::Manner;
 use restow_migrate::throttle::Throttle;

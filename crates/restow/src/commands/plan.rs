@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use restow_core::estimate::{estimate, usual_rate};
-use restow_core::inventory::{Needed, Obstacle, Resource};
-use restow_core::progress::{End, exit_code};
+use restow_core::resource::inventory::{Needed, Obstacle, Resource};
+use restow_core::rewrite::estimate::{estimate, usual_rate};
+use restow_core::rewrite::progress::{End, exit_code};
 use restow_lease::Stop;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::migration::{Migration, Settings};
@@ -206,7 +206,7 @@ fn take_measure(line: &mut Line, report: &ResourceReport, flags: &Plan) {
 
 #[cfg(test)]
 mod tests {
-    use restow_core::inventory::Origin;
+    use restow_core::resource::inventory::Origin;
 
     use super::*;
 

@@ -6,8 +6,8 @@ use clap::{Args as ClapArgs, ValueEnum};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use restow_api::{ConditionType, RETRY, StorageVersionMigration};
-use restow_core::condition::{Stage, named_left};
-use restow_core::progress::{End, exit_code};
+use restow_core::controller::condition::{Stage, named_left};
+use restow_core::rewrite::progress::{End, exit_code};
 use restow_migrate::server::Server;
 use serde_json::{Value, json};
 
@@ -292,7 +292,7 @@ fn left(migration: &StorageVersionMigration) -> u64 {
 #[cfg(test)]
 mod tests {
     use restow_api::{MigrationProgress, QuarantinedObject};
-    use restow_core::condition;
+    use restow_core::controller::condition;
 
     use super::*;
 

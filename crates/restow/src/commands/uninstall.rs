@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use http::Method;
-use restow_core::resource::GroupResource;
+use restow_core::resource::name::GroupResource;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::server::Server;
 use serde_json::{Value, json};
@@ -18,8 +18,7 @@ use crate::commands::install::apply::{installed_in, look, note, refused};
 use crate::commands::install::flags::namespace;
 use crate::commands::install::manifest::{Manifest, is_ours};
 use crate::commands::install::manifests::{Setup, manifests};
-use crate::commands::install::ready;
-use crate::commands::install::ready::Deleted;
+use crate::commands::install::ready::{self, Deleted};
 use crate::commands::install::rules::{InTree, Listing, NAME};
 use crate::commands::install::workload::Workload;
 use crate::connect::connect;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use restow_api::{ConditionType, MigrationCondition, QuarantinedObject, StorageVersionMigration};
-use restow_core::condition::Stage;
+use restow_core::controller::condition::Stage;
 use serde::Serialize;
 
 use crate::program::program;
@@ -271,7 +271,7 @@ pub(crate) fn seconds(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use restow_api::MigrationProgress;
-    use restow_core::condition;
+    use restow_core::controller::condition;
     use serde_json::json;
 
     use super::*;

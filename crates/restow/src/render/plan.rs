@@ -1,7 +1,7 @@
 //! What `restow plan` prints.
 
-use restow_core::inventory::{Origin, UNTOLD};
-use restow_core::progress::Quarantined;
+use restow_core::resource::inventory::{Origin, UNTOLD};
+use restow_core::rewrite::progress::Quarantined;
 use serde::Serialize;
 
 use crate::args::Output;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use restow_clock::Instant;
-use restow_core::estimate::time_left;
-use restow_core::outcome::Outcome;
-use restow_core::progress::{Counts, Phase, Progress};
+use restow_core::rewrite::estimate::time_left;
+use restow_core::rewrite::outcome::Outcome;
+use restow_core::rewrite::progress::{Counts, Phase, Progress};
 use restow_migrate::migration::Observer;
 use restow_migrate::pages::Waiting;
 use restow_migrate::throttle::Throttle;
@@ -241,8 +241,8 @@ impl Observer for ProgressView<'_> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use restow_core::agreement::Basis;
-    use restow_core::resource::GroupResource;
+    use restow_core::agreement::basis::Basis;
+    use restow_core::resource::name::GroupResource;
 
     use super::*;
 

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use restow_core::encryption::Check;
-use restow_core::progress::{End, Phase, Progress, Quarantined};
-use restow_core::troubleshooting::explained;
+use restow_core::agreement::encryption::Check;
+use restow_core::controller::troubleshooting::explained;
+use restow_core::rewrite::progress::{End, Phase, Progress, Quarantined};
 use restow_migrate::prune::Pruned;
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
@@ -121,7 +121,7 @@ impl Serialize for ResourceReport {
             resource: String,
             storage_version: &'a str,
             storage_version_hash: &'a str,
-            agreement: Option<restow_core::agreement::Basis>,
+            agreement: Option<restow_core::agreement::basis::Basis>,
             listed: u64,
             rewritten: u64,
             current: u64,
@@ -299,9 +299,9 @@ fn next(report: &ResourceReport, flags: &str) -> Option<(&'static str, String)> 
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use restow_core::agreement::Basis;
-    use restow_core::progress::Counts;
-    use restow_core::resource::GroupResource;
+    use restow_core::agreement::basis::Basis;
+    use restow_core::resource::name::GroupResource;
+    use restow_core::rewrite::progress::Counts;
 
     use super::*;
 

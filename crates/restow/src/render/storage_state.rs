@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use restow_api::{StorageState, StorageStateStatus, UNKNOWN};
-use restow_core::trigger::STALE;
+use restow_core::controller::trigger::STALE;
 use serde::Serialize;
 
 use crate::render::migration::seconds;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use restow_core::resource::{GroupVersion, storage_version_hash};
+use restow_core::resource::hash::storage_version_hash;
+use restow_core::resource::name::GroupVersion;
 use restow_lab::{Action, Cluster, ClusterSpec, Observer, Part, Recorder, Seen, assets};
 use serde_json::{Value, json};
 use tokio::sync::Notify;

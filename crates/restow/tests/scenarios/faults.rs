@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use http::Method;
 use http::header::RETRY_AFTER;
-use restow_core::token::{NEWEST, Token};
+use restow_core::rewrite::token::{NEWEST, Token};
 use restow_lab::{Action, Cluster, ClusterSpec, Part, Proxy, Seen};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};

@@ -14,7 +14,7 @@ use aggregated_apiserver::server::{COMPONENT, ServeError, Settings, serve};
 use aggregated_apiserver::ship::{GROUP, Version};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use restow_core::resource::storage_version_hash;
+use restow_core::resource::hash::storage_version_hash;
 use restow_lab::{Assets, Cluster, ClusterSpec};
 use restow_storageversion::Identity;
 use restow_store::etcd::{EtcdStore, Settings as EtcdSettings};

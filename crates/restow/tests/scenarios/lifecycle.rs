@@ -2,7 +2,8 @@
 
 use std::cell::RefCell;
 
-use restow_core::resource::{GroupVersion, storage_version_hash};
+use restow_core::resource::hash::storage_version_hash;
+use restow_core::resource::name::GroupVersion;
 use restow_lab::ClusterSpec;
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use http::Method;
-use restow_core::token::Token;
+use restow_core::rewrite::token::Token;
 use restow_lab::{Action, Cluster, ClusterSpec, Observer, Recorder, Seen};
 use serde_json::{Value, json};
 

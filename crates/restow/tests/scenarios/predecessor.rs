@@ -1,6 +1,7 @@
 //! Whoever used kube-storage-version-migrator goes on with what they have.
 
-use restow_core::resource::{GroupVersion, storage_version_hash};
+use restow_core::resource::hash::storage_version_hash;
+use restow_core::resource::name::GroupVersion;
 use restow_lab::ClusterSpec;
 use serde_json::{Value, json};
 

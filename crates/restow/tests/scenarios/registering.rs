@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use aggregated_apiserver::ship::{GROUP, Version};
-use restow_core::resource::storage_version_hash;
+use restow_core::resource::hash::storage_version_hash;
 use restow_lab::{Action, ClusterSpec, Seen};
 use serde_json::json;
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use restow_core::resource::{GroupVersion, storage_version_hash};
+use restow_core::resource::hash::storage_version_hash;
+use restow_core::resource::name::GroupVersion;
 use restow_lab::{Action, Cluster, ClusterSpec, Recorder};
 use rustix::process::Signal;
 use serde_json::Value;

@@ -1,6 +1,7 @@
 //! A pair of API servers in a rolling upgrade: nothing starts before they agree.
 
-use restow_core::resource::{GroupVersion, storage_version_hash};
+use restow_core::resource::hash::storage_version_hash;
+use restow_core::resource::name::GroupVersion;
 use restow_lab::{ClusterSpec, Part, ServerSpec};
 use serde_json::json;
 

@@ -96,8 +96,8 @@ impl Widgets {
     /// Makes another version the storage version; returns when discovery shows it.
     pub(crate) async fn store_as(&self, client: &kube::Client, version: &str) {
         self.set_versions(client, &[("v1", true, version == "v1"), ("v2", true, version == "v2")]).await;
-        let hash = restow_core::resource::storage_version_hash(
-            &restow_core::resource::GroupVersion::new(self.group(), version),
+        let hash = restow_core::resource::hash::storage_version_hash(
+            &restow_core::resource::name::GroupVersion::new(self.group(), version),
             "Widget",
         );
         wait("discovery to show the storage version", || async {

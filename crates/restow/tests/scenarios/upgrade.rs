@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use restow_core::resource::{GroupVersion, storage_version_hash};
+use restow_core::resource::hash::storage_version_hash;
+use restow_core::resource::name::GroupVersion;
 use restow_lab::{Cluster, ClusterSpec, Part, ServerSpec, assets};
 use serde_json::json;
 

@@ -1,6 +1,6 @@
 //! What a request is about, as far as leave for it goes, and how a refusal is told.
 
-use restow_core::resource::GroupResource;
+use restow_core::resource::name::GroupResource;
 
 use crate::auth::authentication::User;
 use crate::http::status::{Attempt, Failure};

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
-use restow_core::resource::GroupResource;
-use restow_core::storage_version::{self, Upkeep, Versions};
+use restow_core::protocol::storage_version::{self, Upkeep, Versions};
+use restow_core::resource::name::GroupResource;
 use restow_storageversion::registration::Resource as Registration;
 use restow_storageversion::{CustomResource, Tenure, register};
 use restow_store::Range;

@@ -1,6 +1,6 @@
 //! Each failure a server has occasion for.
 
-use restow_core::resource::GroupResource;
+use restow_core::resource::name::GroupResource;
 
 use super::golang::quote;
 use super::{Cause, CauseKind, Details, Failure, GroupKind, MOST_CAUSES, Reason};

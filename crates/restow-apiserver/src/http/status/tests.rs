@@ -1,6 +1,6 @@
 //! Messages and bodies as kube-apiserver 1.36 sends them.
 
-use restow_core::resource::GroupResource;
+use restow_core::resource::name::GroupResource;
 use serde_json::json;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! Resources within resources: they have a kind, an apiVersion, and metadata that is checked as any.
 
-use restow_core::resource::GroupResource;
+use restow_core::resource::name::GroupResource;
 use serde_json::{Value, json};
 
 use super::{Schema, child};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use restow_core::token::{NEWEST, Token};
+use restow_core::rewrite::token::{NEWEST, Token};
 use restow_store::{Entry, Listed, Range, StoreError};
 use serde_json::Value;
 

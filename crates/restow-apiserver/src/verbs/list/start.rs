@@ -1,6 +1,6 @@
 //! Where a list begins, and at which revision.
 
-use restow_core::token::{NEWEST, Token};
+use restow_core::rewrite::token::{NEWEST, Token};
 
 use crate::http::options::{Match, Options};
 use crate::http::status::golang::quote;

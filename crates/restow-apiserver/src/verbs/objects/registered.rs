@@ -66,7 +66,7 @@ fn common(entries: &[Value], told: &Value) -> Option<Cause> {
     const NONE: &str = "should be nil if servers do not agree on the same encoding version, or if there is no server \
                         reporting the supported versions yet";
     let versions = entries.iter().map(|entry| text(&entry["encodingVersion"]));
-    let common = restow_core::agreement::common(versions);
+    let common = restow_core::agreement::version::common(versions);
     let field = "status.commonEncodingVersion";
     match (common, told.as_str()) {
         (None, None) => None,

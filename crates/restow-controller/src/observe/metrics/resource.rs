@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use prometheus_client::metrics::gauge::Gauge;
-use restow_core::outcome::Outcome;
-use restow_core::progress::{Phase, Progress};
+use restow_core::rewrite::outcome::Outcome;
+use restow_core::rewrite::progress::{Phase, Progress};
 
 use super::count::{Count, gauge_value};
 

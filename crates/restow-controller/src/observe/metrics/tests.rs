@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use restow_api::{ConditionStatus, MigrationCondition};
-use restow_core::outcome::Outcome;
-use restow_core::progress::{Counts, Phase, Progress};
-use restow_core::prune::Refusal;
-use restow_core::resource::GroupResource;
+use restow_core::resource::name::GroupResource;
+use restow_core::rewrite::outcome::Outcome;
+use restow_core::rewrite::progress::{Counts, Phase, Progress};
+use restow_core::rewrite::prune::Refusal;
 
 use super::*;
 
@@ -47,7 +47,7 @@ fn objects_are_counted_under_new_and_old_names() {
     widgets.decided(&quarantined());
     let again = Outcome::Again {
         after: None,
-        blame: restow_core::outcome::Blame::Server,
+        blame: restow_core::rewrite::outcome::Blame::Server,
         overloaded: true,
         reason: String::new(),
         message: String::new(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use kube::Client;
 use restow_apiserver::{Credentials, Network, Server, Settings, StartError};
 use restow_clock::Instant;
-use restow_core::resource::GroupVersion;
+use restow_core::resource::name::GroupVersion;
 use restow_store::file::{self, FileStore};
 use restow_store::{Range, Store};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! What the migrations that `restow init` makes belong to, so that they go with it.
 
-use restow_core::inventory::{Resource, find};
-use restow_core::resource::GroupVersion;
+use restow_core::resource::inventory::{Resource, find};
+use restow_core::resource::name::GroupVersion;
 use restow_migrate::access::Missing;
 use restow_migrate::cluster::{Cluster, Inventory};
 use restow_migrate::server::RequestError;

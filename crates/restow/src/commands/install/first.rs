@@ -2,7 +2,7 @@
 
 use kube::Resource as _;
 use restow_api::StorageState;
-use restow_core::resource::GroupResource;
+use restow_core::resource::name::GroupResource;
 use restow_migrate::server::Server;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! One object that `restow install` makes: where it stands, whose it is, and its YAML with the reasons.
 
 use restow_api::{MANAGED_BY, MANAGER};
-use restow_core::resource::GroupVersion;
+use restow_core::resource::name::GroupVersion;
 use serde_json::{Value, json};
 
 use crate::render::text::yaml;

@@ -1,6 +1,6 @@
 //! Everything that `restow install` makes, in the order in which it can be made.
 
-use restow_core::resource::GroupResource;
+use restow_core::resource::name::GroupResource;
 use serde_json::{Value, json};
 
 use super::choice::GIVEN;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use restow_core::resource::GroupResource;
+use restow_core::resource::name::GroupResource;
 use serde::Serialize;
 
 use crate::commands::controller::Name as Controller;

@@ -1,8 +1,8 @@
 //! Which resources a run migrates.
 
-use restow_core::inventory::{Need, Obstacle, Resource};
-use restow_core::progress::Phase;
-use restow_core::resource::GroupVersion;
+use restow_core::resource::inventory::{Need, Obstacle, Resource};
+use restow_core::resource::name::GroupVersion;
+use restow_core::rewrite::progress::Phase;
 use restow_migrate::cluster::Inventory;
 
 use super::flags::Migrate;

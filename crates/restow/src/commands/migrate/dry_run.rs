@@ -1,7 +1,7 @@
 //! A migration whose every write is a server-side dry run, for `migrate --dry-run` and `plan --dry-run-objects`.
 
-use restow_core::inventory::Resource;
-use restow_core::progress::{End, Progress};
+use restow_core::resource::inventory::Resource;
+use restow_core::rewrite::progress::{End, Progress};
 use restow_migrate::migration::{self, Migration};
 use restow_migrate::rewrite::Unfinished;
 

@@ -1,9 +1,9 @@
 //! Why a migration ended early, and what to do about it.
 
-use restow_core::agreement::Disagreement;
-use restow_core::inventory::Resource;
-use restow_core::resource::GroupResource;
-use restow_core::troubleshooting::explained;
+use restow_core::agreement::version::Disagreement;
+use restow_core::controller::troubleshooting::explained;
+use restow_core::resource::inventory::Resource;
+use restow_core::resource::name::GroupResource;
 use restow_migrate::access::{self, Missing};
 use restow_migrate::cluster::Cluster;
 use restow_migrate::migration::Failure;

@@ -1,9 +1,9 @@
 //! One run over the chosen resources.
 
-use restow_core::encryption::{Demand, Pattern};
-use restow_core::inventory::Resource;
-use restow_core::progress::{End, Phase, Progress};
-use restow_core::troubleshooting::explained;
+use restow_core::agreement::encryption::{Demand, Pattern};
+use restow_core::controller::troubleshooting::explained;
+use restow_core::resource::inventory::Resource;
+use restow_core::rewrite::progress::{End, Phase, Progress};
 use restow_lease::Stop;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::migration::{self, Migration, Settings};

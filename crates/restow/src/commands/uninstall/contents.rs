@@ -3,7 +3,7 @@
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::ObjectMeta;
-use restow_core::inventory::{Obstacle, Resource};
+use restow_core::resource::inventory::{Obstacle, Resource};
 use restow_migrate::cluster::Cluster;
 
 use crate::commands::install::manifest::PART_OF;

@@ -1,0 +1,292 @@
+//! Whether all API servers write under one encryption configuration.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+pub use self::config::{Config, UNREPORTED};
+pub use self::kms::KmsKeys;
+use crate::agreement::consensus::Consensus;
+use crate::resource::name::GroupResource;
+
+mod config;
+mod kms;
+mod metric;
+
+/// What is said of API servers that are alive and not among those that answered; none when all are.
+///
+/// Those that do not tell which they are count as one.
+pub fn missed(answers: &[(String, Result<Config, Unread>)], live: usize) -> Option<String> {
+    let configs = answers.iter().filter_map(|(_, config)| config.as_ref().ok());
+    let met = configs.map(Config::name).collect::<BTreeSet<_>>().len();
+    let unread = answers.iter().filter(|(_, config)| config.is_err()).count();
+    let missing = live.saturating_sub(met + unread);
+    (missing > 0).then(|| format!("the metrics of {missing} of {live} API servers were not met with"))
+}
+
+/// What all servers' configurations come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encryption {
+    /// Their word; none when some refuse to tell, and those that were read have nothing to report.
+    pub word: Option<Consensus>,
+    /// Changes whenever one of them has taken a configuration up.
+    pub seal: String,
+    /// When each server last took one up without a restart, by the hash of its identity; a server that has not done so
+    /// since it started is not in it.
+    pub reloads: BTreeMap<String, String>,
+    /// Those that could not be asked, and why; asking again may help.
+    pub unasked: Vec<(String, String)>,
+    /// Those that refused to show their metrics, and why; asking again does not help.
+    pub refused: Vec<(String, String)>,
+    /// Those that were read, and what each reports: the hash of its configuration and the keys of its KMS plugins.
+    pub heard: Vec<(String, Option<String>)>,
+    /// Those that were read and do not tell under which key they write, and why.
+    pub untold: Vec<(String, String)>,
+    /// When the KMS plugins of each server that has some last named their keys.
+    pub named: BTreeMap<String, String>,
+}
+
+/// Why one API server's configuration could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// It did not answer.
+    Silent(String),
+    /// It answered that its metrics may not be read, or it can never be asked.
+    Refused(String),
+}
+
+/// Puts the servers' answers together.
+pub fn agree(answers: &[(String, Result<Config, Unread>)]) -> Encryption {
+    let (mut heard, mut untold) = (Vec::new(), Vec::new());
+    let (mut unasked, mut refused) = (Vec::new(), Vec::new());
+    for (server, config) in answers {
+        match config {
+            Ok(config) => {
+                heard.push((server.clone(), config.identity()));
+                untold.extend(config.untold().map(|why| (server.clone(), why)));
+            }
+            Err(Unread::Silent(why)) => unasked.push((server.clone(), why.clone())),
+            Err(Unread::Refused(why)) => refused.push((server.clone(), why.clone())),
+        }
+    }
+    let hash = |(_, hash): &(String, Option<String>)| hash.clone().unwrap_or_else(|| UNREPORTED.to_owned());
+    let hashes: Vec<String> = heard.iter().map(hash).collect::<BTreeSet<_>>().into_iter().collect();
+    let complete = unasked.is_empty() && refused.is_empty();
+    let word = match hashes.as_slice() {
+        [one] if complete => Some(Consensus::Agreed(one.clone())),
+        [_, ..] if complete => Some(Consensus::Split(hashes)),
+        // Nothing says that this cluster encrypts at all, and nothing ever will.
+        [one] if one == UNREPORTED && !refused.is_empty() => None,
+        _ => Some(Consensus::Silent(hashes)),
+    };
+    let read = |(server, config): &(String, Result<Config, Unread>)| {
+        config.as_ref().ok().map(|config| (server.clone(), config.clone()))
+    };
+    let read: Vec<(String, Config)> = answers.iter().filter_map(read).collect();
+    let seal = |(server, config): &(String, Config)| {
+        let keys: Vec<String> = config.kms.former().map(|(key, time)| format!(" {key}@{time}")).collect();
+        let identity = config.identity().unwrap_or_default();
+        format!("{server}={identity}@{}{}", config.reloaded, keys.concat())
+    };
+    let seal = read.iter().map(seal).collect::<Vec<_>>().join(" ");
+    let reloads = read.iter().flat_map(|(server, config)| config.changes(server)).collect();
+    let named = |(server, config): &(String, Config)| Some((server.clone(), config.kms.named_at()?));
+    let named = read.iter().filter_map(named).collect();
+    Encryption { word, seal, reloads, unasked, refused, heard, untold, named }
+}
+
+impl Encryption {
+    /// The one hash that those that were read report; an error holds the different ones.
+    pub fn common(&self) -> Result<Option<&str>, Vec<String>> {
+        let hashes: BTreeSet<Option<&str>> = self.heard.iter().map(|(_, hash)| hash.as_deref()).collect();
+        match hashes.len() {
+            0 | 1 => Ok(hashes.into_iter().next().flatten()),
+            _ => Err(hashes.into_iter().map(|hash| hash.unwrap_or(UNREPORTED).to_owned()).collect()),
+        }
+    }
+
+    /// What can be said of the key after this look.
+    pub fn check(&self) -> Check {
+        let each = |(server, reason): &(String, String)| Unchecked {
+            server: server.clone(),
+            reason: reason.clone(),
+        };
+        let unchecked: Vec<Unchecked> = self.refused.iter().chain(&self.unasked).map(each).collect();
+        let untold: Vec<Unchecked> = self.untold.iter().map(each).collect();
+        let config_hash = self.common().ok().flatten().map(str::to_owned);
+        Check {
+            checked: unchecked.is_empty() && untold.is_empty() && config_hash.is_some(),
+            config_hash,
+            servers: self.heard.iter().map(|(server, _)| server.clone()).collect(),
+            unchecked,
+            untold,
+            named: self.named.clone(),
+        }
+    }
+}
+
+/// What a run has seen of the API servers' encryption configurations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Check {
+    /// Whether every live API server reported the same configuration and KMS keys.
+    pub checked: bool,
+    /// The hash of the configuration that those that were read report, and the key of each KMS plugin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_hash: Option<String>,
+    /// The API servers whose metrics were read.
+    pub servers: Vec<String>,
+    /// Those whose metrics were not read.
+    pub unchecked: Vec<Unchecked>,
+    /// Those whose metrics do not tell under which key they write.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub untold: Vec<Unchecked>,
+    /// When the KMS plugins of each server had named their keys by the first look.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub named: BTreeMap<String, String>,
+}
+
+/// An API server whose encryption configuration was not checked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unchecked {
+    /// The server.
+    pub server: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl Check {
+    /// Nothing was read, for this reason.
+    pub fn none(server: &str, reason: &str) -> Self {
+        let unchecked = vec![Unchecked { server: server.to_owned(), reason: reason.to_owned() }];
+        Self { unchecked, ..Self::default() }
+    }
+
+    /// What holds after another look, if this held before it.
+    pub fn and(self, later: Self) -> Self {
+        let mut unchecked = self.unchecked;
+        unchecked.retain(|one| !later.unchecked.iter().any(|other| other.server == one.server));
+        unchecked.extend(later.unchecked);
+        let mut untold = if later.untold.is_empty() { self.untold } else { later.untold };
+        let outdated = outdated(&self.named, &later.named);
+        untold.extend(outdated.iter().map(|server| Unchecked {
+            server: (*server).to_owned(),
+            reason: "it has not asked its KMS plugin for the current key since the pass began".to_owned(),
+        }));
+        let checked = self.checked && later.checked && outdated.is_empty();
+        // A configuration that was reported once may cover the resource, whoever is silent later.
+        let config_hash = later.config_hash.or(self.config_hash);
+        let named = if self.named.is_empty() { later.named } else { self.named };
+        Self { checked, config_hash, unchecked, untold, named, servers: later.servers }
+    }
+
+    /// Whether every API server has asked its KMS plugins for their keys since the first look.
+    pub fn is_followed_by(&self, later: &Encryption) -> bool {
+        outdated(&self.named, &later.named).is_empty()
+    }
+
+    /// Why the key is not proven; none when it is.
+    pub fn open(&self) -> Option<String> {
+        if self.checked {
+            return None;
+        }
+        let each = |one: &Unchecked| format!("{}: {}", one.server, one.reason);
+        if !self.unchecked.is_empty() || !self.untold.is_empty() {
+            return Some(self.unchecked.iter().chain(&self.untold).map(each).collect::<Vec<_>>().join("; "));
+        }
+        Some(if self.servers.is_empty() {
+            "the API servers' metrics were not read".to_owned()
+        } else {
+            "no API server reports an encryption configuration in its metrics".to_owned()
+        })
+    }
+}
+
+/// The API servers whose KMS plugins have not named their keys since an earlier look: a key may have been rotated that
+/// they have not heard of.
+fn outdated<'a>(before: &BTreeMap<String, String>, now: &'a BTreeMap<String, String>) -> Vec<&'a str> {
+    let old = |(server, time): &(&String, &String)| {
+        before.get(*server).is_some_and(|before| kms::seconds(time) <= kms::seconds(before))
+    };
+    now.iter().filter(old).map(|(server, _)| server.as_str()).collect()
+}
+
+/// What a run has to prove about the encryption of a resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Demand {
+    /// Nothing: the user says that the resource is not encrypted, or its server's key cannot be known.
+    Nothing,
+    /// API servers that report different configurations stop the run. Where one reports a configuration, which may
+    /// cover the resource, every one must; where none does, nothing is missing. A key that no metric tells is said to be
+    /// unchecked, and holds up nothing: mostly it is not this resource's.
+    #[default]
+    Reported,
+    /// As before, and unreadable metrics, or a key that they do not tell, leave the run unverified: the resource is
+    /// usually encrypted.
+    Usual,
+    /// Every API server must report one configuration: the user says that the resource is encrypted.
+    Declared,
+}
+
+impl Demand {
+    /// What is demanded for a resource, given what the user says is encrypted, if anything.
+    pub fn of(resource: &GroupResource, declared: Option<&[Pattern]>) -> Self {
+        match declared {
+            Some(patterns) if patterns.iter().any(|pattern| pattern.covers(resource)) => Self::Declared,
+            Some(_) => Self::Nothing,
+            // Secrets are what every encryption configuration covers.
+            None if *resource == GroupResource::new("", "secrets") => Self::Usual,
+            None => Self::Reported,
+        }
+    }
+
+    /// What a controller demands, which nobody tells that the rest is not encrypted.
+    pub fn of_controller(resource: &GroupResource, declared: Option<&[Pattern]>) -> Self {
+        match Self::of(resource, declared) {
+            Self::Nothing => Self::Reported,
+            demand => demand,
+        }
+    }
+
+    /// Whether a controller keeps track of the key of a resource with this demand.
+    pub fn is_watched(self) -> bool {
+        matches!(self, Self::Usual | Self::Declared)
+    }
+
+    /// Why a run that saw this is not verified; none when nothing that matters went unchecked.
+    pub fn unmet(self, check: &Check) -> Option<String> {
+        let open = check.open()?;
+        let missing = match self {
+            Self::Nothing => false,
+            Self::Reported => check.config_hash.is_some() && !check.unchecked.is_empty(),
+            Self::Usual => {
+                !check.unchecked.is_empty() || !check.untold.is_empty() || check.servers.is_empty()
+            }
+            Self::Declared => true,
+        };
+        missing.then_some(open)
+    }
+}
+
+/// Resources as an EncryptionConfiguration names them: `secrets`, `widgets.example.com`, `*.apps`, `*.`, `*.*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern(String);
+
+impl Pattern {
+    /// A pattern as it is typed.
+    pub fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// Whether it covers a resource.
+    pub fn covers(&self, resource: &GroupResource) -> bool {
+        match self.0.strip_prefix("*.") {
+            Some("*") => true,
+            Some(group) => resource.group == group,
+            None => resource.to_string() == self.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

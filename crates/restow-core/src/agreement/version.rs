@@ -1,0 +1,424 @@
+//! Whether all API servers store a resource in one version now.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use restow_api::UNKNOWN;
+
+use crate::agreement::basis::Basis;
+use crate::agreement::member::{Member, live};
+use crate::agreement::transient;
+use crate::resource::hash::{is_hash, storage_version_hash};
+use crate::resource::name::GroupVersion;
+
+/// A StorageVersion object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StorageVersion {
+    /// Its resourceVersion.
+    pub resource_version: String,
+    /// The version each API server encodes to.
+    pub entries: Vec<(String, String)>,
+    /// The version all of them encode to.
+    pub common: Option<String>,
+    /// Since when they all encode to it.
+    pub since: Option<Timestamp>,
+}
+
+/// What one API server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// Which server: a Lease's name or a URL.
+    pub server: String,
+    /// The hash it publishes, or why it could not be asked.
+    pub hash: Result<String, String>,
+}
+
+/// How the servers were asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Each live member at its own address.
+    Members(Vec<Answered>),
+    /// The servers the user named.
+    Named {
+        /// What they said.
+        answers: Vec<Answered>,
+        /// How many different servers have answered, as [`distinct`] tells.
+        distinct: Option<usize>,
+    },
+    /// The one address of the kubeconfig, on fresh connections over a settling period.
+    Samples {
+        /// What they showed.
+        answers: Vec<Answered>,
+        /// Whether the set of members stayed the same for the whole period.
+        steady: bool,
+    },
+    /// The one address of the kubeconfig; the user said there is one server.
+    Single(Answered),
+    /// Nobody: the resource is an aggregated API server's, whose replicas stand behind a Service. The members are
+    /// kube-apiservers, which only pass the question on to any one of them.
+    Aggregated,
+}
+
+/// All that was seen about one resource at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// The kind of the resource's objects.
+    pub kind: String,
+    /// The API servers that may store it, or why they could not be listed: the kube-apiservers, or, for an aggregated
+    /// resource, all others.
+    pub members: Result<Vec<Member>, String>,
+    /// The StorageVersion object, where there is one.
+    pub storage_version: Option<StorageVersion>,
+    /// The servers' own discovery.
+    pub asked: Asked,
+    /// Which state of its CRD a custom resource is in: a definition changed twice shows one hash again.
+    pub definition: Option<String>,
+}
+
+/// All servers store the resource in one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// The hash of that version.
+    pub hash: String,
+    /// What it rests on.
+    pub basis: Basis,
+    /// Changes whenever the set of servers, what they registered or the definition has changed.
+    pub mark: String,
+    /// The CustomResourceDefinition, as uid and generation, of a custom resource.
+    pub definition: Option<String>,
+    /// Since when it has stood without a break, where the servers themselves have written that down.
+    pub since: Option<Timestamp>,
+    /// Whether identity Leases show which servers there are, so that the mark changes when one restarts.
+    pub leased: bool,
+}
+
+/// Why there is no agreement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Disagreement {
+    /// Servers store the resource differently.
+    Split(Vec<(String, String)>),
+    /// A live server could not be asked.
+    Unasked(Vec<(String, String)>),
+    /// Which servers there are could not be told.
+    UnknownMembers(String),
+    /// More servers are alive than were named.
+    Unnamed {
+        /// How many are alive.
+        live: usize,
+        /// How many addresses were named.
+        addresses: usize,
+        /// How many servers those lead to.
+        named: usize,
+    },
+    /// Servers encrypt by different configurations, of these hashes.
+    Encryption(Vec<String>),
+    /// The set of servers changed while it was sampled.
+    Unsteady,
+    /// An aggregated API server stores the resource and has not registered how.
+    Aggregated,
+}
+
+impl fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |rows: &[(String, String)], between: &str| {
+            rows.iter()
+                .map(|(server, what)| format!("{server}{between}{what}"))
+                .collect::<Vec<_>>()
+                .join("; ")
+        };
+        match self {
+            Self::Split(rows) => write!(f, "the API servers disagree: {}", list(rows, " stores ")),
+            Self::Unasked(rows) => {
+                write!(f, "not every live API server could be asked: {}", list(rows, ": "))
+            }
+            Self::UnknownMembers(why) => write!(f, "which API servers there are cannot be told: {why}"),
+            Self::Unnamed { live, addresses, named } if addresses == named => {
+                write!(f, "{live} API servers are alive and {named} named with --api-server")
+            }
+            Self::Unnamed { live, addresses, named } => write!(
+                f,
+                "{live} API servers are alive, and the {addresses} addresses named with --api-server lead to {named} of \
+                 them"
+            ),
+            Self::Encryption(hashes) => {
+                write!(f, "the API servers use different encryption configurations: {}", hashes.join("; "))
+            }
+            Self::Unsteady => f.write_str("the set of API servers changed while it was sampled"),
+            Self::Aggregated => f.write_str(
+                "it is served by an aggregated API server that shows no StorageVersion, and whose replicas cannot \
+                 be asked one by one",
+            ),
+        }
+    }
+}
+
+impl Disagreement {
+    /// What the user can do about it.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::Encryption(_) => {
+                "wait until every API server has taken up the new configuration, then run it again; if this resource \
+                 is not encrypted, say what is with --encrypted"
+            }
+            Self::Split(_) | Self::Unsteady => {
+                "wait until the rolling upgrade or rollback has ended on every API server, then run it again"
+            }
+            Self::Unasked(_) | Self::UnknownMembers(_) | Self::Unnamed { .. } => {
+                "name every API server with --api-server URL; on a managed cluster, whose servers hide behind one \
+                 address, --sample-servers 60s; where there is just one, --assume-single-server (a server that is gone \
+                 for good leaves its Lease in kube-system for an hour: delete that)"
+            }
+            Self::Aggregated => {
+                "when every replica of that server runs one version, migrate its resources by themselves with \
+                 --assume-single-server"
+            }
+        }
+    }
+}
+
+/// How long servers that do not answer are waited for under a run, before it is unsafe to go on.
+pub const SILENCE: Duration = Duration::from_secs(300);
+/// How long a server is waited for that has never answered: it may be starting, or out of reach.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
+
+/// How long a disagreement is waited out, because it may pass by itself; `known` if there was an agreement before.
+pub fn patience(why: &Disagreement, known: bool) -> Duration {
+    match why {
+        // Nothing is written meanwhile.
+        Disagreement::Unasked(_) if known => SILENCE,
+        Disagreement::Unasked(_) => FIRST_ANSWER,
+        Disagreement::Unsteady => SILENCE,
+        // Who could list the servers before meets an answer of somebody else.
+        Disagreement::UnknownMembers(_) if known => transient::PATIENCE,
+        _ => Duration::ZERO,
+    }
+}
+
+/// Decides whether what was seen is an agreement.
+pub fn decide(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagreement> {
+    let mut agreement = decide_servers(seen, now)?;
+    if let Some(definition) = &seen.definition {
+        agreement.mark = format!("{} {definition}", agreement.mark).trim_start().to_owned();
+        agreement.definition = Some(definition.clone());
+    }
+    Ok(agreement)
+}
+
+fn decide_servers(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagreement> {
+    if let Asked::Single(answer) = &seen.asked {
+        let hash = one_hash(std::slice::from_ref(answer))?;
+        let (basis, mark) = (Basis::Assumed, String::new());
+        return Ok(Agreement { hash, basis, mark, definition: None, since: None, leased: false });
+    }
+    let live = match &seen.members {
+        Ok(members) => Ok(live(members, now)),
+        Err(why) => Err(Disagreement::UnknownMembers(why.clone())),
+    };
+    if let Some(storage_version) = &seen.storage_version {
+        return registered(seen, storage_version, live);
+    }
+    let (hash, basis) = match asked(seen, live.as_deref())? {
+        Some(asked) => asked,
+        None => return Err(Disagreement::Aggregated),
+    };
+    let live = live.unwrap_or_default();
+    let (mark, leased) = (mark_of(&live), leased(&live));
+    Ok(Agreement { hash, basis, mark, definition: None, since: None, leased })
+}
+
+/// Whether there are servers, each with an identity Lease.
+fn leased(live: &[&Member]) -> bool {
+    !live.is_empty() && live.iter().all(|member| member.expires.is_some())
+}
+
+/// The hash that the servers show in their own discovery, and what that rests on; none when none is to be asked.
+///
+/// Who may not list the API servers does not know that there are none: only the user's own list can stand for them.
+fn asked(
+    seen: &Sighting,
+    live: Result<&[&Member], &Disagreement>,
+) -> Result<Option<(String, Basis)>, Disagreement> {
+    let (answers, basis) = match &seen.asked {
+        Asked::Members(answers) => match live.map_err(Clone::clone)? {
+            [] => return Err(nobody()),
+            live if leased(live) => (answers, Basis::Direct),
+            _ => (answers, Basis::Endpoints),
+        },
+        Asked::Named { answers, distinct } => match live {
+            // Leases that all look expired tell of a clock that is wrong, here or there.
+            Ok([]) => return Err(nobody()),
+            Ok(live) => {
+                // Those that did not answer are waited for, and count until they do.
+                let silent = answers.iter().filter(|answer| answer.hash.is_err()).count();
+                (answers, named(live, answers.len(), distinct.map(|distinct| distinct + silent))?)
+            }
+            Err(_) => (answers, Basis::Named),
+        },
+        Asked::Samples { answers, steady } => {
+            // Nobody else tells when a server comes that the samples have not met.
+            if live.map_err(Clone::clone)?.is_empty() {
+                return Err(nobody());
+            }
+            if !steady {
+                return Err(Disagreement::Unsteady);
+            }
+            (answers, Basis::Sampled)
+        }
+        Asked::Single(answer) => return Ok(Some((one_hash(std::slice::from_ref(answer))?, Basis::Assumed))),
+        Asked::Aggregated => return Ok(None),
+    };
+    Ok(Some((one_hash(answers)?, basis)))
+}
+
+/// What the answers of servers that the user named are worth, given who is alive.
+fn named(live: &[&Member], addresses: usize, distinct: Option<usize>) -> Result<Basis, Disagreement> {
+    let named = distinct.unwrap_or(addresses);
+    if named < live.len() {
+        return Err(Disagreement::Unnamed { live: live.len(), addresses, named });
+    }
+    // Who answers is clear when they can be told apart, or when there is just one.
+    let all = leased(live) && (distinct.is_some() || live.len() == 1);
+    Ok(if all { Basis::Direct } else { Basis::Named })
+}
+
+fn nobody() -> Disagreement {
+    Disagreement::UnknownMembers("no identity Lease and no endpoint shows one".to_owned())
+}
+
+/// Those of the same kind as servers that have registered.
+///
+/// Whoever drops the entry of one replica that is alive, as kube-controller-manager does with those that are no
+/// kube-apiservers, must not make the others' version that of all.
+fn replicas<'a>(live: Vec<&'a Member>, storage_version: &StorageVersion) -> Vec<&'a Member> {
+    let has_registered = |member: &&&Member| storage_version.entries.iter().any(|(id, _)| *id == member.name);
+    let kinds: BTreeSet<&str> =
+        live.iter().filter(has_registered).map(|member| member.component.as_str()).collect();
+    live.iter().copied().filter(|member| kinds.contains(member.component.as_str())).collect()
+}
+
+fn registered(
+    seen: &Sighting,
+    storage_version: &StorageVersion,
+    live: Result<Vec<&Member>, Disagreement>,
+) -> Result<Agreement, Disagreement> {
+    // Whom the user names, or has sampled, is heard besides; with Asked::Members, the object speaks for all.
+    let heard = match &seen.asked {
+        Asked::Members(_) => None,
+        _ => asked(seen, live.as_deref())?,
+    };
+    let listed = live.is_ok();
+    let must = match (live, &heard) {
+        (Ok(live), _) if seen.asked == Asked::Aggregated => replicas(live, storage_version),
+        (Ok(live), _) => {
+            // Endpoints do not tell which entry is whose.
+            if !live.iter().any(|member| member.expires.is_some()) {
+                return Err(Disagreement::UnknownMembers("no API server has an identity Lease".to_owned()));
+            }
+            live
+        }
+        (Err(_), Some((_, Basis::Named))) => Vec::new(),
+        (Err(why), _) => return Err(why),
+    };
+    let silent: Vec<_> = must
+        .iter()
+        .filter(|member| member.expires.is_some())
+        .filter(|member| !storage_version.entries.iter().any(|(id, _)| *id == member.name))
+        .map(|member| (member.name.clone(), "has not registered its storage version".to_owned()))
+        .collect();
+    if !silent.is_empty() {
+        return Err(Disagreement::Unasked(silent));
+    }
+    let registered = common(storage_version.entries.iter().map(|(_, version)| version.as_str()));
+    let hash = match (&storage_version.common, registered) {
+        (Some(common), Some(version)) if common == version => {
+            storage_version_hash(&GroupVersion::parse(common), &seen.kind)
+        }
+        _ => return Err(Disagreement::Split(storage_version.entries.clone())),
+    };
+    let basis = match heard {
+        Some((shown, _)) if shown != hash => {
+            let (object, servers) =
+                ("the StorageVersion object".to_owned(), "the API servers' own discovery".to_owned());
+            return Err(Disagreement::Split(vec![(object, hash), (servers, shown)]));
+        }
+        Some(_) if !listed => Basis::Named,
+        _ => Basis::StorageVersion,
+    };
+    // A server that restarts under its old name leaves the object as it is, and may encrypt in another way.
+    let mark = format!("{} {}", storage_version.resource_version, mark_of(&must)).trim_end().to_owned();
+    let (since, leased) = (storage_version.since, leased(&must));
+    Ok(Agreement { hash, basis, mark, definition: None, since, leased })
+}
+
+/// The version all servers encode to, if there are any and it is one: what is registered as the common one, and what
+/// agreement is decided by.
+pub fn common<'a>(encodings: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let mut encodings = encodings.into_iter();
+    let first = encodings.next()?;
+    encodings.all(|encoding| encoding == first).then_some(first)
+}
+
+fn one_hash(answers: &[Answered]) -> Result<String, Disagreement> {
+    let failed: Vec<_> = answers
+        .iter()
+        .filter_map(|answer| answer.hash.as_ref().err().map(|why| (answer.server.clone(), why.clone())))
+        .collect();
+    if !failed.is_empty() {
+        return Err(Disagreement::Unasked(failed));
+    }
+    let shown: Vec<(String, String)> = answers
+        .iter()
+        .filter_map(|answer| answer.hash.as_ref().ok().map(|hash| (answer.server.clone(), hash.clone())))
+        .collect();
+    match shown.iter().map(|(_, hash)| hash).collect::<BTreeSet<_>>().len() {
+        1 => Ok(shown[0].1.clone()),
+        0 => Err(Disagreement::UnknownMembers("none was asked".to_owned())),
+        _ => Err(Disagreement::Split(shown)),
+    }
+}
+
+fn mark_of(live: &[&Member]) -> String {
+    live.iter()
+        .map(|member| member.holder.as_str())
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// The hashes all servers that were heard store a resource in; "Unknown" for one that cannot be told.
+pub fn hashes(seen: &Sighting) -> Vec<String> {
+    let known = |hash: &String| if is_hash(hash) { hash.clone() } else { UNKNOWN.to_owned() };
+    let of_answers = |answers: &[Answered]| -> BTreeSet<String> {
+        answers.iter().filter_map(|answer| answer.hash.as_ref().ok()).map(known).collect()
+    };
+    let mut hashes = match &seen.asked {
+        Asked::Members(answers) | Asked::Named { answers, .. } | Asked::Samples { answers, .. } => {
+            of_answers(answers)
+        }
+        Asked::Single(answer) => of_answers(std::slice::from_ref(answer)),
+        Asked::Aggregated => BTreeSet::new(),
+    };
+    let registered = seen.storage_version.iter().flat_map(|object| &object.entries);
+    hashes.extend(
+        registered.map(|(_, version)| storage_version_hash(&GroupVersion::parse(version), &seen.kind)),
+    );
+    hashes.into_iter().collect()
+}
+
+/// How long a changed CRD is given until its handlers have followed its discovery (kubernetes#130235).
+pub const SETTLE: Duration = Duration::from_secs(5);
+
+/// How long to wait before what a CRD's discovery shows is what its handlers do.
+pub fn settle(changed: Option<Timestamp>, server_now: Timestamp) -> Duration {
+    let Some(changed) = changed else { return Duration::ZERO };
+    let age = Duration::try_from(server_now.duration_since(changed)).unwrap_or(Duration::ZERO);
+    // Times of objects are cut to whole seconds.
+    (SETTLE + Duration::from_secs(1)).saturating_sub(age)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,13 @@
+//! What the controllers do: when a migration is made, when it runs, what its object reports, and when it is replaced.
+
+pub mod adoption;
+pub mod condition;
+pub mod delegation;
+pub mod evidence;
+pub mod flood;
+pub mod object_name;
+pub mod predecessor;
+pub mod retry;
+pub mod schedule;
+pub mod trigger;
+pub mod troubleshooting;

@@ -1,0 +1,280 @@
+//! How restow serves migrations of the built-in API: each through a migration of its own.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use restow_api::{
+    ADOPTED, ADOPTED_AT, ConditionStatus, ConditionType, InTreeMigrationStatus, MigrationCondition,
+    StorageVersionMigration,
+};
+
+use crate::controller::object_name;
+
+/// How long the server lets a condition's message be.
+const MESSAGE: usize = 32 * 1024;
+
+/// A migration of the built-in API.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Asked {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Its generation, where it has one.
+    pub generation: Option<i64>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Whether restow made it itself, to have the built-in controller do it.
+    pub delegate: bool,
+    /// Its status.
+    pub status: InTreeMigrationStatus,
+}
+
+/// What to do about one.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Nothing.
+    Leave,
+    /// Make a migration for it.
+    Make,
+    /// Write its status.
+    Tell(InTreeMigrationStatus),
+}
+
+/// The name of the migration that serves one of this name.
+pub fn name_for(asked: &str) -> String {
+    object_name::bounded(&format!("in-tree-{asked}"))
+}
+
+/// Decides about one, given the migration of the name it is served by.
+pub fn step(asked: &Asked, ours: Option<&StorageVersionMigration>, now: Timestamp) -> Step {
+    // An end is final: the server does not let it be taken back.
+    if asked.delegate || asked.deleting || asked.status.is_finished() {
+        return Step::Leave;
+    }
+    let Some(ours) = ours else { return Step::Make };
+    let told = match owner(ours) {
+        Some(uid) if uid == asked.uid => told(asked, ours, now),
+        // It served another one of this name, and goes away.
+        Some(_) => return Step::Leave,
+        None => name_taken(asked, ours, now),
+    };
+    if told == asked.status { Step::Leave } else { Step::Tell(told) }
+}
+
+/// Whether a migration served one that is no longer there.
+pub fn is_orphan(ours: &StorageVersionMigration, all: &[Asked]) -> bool {
+    let serves = |uid: &str| all.iter().any(|asked| asked.uid == uid && !asked.deleting && !asked.delegate);
+    ours.metadata.deletion_timestamp.is_none() && owner(ours).is_some_and(|uid| !serves(uid))
+}
+
+/// The uid of what a migration was made to serve; none when it was not made for that.
+fn owner(ours: &StorageVersionMigration) -> Option<&str> {
+    let adopted = ours.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(ADOPTED));
+    let owners = ours.metadata.owner_references.as_deref().unwrap_or_default();
+    let owner = owners.iter().find(|owner| owner.api_version.starts_with("storagemigration.k8s.io/"));
+    owner.filter(|_| adopted).map(|owner| owner.uid.as_str())
+}
+
+/// Its status, with what its migration tells.
+fn told(asked: &Asked, ours: &StorageVersionMigration, now: Timestamp) -> InTreeMigrationStatus {
+    let mut status = asked.status.clone();
+    let conditions = ours.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    for condition in conditions {
+        let MigrationCondition { type_, status: value, reason, message, .. } = condition;
+        let value = match value {
+            ConditionStatus::True => "True",
+            ConditionStatus::False => "False",
+            ConditionStatus::Unknown => "Unknown",
+        };
+        let reason = reason.as_deref().filter(|reason| !reason.is_empty()).unwrap_or("Unknown");
+        put(&mut status, asked, *type_, (value, reason, message.as_deref().unwrap_or_default()), now);
+    }
+    // Once set, the server does not let it be changed.
+    if status.resource_version.as_ref().is_none_or(String::is_empty) && !conditions.is_empty() {
+        let at = ours.metadata.annotations.as_ref().and_then(|annotations| annotations.get(ADOPTED_AT));
+        status.resource_version = at.filter(|at| !at.is_empty()).cloned();
+    }
+    status
+}
+
+fn name_taken(asked: &Asked, ours: &StorageVersionMigration, now: Timestamp) -> InTreeMigrationStatus {
+    let mut status = asked.status.clone();
+    let name = ours.metadata.name.as_deref().unwrap_or_default();
+    let message = format!("there is a migration.k8s.io migration {name} already that does not belong to it");
+    put(&mut status, asked, ConditionType::Running, ("False", "NameTaken", &message), now);
+    status
+}
+
+/// Puts one condition, whose time is that of its last change from True to False or back.
+fn put(
+    status: &mut InTreeMigrationStatus,
+    asked: &Asked,
+    type_: ConditionType,
+    (value, reason, message): (&str, &str, &str),
+    now: Timestamp,
+) {
+    let old = status.conditions.iter().position(|condition| condition.type_ == type_.name());
+    let since = old.map(|index| &status.conditions[index]).filter(|old| old.status == value);
+    let new = Condition {
+        type_: type_.name().to_owned(),
+        status: value.to_owned(),
+        reason: reason.to_owned(),
+        message: bounded(message).to_owned(),
+        last_transition_time: since.map_or(Time(now), |old| old.last_transition_time.clone()),
+        observed_generation: asked.generation,
+    };
+    match old {
+        Some(index) => status.conditions[index] = new,
+        None => status.conditions.push(new),
+    }
+}
+
+fn bounded(message: &str) -> &str {
+    let end = (0..=message.len().min(MESSAGE)).rev().find(|end| message.is_char_boundary(*end));
+    &message[..end.unwrap_or_default()]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+    use super::*;
+    use crate::controller::condition::{self, Stage};
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn asked(flags: &str) -> Asked {
+        let has = |flag| flags.split(' ').any(|other| other == flag);
+        let mut asked = Asked {
+            name: "x".to_owned(),
+            uid: "u1".to_owned(),
+            generation: has("generation").then_some(3),
+            deleting: has("deleting"),
+            delegate: has("delegate"),
+            status: InTreeMigrationStatus::default(),
+        };
+        let whole = asked.clone();
+        for (flag, type_) in [("succeeded", ConditionType::Succeeded), ("failed", ConditionType::Failed)] {
+            if has(flag) {
+                put(&mut asked.status, &whole, type_, ("True", "Done", ""), at(0));
+            }
+        }
+        asked
+    }
+
+    fn ours(owner: Option<&str>, stage: Option<Stage>) -> StorageVersionMigration {
+        let mut ours = StorageVersionMigration::default();
+        ours.metadata.name = Some("in-tree-x".to_owned());
+        if let Some(uid) = owner {
+            ours.metadata.labels = Some(BTreeMap::from([(ADOPTED.to_owned(), "true".to_owned())]));
+            ours.metadata.annotations = Some(BTreeMap::from([(ADOPTED_AT.to_owned(), "41".to_owned())]));
+            ours.metadata.owner_references = Some(vec![OwnerReference {
+                api_version: "storagemigration.k8s.io/v1beta1".to_owned(),
+                uid: uid.to_owned(),
+                ..OwnerReference::default()
+            }]);
+        }
+        if let Some(stage) = stage {
+            let status = ours.status.get_or_insert_default();
+            condition::set(status, stage, &format!("{stage:?}"), "so it is", at(10));
+        }
+        ours
+    }
+
+    fn shown(step: &Step) -> String {
+        let Step::Tell(status) = step else { return format!("{step:?}") };
+        let line = |c: &Condition| {
+            let time = c.last_transition_time.0.as_second();
+            format!("{}={}@{time}", c.type_, c.status)
+        };
+        let conditions: Vec<String> = status.conditions.iter().map(line).collect();
+        format!("{} at {}", conditions.join(" "), status.resource_version.as_deref().unwrap_or("none"))
+    }
+
+    #[test]
+    fn one_is_adopted_told_of_and_let_go() {
+        let own = Some("u1");
+        // what was asked for; the migration of its name; what to do
+        let table: &[(&str, Option<StorageVersionMigration>, &str)] = &[
+            ("", None, "Make"),
+            ("delegate", None, "Leave"),
+            ("deleting", None, "Leave"),
+            ("succeeded", None, "Leave"),
+            ("failed", None, "Leave"),
+            ("", Some(ours(own, None)), "Leave"),
+            ("", Some(ours(own, Some(Stage::Waiting))), "Running=False@20 at 41"),
+            ("", Some(ours(own, Some(Stage::Running))), "Running=True@20 at 41"),
+            ("", Some(ours(own, Some(Stage::Suspended))), "Running=False@20 at 41"),
+            ("", Some(ours(own, Some(Stage::Succeeded))), "Running=False@20 Succeeded=True@20 at 41"),
+            ("", Some(ours(own, Some(Stage::Failed))), "Running=False@20 Failed=True@20 at 41"),
+            ("failed", Some(ours(own, Some(Stage::Succeeded))), "Leave"),
+            ("", Some(ours(Some("u0"), Some(Stage::Succeeded))), "Leave"),
+            ("", Some(ours(None, Some(Stage::Succeeded))), "Running=False@20 at none"),
+        ];
+        for (flags, ours, expected) in table {
+            let asked = asked(flags);
+            assert_eq!(shown(&step(&asked, ours.as_ref(), at(20))), *expected, "{flags:?} {ours:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_told_is_told_once_and_keeps_its_time() {
+        let mut asked = asked("generation");
+        let mut tell = |stage, second| {
+            let step = step(&asked, Some(&ours(Some("u1"), Some(stage))), at(second));
+            if let Step::Tell(status) = &step {
+                asked.status = status.clone();
+            }
+            shown(&step)
+        };
+        assert_eq!(tell(Stage::Waiting, 20), "Running=False@20 at 41");
+        assert_eq!(tell(Stage::Waiting, 21), "Leave");
+        assert_eq!(tell(Stage::Suspended, 22), "Running=False@20 at 41", "another reason, the same status");
+        assert_eq!(tell(Stage::Running, 23), "Running=True@23 at 41");
+        assert_eq!(tell(Stage::Succeeded, 24), "Running=False@24 Succeeded=True@24 at 41");
+        assert_eq!(tell(Stage::Failed, 25), "Leave", "an end is final");
+        assert!(asked.status.conditions.iter().all(|condition| condition.observed_generation == Some(3)));
+    }
+
+    #[test]
+    fn a_migration_is_an_orphan_when_nothing_it_serves_is_left() {
+        let uid = |uid: &str, flags| Asked { uid: uid.to_owned(), ..asked(flags) };
+        for (owner, all, expected) in [
+            (Some("u1"), vec![], true),
+            (Some("u1"), vec![uid("u1", "")], false),
+            (Some("u1"), vec![uid("u1", "succeeded")], false),
+            (Some("u1"), vec![uid("u1", "deleting")], true),
+            (Some("u1"), vec![uid("u2", "")], true),
+            (None, vec![], false),
+        ] {
+            assert_eq!(is_orphan(&ours(owner, None), &all), expected, "{owner:?} {all:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_bounded_told_apart_and_valid() {
+        assert_eq!(name_for("widgets"), "in-tree-widgets");
+        let dotted = |last: &str| format!("{}.{last}", "a".repeat(235));
+        for long in ["a".repeat(253), "b".repeat(246), dotted("bcdefghijk"), dotted("-.-.-.-.bc")] {
+            let made = name_for(&long);
+            assert!(
+                made.len() <= object_name::LONGEST && !made.contains(".-") && !made.contains("--"),
+                "{made}"
+            );
+            assert_eq!(made, name_for(&long));
+        }
+        assert_eq!(name_for(&"c".repeat(245)).len(), object_name::LONGEST, "it fits as it is");
+        assert_ne!(name_for(&format!("{}x", "a".repeat(252))), name_for(&format!("{}y", "a".repeat(252))));
+    }
+
+    #[test]
+    fn a_message_is_cut_between_characters() {
+        assert_eq!(bounded("é"), "é");
+        let long = "é".repeat(MESSAGE);
+        assert_eq!(bounded(&format!("x{long}")).len(), MESSAGE - 1);
+    }
+}

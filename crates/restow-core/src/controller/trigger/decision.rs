@@ -1,0 +1,121 @@
+//! What the trigger does about a resource: the requests in their order, and the reason.
+
+use restow_api::{PendingMigration, StorageStateStatus};
+
+use super::observation::Wanted;
+
+/// What is to be done; [`steps`](Self::steps) has the order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// Migrations to delete.
+    pub delete: Vec<String>,
+    /// What the migration to make is for; its name is in the state.
+    pub create: Option<Wanted>,
+    /// The state to write.
+    pub state: Option<StorageStateStatus>,
+    /// Why, for logs and Events; none for a mere heartbeat.
+    pub reason: Option<Reason>,
+}
+
+/// One request of those that carry a decision out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Writes the state.
+    Write(Box<StorageStateStatus>),
+    /// Deletes the migration of this name.
+    Delete(String),
+    /// Makes a migration.
+    Create(PendingMigration, Wanted),
+}
+
+impl Decision {
+    /// The requests that carry it out, given the state as it was seen.
+    ///
+    /// A stop after any of them loses nothing. A migration is written down in the state before those it replaces are
+    /// deleted, and taken out of it when it is there; who looks next goes on with it. Where none can be made yet, the
+    /// state says first that nothing is known, so that the next agreement is news, whatever it is. Where one was made
+    /// already, the state is written last, so that who looks next deletes the rest.
+    pub fn steps(&self, known: Option<&StorageStateStatus>) -> Vec<Step> {
+        let deletes = self.delete.iter().cloned().map(Step::Delete);
+        let Some(state) = &self.state else { return deletes.collect() };
+        let (Some(wanted), Some(pending)) = (&self.create, &state.pending_migration) else {
+            let write = [Step::Write(Box::new(state.clone()))];
+            return match self.reason {
+                Some(_) => write.into_iter().chain(deletes).collect(),
+                None => deletes.chain(write).collect(),
+            };
+        };
+        let recorded = (known != Some(state)).then(|| Step::Write(Box::new(state.clone())));
+        let made = StorageStateStatus { pending_migration: None, ..state.clone() };
+        let create = Step::Create(pending.clone(), wanted.clone());
+        recorded.into_iter().chain(deletes).chain([create, Step::Write(Box::new(made))]).collect()
+    }
+
+    /// Whether it does no more than renew the heartbeat of the state as it was seen.
+    pub fn is_heartbeat(&self, known: Option<&StorageStateStatus>) -> bool {
+        let same = |(new, known): (&StorageStateStatus, &StorageStateStatus)| {
+            let last_heartbeat_time = known.last_heartbeat_time.clone();
+            StorageStateStatus { last_heartbeat_time, ..new.clone() } == *known
+        };
+        self.delete.is_empty() && self.create.is_none() && self.state.as_ref().zip(known).is_some_and(same)
+    }
+}
+
+/// Why something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// There was no state yet.
+    NewResource,
+    /// The controller was away for too long to know.
+    StaleHeartbeat,
+    /// Another controller wrote the state.
+    ForeignState,
+    /// The storage version is another.
+    StorageVersionChanged,
+    /// The API server stored objects in a version in between.
+    StorageVersionChangedTwice,
+    /// The encryption configuration is another.
+    EncryptionChanged,
+    /// An API server used another encryption configuration in between.
+    EncryptionChangedTwice,
+    /// The encryption configuration was not watched until now.
+    EncryptionUnwatched,
+    /// The encryption configuration cannot be seen any more.
+    EncryptionUnseen,
+    /// A version is served no more, and managedFields may still be of it.
+    VersionRetired,
+    /// The API servers do not agree.
+    Disagreement,
+    /// A verified migration has ended.
+    Migrated,
+    /// A migration failed for a reason that may pass by itself, and is to be replaced.
+    RetryPlanned,
+    /// It is replaced.
+    Retried,
+}
+
+impl Reason {
+    /// Says it for a person.
+    pub fn explain(self) -> &'static str {
+        match self {
+            Self::NewResource => "its storage is not known yet",
+            Self::StaleHeartbeat => "nobody watched its storage version for too long",
+            Self::ForeignState => {
+                "its state was written by another controller, which does not verify migrations"
+            }
+            Self::StorageVersionChanged => "its storage version has changed",
+            Self::StorageVersionChangedTwice => "its storage version was another one in between",
+            Self::VersionRetired => "a version is served no more, and managedFields may be of it",
+            Self::EncryptionChanged => "the encryption configuration has changed",
+            Self::EncryptionChangedTwice => "an API server used another encryption configuration in between",
+            Self::EncryptionUnwatched => "nobody watched its encryption configuration until now",
+            Self::EncryptionUnseen => {
+                "its encryption configuration cannot be seen, so a key rotation goes unnoticed"
+            }
+            Self::Disagreement => "the API servers do not agree on its storage",
+            Self::Migrated => "a migration was verified",
+            Self::RetryPlanned => "its migration failed for a reason that may pass",
+            Self::Retried => "its migration had failed for a reason that may have passed",
+        }
+    }
+}

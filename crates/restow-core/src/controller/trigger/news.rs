@@ -1,0 +1,149 @@
+//! What a look takes into a StorageState, and whether that is news.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use restow_api::{StorageStateStatus, UNKNOWN};
+
+use super::observation::Look;
+use crate::agreement::consensus::Consensus;
+use crate::agreement::encryption::UNREPORTED;
+
+/// Takes the servers' word in; says whether the current hash became another.
+pub(super) fn take_in(word: &Consensus, persisted: &mut Vec<String>, current: &mut Option<String>) -> bool {
+    let unknown = [UNKNOWN.to_owned()];
+    let (now, seen): (&str, Vec<&String>) = match word {
+        Consensus::Agreed(hash) => (hash, vec![hash]),
+        Consensus::Split(hashes) => (UNKNOWN, hashes.iter().collect()),
+        // A server that is not heard may be writing anything.
+        Consensus::Silent(hashes) => (UNKNOWN, hashes.iter().chain(&unknown).collect()),
+    };
+    let changed = current.as_deref() != Some(now);
+    if changed {
+        // A resource seen for the first time is stored in unknown versions, whatever the current one is.
+        let first = current.is_none() && persisted.iter().any(|hash| hash == UNKNOWN);
+        let agreed = matches!(word, Consensus::Agreed(_));
+        for hash in seen.into_iter().filter(|_| !(first && agreed)) {
+            if !persisted.contains(hash) {
+                persisted.push(hash.clone());
+            }
+        }
+        *current = Some(now.to_owned());
+    } else if !matches!(word, Consensus::Agreed(_)) {
+        for hash in seen {
+            if !persisted.contains(hash) {
+                persisted.push(hash.clone());
+            }
+        }
+    }
+    changed
+}
+
+/// Versions that the API server stored objects in since the last verified migration, and that no look has seen.
+pub(super) fn missed(look: &Look<'_>, state: &mut StorageStateStatus) -> bool {
+    let persisted = &mut state.persisted_storage_version_hashes;
+    let verified = look.definition.is_some() && state.verified_definition.as_deref() == look.definition;
+    if verified || persisted.iter().any(|hash| hash == UNKNOWN) {
+        return false;
+    }
+    let before = persisted.len();
+    for hash in look.stored {
+        if !persisted.contains(hash) {
+            persisted.push(hash.clone());
+        }
+    }
+    persisted.len() > before
+}
+
+/// Whether the API servers have agreed anew since the last look, on the version they had agreed on by then: nobody has
+/// seen what was stored in between.
+pub(super) fn parted(look: &Look<'_>, storage_changed: bool, state: &mut StorageStateStatus) -> bool {
+    let Some(since) = look.agreement.as_ref().ok().and_then(|agreement| agreement.since) else {
+        return false;
+    };
+    let before = state.agreed_since.replace(Time(since));
+    let parted = !storage_changed && before.is_some_and(|before| before.0 != since);
+    let persisted = &mut state.persisted_storage_version_hashes;
+    if parted && !persisted.iter().any(|hash| hash == UNKNOWN) {
+        persisted.push(UNKNOWN.to_owned());
+    }
+    parted
+}
+
+/// Whether an API server has taken up an encryption configuration since the last look, although all use the one they
+/// used by then: nobody has seen what was stored in between.
+///
+/// A server tells when it last took one up only until it is restarted. So a restart under the same configuration counts
+/// as no change.
+pub(super) fn reloaded(look: &Look<'_>, encryption_changed: bool, state: &mut StorageStateStatus) -> bool {
+    let Some(word) = look.encryption else { return false };
+    let before = state.encryption_config_reloads.take();
+    let another = |before: &BTreeMap<String, String>| {
+        look.reloads.iter().any(|(server, time)| before.get(server) != Some(time))
+    };
+    let reloaded =
+        !encryption_changed && matches!(word, Consensus::Agreed(_)) && before.as_ref().is_some_and(another);
+    // What a silent server said before still stands.
+    let mut after = before.filter(|_| matches!(word, Consensus::Silent(_))).unwrap_or_default();
+    after.extend(look.reloads.clone());
+    state.encryption_config_reloads = Some(after);
+    let persisted = &mut state.persisted_encryption_config_hashes;
+    if reloaded && !persisted.iter().any(|hash| hash == UNKNOWN) {
+        persisted.push(UNKNOWN.to_owned());
+    }
+    reloaded
+}
+
+pub(super) fn describe(look: &Look<'_>, state: &mut StorageStateStatus) {
+    let (agreement, message) = match look.agreement {
+        Ok(agreement) => (agreement.basis.to_string(), None),
+        Err(why) => ("none".to_owned(), Some(why.to_string())),
+    };
+    let differs = match look.encryption {
+        Some(Consensus::Split(_)) => Some("the API servers use different encryption configurations".to_owned()),
+        Some(Consensus::Silent(_)) => {
+            Some("not every API server tells which encryption configuration it uses".to_owned())
+        }
+        Some(Consensus::Agreed(hash)) if hash == UNREPORTED => Some(
+            "no API server reports an encryption configuration, so a key rotation is not seen; API servers report one \
+             that they reload by themselves"
+                .to_owned(),
+        ),
+        None if !state.encryption_is_settled() => Some(
+            "the encryption configuration cannot be seen any more, and objects may be under more than one key; they \
+             are migrated when it can be seen again"
+                .to_owned(),
+        ),
+        _ => None,
+    };
+    state.agreement = Some(agreement);
+    state.message = message.or(differs);
+}
+
+/// Names the versions of a state's hashes, for people, as far as they are known.
+pub fn name_versions(state: &mut StorageStateStatus, version: impl Fn(&str) -> Option<String>) {
+    let name = |hash: &String| version(hash).unwrap_or_else(|| hash.clone());
+    state.current_storage_version = state.current_storage_version_hash.as_ref().map(name);
+    state.persisted_storage_versions = state.persisted_storage_version_hashes.iter().map(name).collect();
+}
+
+/// Whether a state says anything about the key. One that was forgotten during a rotation says nothing of it.
+pub(super) fn knows_key(state: &StorageStateStatus) -> bool {
+    let persisted = &state.persisted_encryption_config_hashes;
+    state.current_encryption_config_hash.is_some() || persisted.iter().any(|hash| hash != UNKNOWN)
+}
+
+/// Forgets the key of a state, because nobody watches it; returns what was current, if anything was known.
+///
+/// What was not settled before, `seen` as it was, stays unsettled until the key can be seen again.
+pub(super) fn forget_key(
+    seen: Option<&StorageStateStatus>,
+    state: &mut StorageStateStatus,
+) -> Option<String> {
+    let known = knows_key(state);
+    let settled = seen.is_none_or(StorageStateStatus::encryption_is_settled);
+    state.persisted_encryption_config_hashes = if settled { Vec::new() } else { vec![UNKNOWN.to_owned()] };
+    state.encryption_config_reloads = None;
+    let current = state.current_encryption_config_hash.take();
+    known.then(|| current.unwrap_or_else(|| UNKNOWN.to_owned()))
+}

@@ -1,0 +1,119 @@
+//! What one look sees of a resource: the API servers' consensus, its StorageState and its migrations.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use restow_api::StorageStateStatus;
+
+use crate::agreement::consensus::Consensus;
+use crate::agreement::version::{Agreement, Disagreement};
+
+/// What a migration was for, and how it ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attempt {
+    /// Its name.
+    pub name: String,
+    /// Whether it has ended, well or not.
+    pub finished: bool,
+    /// Whether it ended well, and verified.
+    pub verified: bool,
+    /// Whether somebody has suspended it.
+    pub suspended: bool,
+    /// The storage version hash it ran for.
+    pub hash: Option<String>,
+    /// The hash of the encryption configuration it ran under.
+    pub encryption: Option<String>,
+    /// The definition it ran under.
+    pub definition: Option<String>,
+    /// What the trigger made it for; none when somebody else made it.
+    pub made_for: Option<Wanted>,
+    /// How it failed.
+    pub failed: Option<Failed>,
+}
+
+/// How a migration failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// The reason of its condition.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// All that was seen of one resource at one moment.
+#[derive(Clone, Debug)]
+pub struct Look<'a> {
+    /// Its storage version.
+    pub storage: &'a Consensus,
+    /// What that rests on, or why there is no agreement.
+    pub agreement: &'a Result<Agreement, Disagreement>,
+    /// The encryption configuration, where it is watched for this resource.
+    pub encryption: Option<&'a Consensus>,
+    /// When each API server last took up an encryption configuration without a restart.
+    pub reloads: &'a BTreeMap<String, String>,
+    /// The hashes of all versions that the API server itself says were stored, for a custom resource.
+    pub stored: &'a [String],
+    /// Its CustomResourceDefinition, as uid and generation.
+    pub definition: Option<&'a str>,
+    /// The versions its CustomResourceDefinition serves.
+    pub served: &'a [String],
+    /// Its StorageState.
+    pub state: Option<&'a StorageStateStatus>,
+    /// Its migrations.
+    pub migrations: &'a [Attempt],
+    /// A heartbeat older than this is stale.
+    pub stale: Duration,
+    /// A heartbeat older than this is renewed.
+    pub renew: Duration,
+    /// How long servers have been silent.
+    pub silent_for: Duration,
+    /// The name of a migration that is made by this look.
+    pub name: &'a str,
+    /// When the look began: what is older than this was not heard by it.
+    pub began: Timestamp,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What a new migration is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The storage version hash.
+    pub hash: String,
+    /// The hash of the encryption configuration.
+    pub encryption: Option<String>,
+}
+
+impl Wanted {
+    /// Whether one that was made for this does for another purpose too.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        self.hash == other.hash && (other.encryption.is_none() || self.encryption == other.encryption)
+    }
+}
+
+/// What a migration would be for, when all servers agree on everything.
+pub(super) fn wanted(look: &Look<'_>) -> Option<Wanted> {
+    let Consensus::Agreed(hash) = look.storage else { return None };
+    let encryption = match look.encryption {
+        None => None,
+        Some(Consensus::Agreed(hash)) => Some(hash.clone()),
+        Some(_) => return None,
+    };
+    Some(Wanted { hash: hash.clone(), encryption })
+}
+
+/// The verified migrations for just what is current, and whether what they prove still holds: a definition that was
+/// changed since may have stored another version in between.
+pub(super) fn proofs<'a>(look: &'a Look<'_>, wanted: &Wanted) -> impl Iterator<Item = (&'a Attempt, bool)> {
+    let fits = |attempt: &&Attempt| {
+        attempt.verified
+            && attempt.hash.as_ref() == Some(&wanted.hash)
+            && (wanted.encryption.is_none() || attempt.encryption == wanted.encryption)
+    };
+    let holds = |attempt: &Attempt| match (attempt.definition.as_deref(), look.definition) {
+        (Some(then), Some(now)) => then == now || look.stored.iter().all(|hash| *hash == wanted.hash),
+        _ => true,
+    };
+    look.migrations.iter().filter(fits).map(move |attempt| (attempt, holds(attempt)))
+}

@@ -1,0 +1,108 @@
+//! Which migrations are deleted, and which one is made in their place.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use restow_api::{PendingMigration, StorageStateStatus};
+
+use super::observation::{Attempt, Look, Wanted, proofs};
+use crate::controller::retry;
+
+/// Migrations that are for something else now: all of them when a new one is made, else those under way.
+pub(super) fn superseded(look: &Look<'_>, all: bool) -> Vec<String> {
+    // One that is suspended does nothing, and hands its suspension on to the next.
+    let goes = |attempt: &&Attempt| all || !(attempt.finished || attempt.suspended);
+    names(look.migrations.iter().filter(goes))
+}
+
+/// Migrations of the trigger's own that are under way while the API servers do not agree: one that was to delete them
+/// was stopped. Somebody else's waits for the agreement by itself.
+pub(super) fn left_over(look: &Look<'_>) -> Vec<String> {
+    let own = |attempt: &&Attempt| attempt.made_for.is_some() && !attempt.finished && !attempt.suspended;
+    names(look.migrations.iter().filter(own))
+}
+
+/// Whether a migration does nothing: it has ended, or somebody has made it and suspended it.
+///
+/// The trigger's own that is suspended is what somebody has asked for, and holds up the next one.
+fn is_idle(attempt: &Attempt) -> bool {
+    attempt.finished || (attempt.suspended && attempt.made_for.is_none())
+}
+
+fn names<'a>(attempts: impl Iterator<Item = &'a Attempt>) -> Vec<String> {
+    attempts.map(|attempt| attempt.name.clone()).collect()
+}
+
+/// The migration to make by this look: suspended, if somebody has suspended the one it replaces.
+pub(super) fn pending(look: &Look<'_>) -> PendingMigration {
+    let suspends = |attempt: &Attempt| attempt.suspended && attempt.made_for.is_some() && !attempt.verified;
+    PendingMigration { name: look.name.to_owned(), suspend: look.migrations.iter().any(suspends) }
+}
+
+/// What is left to be done about a migration that an earlier look was to make.
+pub(super) enum Pending {
+    /// Somebody else is at it already.
+    Dropped,
+    /// It is there, and these are deleted.
+    Made(Vec<String>),
+    /// It is to be made, after these are deleted.
+    Due(Vec<String>),
+}
+
+/// Goes on with a migration that an earlier look was to make.
+pub(super) fn resume(look: &Look<'_>, state: &StorageStateStatus, pending: &PendingMigration) -> Pending {
+    let others = || look.migrations.iter().filter(|attempt| attempt.name != pending.name);
+    let retries = state.replaced_migrations.is_some();
+    // Somebody has asked for another try of the one that failed, or has made one.
+    if retries && !others().all(is_idle) {
+        return Pending::Dropped;
+    }
+    let delete = names(others().filter(|attempt| !retries || is_replaced(attempt)));
+    let made = look.migrations.iter().any(|attempt| attempt.name == pending.name);
+    if made { Pending::Made(delete) } else { Pending::Due(delete) }
+}
+
+/// Whether a retry takes the place of a migration.
+fn is_replaced(attempt: &Attempt) -> bool {
+    attempt.made_for.is_some() && !attempt.verified
+}
+
+/// Whether all was proven under a definition that was changed since, and nothing else is under way.
+pub(super) fn outdated(look: &Look<'_>, wanted: &Wanted, state: &StorageStateStatus) -> bool {
+    let idle = state.pending_migration.is_none() && look.migrations.iter().all(is_idle);
+    let mut proofs = proofs(look, wanted).peekable();
+    !state.is_settled() && idle && proofs.peek().is_some() && !proofs.any(|(_, holds)| holds)
+}
+
+/// What becomes of a failed migration.
+pub(super) enum Replacement {
+    /// Nothing: none failed, or it has to be looked at by somebody.
+    None,
+    /// It is replaced later.
+    Planned,
+    /// It is replaced now, and these are deleted.
+    Due(Vec<String>),
+}
+
+/// Whether a migration that failed for a reason that may pass by itself is replaced, and when.
+pub(super) fn replacement(look: &Look<'_>, wanted: &Wanted, state: &mut StorageStateStatus) -> Replacement {
+    let planned = state.next_migration_time.take();
+    if state.is_settled() || !look.migrations.iter().all(is_idle) {
+        return Replacement::None;
+    }
+    let own = |attempt: &&Attempt| attempt.made_for.as_ref().is_some_and(|made| made.covers(wanted));
+    let failed = look.migrations.iter().filter(own).filter_map(|attempt| attempt.failed.as_ref());
+    let Some(last) = failed.max_by_key(|failed| failed.at) else { return Replacement::None };
+    let before = state.replaced_migrations.unwrap_or_default();
+    let Some(pause) = retry::pause(&last.reason, before) else { return Replacement::None };
+    // A time in the future is another clock's, and so may be what was planned by it.
+    let latest = last.at.min(look.now).checked_add(pause).unwrap_or(look.now);
+    let due = match planned {
+        Some(planned) if last.at > look.now => planned.0.min(latest),
+        _ => latest,
+    };
+    if due > look.now {
+        state.next_migration_time = Some(Time(due));
+        return Replacement::Planned;
+    }
+    state.replaced_migrations = Some(before.saturating_add(1));
+    Replacement::Due(names(look.migrations.iter().filter(|attempt| is_replaced(attempt))))
+}
