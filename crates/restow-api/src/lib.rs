@@ -12,18 +12,20 @@
 
 mod in_tree;
 mod migration;
+mod reason;
+mod resource;
 mod state;
 
 pub use in_tree::{
     IN_TREE_VERSIONS, InTreeMigration, InTreeMigrationSpec, InTreeMigrationStatus, in_tree_crd,
 };
 pub use migration::{
-    Checkpoint, ConditionStatus, ConditionType, GroupVersionResource, MigrationCondition, MigrationProgress,
-    QuarantinedObject, StorageVersionMigration, StorageVersionMigrationSpec, StorageVersionMigrationStatus,
+    Checkpoint, ConditionStatus, ConditionType, MigrationCondition, MigrationProgress, QuarantinedObject,
+    StorageVersionMigration, StorageVersionMigrationSpec, StorageVersionMigrationStatus,
 };
-pub use state::{
-    GroupResource, PendingMigration, StorageState, StorageStateSpec, StorageStateStatus, UNKNOWN,
-};
+pub use reason::{Reason, UnknownReason};
+pub use resource::{GroupResource, GroupVersionResource};
+pub use state::{PendingMigration, StorageState, StorageStateSpec, StorageStateStatus, UNKNOWN};
 
 /// The label of what restow made by itself, with the value [`MANAGER`].
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";

@@ -7,6 +7,9 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::reason::Reason;
+use crate::resource::GroupVersionResource;
+
 /// A resource to rewrite.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -53,20 +56,6 @@ pub struct StorageVersionMigrationSpec {
     /// Stops the migration within a page; it goes on from there when this is taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
-}
-
-/// A resource, and the version somebody named it by. restow writes through the storage version where it is served.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct GroupVersionResource {
-    /// The API group; empty or absent for the core group.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub group: String,
-    /// The version.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub version: String,
-    /// The plural name.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub resource: String,
 }
 
 /// How far it is.
@@ -226,6 +215,13 @@ impl JsonSchema for Checkpoint {
     }
 }
 
+impl MigrationCondition {
+    /// The reason, if it is one of restow's.
+    pub fn reason(&self) -> Option<Reason> {
+        self.reason.as_deref()?.parse().ok()
+    }
+}
+
 impl ConditionType {
     /// Its name, as objects have it.
     pub fn name(self) -> &'static str {
@@ -234,13 +230,6 @@ impl ConditionType {
             Self::Succeeded => "Succeeded",
             Self::Failed => "Failed",
         }
-    }
-}
-
-impl GroupVersionResource {
-    /// `resource.group`, or just the resource in the core group.
-    pub fn name(&self) -> String {
-        crate::state::name(&self.group, &self.resource)
     }
 }
 

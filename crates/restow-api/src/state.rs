@@ -8,6 +8,8 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::resource::GroupResource;
+
 /// Stands for a hash that is not known.
 pub const UNKNOWN: &str = "Unknown";
 
@@ -66,17 +68,6 @@ impl JsonSchema for StorageState {
         }
         Schema::json_schema(generator)
     }
-}
-
-/// A resource without a version.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct GroupResource {
-    /// The API group; empty or absent for the core group.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub group: String,
-    /// The plural name.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub resource: String,
 }
 
 /// What is known of how the resource is stored.
@@ -190,17 +181,6 @@ fn beside(name: Option<&str>, hash: &str) -> String {
 /// Whether the current one is known, and all that is left.
 fn is_all(current: Option<&String>, persisted: &[String]) -> bool {
     current.is_some_and(|current| current != UNKNOWN && persisted == std::slice::from_ref(current))
-}
-
-impl GroupResource {
-    /// The name a StorageState of it must have.
-    pub fn name(&self) -> String {
-        name(&self.group, &self.resource)
-    }
-}
-
-pub(crate) fn name(group: &str, resource: &str) -> String {
-    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }
 
 #[cfg(test)]

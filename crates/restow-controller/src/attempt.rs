@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Api, Resource as _};
-use restow_api::{ConditionType, StorageVersionMigration, StorageVersionMigrationStatus};
+use restow_api::{ConditionType, Reason, StorageVersionMigration, StorageVersionMigrationStatus};
 use restow_core::controller::condition::{self, Stage};
 use restow_core::controller::retry;
 use restow_core::controller::troubleshooting::explained;
@@ -83,7 +83,8 @@ impl Attempt<'_> {
     ) -> Requeue {
         let now = restow_clock::now();
         let replaced = verdict.stage == Stage::Failed && retry::pause(verdict.reason, 0).is_some();
-        if replaced && is_triggered(object) && self.context.is_watched(&resource_of(object)) {
+        if replaced && is_triggered(object) && self.context.is_watched(&object.spec.resource.group_resource())
+        {
             verdict.message += "; the trigger replaces this migration after a pause";
         }
         if verdict.stage != Stage::Succeeded {
@@ -102,10 +103,10 @@ impl Attempt<'_> {
         }
         tracing::info!(
             migration = self.name,
-            reason = verdict.reason,
+            reason = verdict.reason.as_str(),
             message = verdict.message,
-            "{:?}",
-            verdict.stage
+            "{}",
+            verdict.stage.name()
         );
         let kind = match verdict.stage {
             Stage::Failed | Stage::Waiting => EventType::Warning,
@@ -114,7 +115,7 @@ impl Attempt<'_> {
         self.tell(object, kind, verdict.reason, &verdict.message);
         let ended = match verdict.stage {
             Stage::Succeeded => Some(Ended::Succeeded),
-            Stage::Failed if verdict.reason == "StorageVersionChanged" => Some(Ended::Superseded),
+            Stage::Failed if verdict.reason == Reason::StorageVersionChanged => Some(Ended::Superseded),
             Stage::Failed => Some(Ended::Failed),
             Stage::Waiting if verdict.forget => Some(Ended::Aborted),
             _ => None,
@@ -126,9 +127,9 @@ impl Attempt<'_> {
         verdict.after
     }
 
-    fn tell(&self, object: &StorageVersionMigration, kind: EventType, reason: &str, message: &str) {
+    fn tell(&self, object: &StorageVersionMigration, kind: EventType, reason: Reason, message: &str) {
         let reference: ObjectReference = object.object_ref(&());
-        self.context.events.tell(&reference, kind, reason, message);
+        self.context.events.tell(&reference, kind, reason.as_str(), message);
     }
 
     async fn migrate(&self, record: &Record, object: &StorageVersionMigration) -> Result<Verdict, Lost> {
@@ -158,18 +159,18 @@ impl Attempt<'_> {
 
     /// The resource that is meant, or why there is nothing to migrate.
     async fn resource(&self, object: &StorageVersionMigration) -> Result<Resource, Verdict> {
-        let name = resource_of(object);
+        let name = object.spec.resource.group_resource();
         // Events too: whoever makes a migration of them has asked for it.
         let inventory = match self.stop.unless(self.context.cluster.inventory(true)).await {
             Some(Ok(inventory)) => inventory,
-            Some(Err(error)) => return Err(Verdict::waiting("WaitingForServer", error, ASK_AGAIN)),
-            None => return Err(Verdict::waiting("Stopped", "it goes on later", Duration::ZERO)),
+            Some(Err(error)) => return Err(Verdict::waiting(Reason::WaitingForServer, error, ASK_AGAIN)),
+            None => return Err(Verdict::waiting(Reason::Stopped, "it goes on later", Duration::ZERO)),
         };
         let find = |name: &GroupResource| inventory.resources.iter().find(|resource| resource.name == *name);
         let Some(found) = find(&name) else {
             let silent = inventory.unavailable.iter().find(|(version, _)| version.group == name.group);
             return Err(match silent {
-                Some((_, why)) => Verdict::waiting("WaitingForServer", why.explain(), ASK_AGAIN),
+                Some((_, why)) => Verdict::waiting(Reason::WaitingForServer, why.explain(), ASK_AGAIN),
                 None => self.not_served(&name).await,
             });
         };
@@ -180,12 +181,12 @@ impl Attempt<'_> {
                 None => Err(self.not_served(owner).await),
             },
             Some(why @ Obstacle::Unavailable(_)) => {
-                Err(Verdict::waiting("WaitingForServer", why.explain(), ASK_AGAIN))
+                Err(Verdict::waiting(Reason::WaitingForServer, why.explain(), ASK_AGAIN))
             }
             Some(why @ Obstacle::Unregistered(_)) => {
-                Err(Verdict::waiting("Forbidden", why.explain(), TRY_AGAIN))
+                Err(Verdict::waiting(Reason::Forbidden, why.explain(), TRY_AGAIN))
             }
-            Some(why) => Err(Verdict::failed("NotMigratable", why.explain())),
+            Some(why) => Err(Verdict::failed(Reason::NotMigratable, why.explain())),
         }
     }
 
@@ -193,16 +194,16 @@ impl Attempt<'_> {
     async fn not_served(&self, name: &GroupResource) -> Verdict {
         match self.stop.unless(self.context.cluster.is_served_nowhere(name)).await {
             Some(Ok(true)) => {
-                Verdict::failed("NotServed", format!("the API servers have no resource {name}"))
+                Verdict::failed(Reason::NotServed, format!("the API servers have no resource {name}"))
             }
             Some(Ok(false)) => {
                 let message = format!(
                     "the API server has no resource {name}; it is waited for until every API server is ready and has none"
                 );
-                Verdict::waiting("WaitingForServer", message, ASK_AGAIN)
+                Verdict::waiting(Reason::WaitingForServer, message, ASK_AGAIN)
             }
-            Some(Err(error)) => Verdict::waiting("WaitingForServer", error, ASK_AGAIN),
-            None => Verdict::waiting("Stopped", "it goes on later", Duration::ZERO),
+            Some(Err(error)) => Verdict::waiting(Reason::WaitingForServer, error, ASK_AGAIN),
+            None => Verdict::waiting(Reason::Stopped, "it goes on later", Duration::ZERO),
         }
     }
 
@@ -278,8 +279,8 @@ impl Attempt<'_> {
             }
             let now = restow_clock::now();
             let (reason, message) = match self.context.settings.backend {
-                Backend::Restow => ("Rewriting", "every object is sent a write that changes nothing"),
-                Backend::InTree => ("Delegated", "the built-in controller is to rewrite every object"),
+                Backend::Restow => (Reason::Rewriting, "every object is sent a write that changes nothing"),
+                Backend::InTree => (Reason::Delegated, "the built-in controller is to rewrite every object"),
             };
             record
                 .update(|status| {
@@ -292,7 +293,7 @@ impl Attempt<'_> {
                 record.retry_begun().await?;
             }
             let message = format!("to storage version {}", progress.storage_version);
-            self.tell(object, EventType::Normal, "Started", &message);
+            self.tell(object, EventType::Normal, Reason::Started, &message);
             return Ok(Ok(progress));
         }
         Ok(begun)
@@ -308,7 +309,9 @@ impl Attempt<'_> {
     ) -> Result<Result<Progress, Failure>, Lost> {
         let now = restow_clock::now();
         let message = format!("trying {} once more", objects(left.len() as u64));
-        record.update(|status| condition::set(status, Stage::Running, "Retrying", &message, now)).await?;
+        record
+            .update(|status| condition::set(status, Stage::Running, Reason::Retrying, &message, now))
+            .await?;
         record.retry_begun().await?;
         let still = match migration.retry(&mut progress, left).await {
             Ok(still) => still,
@@ -331,14 +334,11 @@ impl Attempt<'_> {
         }
         let now = restow_clock::now();
         let message = "spec.suspend is true; it goes on from here when that is taken back";
-        record.update(|status| condition::set(status, Stage::Suspended, "Suspended", message, now)).await?;
+        record
+            .update(|status| condition::set(status, Stage::Suspended, Reason::Suspended, message, now))
+            .await?;
         Err(Lost::Stopped)
     }
-}
-
-/// The resource a migration is of.
-fn resource_of(object: &StorageVersionMigration) -> GroupResource {
-    GroupResource::new(&object.spec.resource.group, &object.spec.resource.resource)
 }
 
 /// Tells in the object what its migration waits for, again and again; ends only when the object is lost.
@@ -347,8 +347,8 @@ async fn tell_waits(watcher: &Watcher<'_>, record: &Record) -> Lost {
         tokio::time::sleep(TELL_EVERY).await;
         let Some(why) = watcher.waits_for() else { continue };
         let now = restow_clock::now();
-        let told =
-            record.update(|status| condition::set(status, Stage::Running, "WaitingForServer", &why, now));
+        let told = record
+            .update(|status| condition::set(status, Stage::Running, Reason::WaitingForServer, &why, now));
         if let Err(lost) = told.await {
             return lost;
         }

@@ -10,7 +10,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use kube::runtime::reflector::Store;
 use kube::{Api, ResourceExt as _};
-use restow_api::{ConditionType, StorageVersionMigration, StorageVersionMigrationStatus};
+use restow_api::{ConditionType, Reason, StorageVersionMigration, StorageVersionMigrationStatus};
 use restow_clock::Instant;
 use restow_core::controller::condition::{self, Stage};
 use restow_core::controller::schedule::{self, Entry, Queued};
@@ -32,7 +32,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_secs(1);
 
 /// The reason of a migration that waits for its turn.
-const QUEUED: &str = "Queued";
 
 /// Runs migrations until it is time to stop; what is under way is left to go on from where it is.
 pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
@@ -172,15 +171,15 @@ impl Desk<'_> {
             let name = object.name_any();
             let phase = object.status.as_ref().and_then(|status| status.phase.as_deref());
             let queued = queued.iter().find(|(queued, _)| *queued == name).map(|(_, queued)| queued);
-            if object.is_suspended() && !object.is_finished() && phase != Some("Suspended") {
+            if object.is_suspended() && !object.is_finished() && phase != Some(Stage::Suspended.name()) {
                 let message = "spec.suspend is true".to_owned();
-                words.push(Word { name, stage: Stage::Suspended, reason: "Suspended", message });
+                words.push(Word { name, stage: Stage::Suspended, reason: Reason::Suspended, message });
             } else if let Some(queued) = queued
-                && (phase.is_none() || phase == Some("Suspended") || queued_for(object).is_some())
+                && (phase.is_none() || phase == Some(Stage::Suspended.name()) || queued_for(object).is_some())
                 && queued_for(object) != Some(&queued.explain())
             {
                 let message = queued.explain();
-                words.push(Word { name, stage: Stage::Waiting, reason: QUEUED, message });
+                words.push(Word { name, stage: Stage::Waiting, reason: Reason::Queued, message });
             }
         }
         words
@@ -190,14 +189,14 @@ impl Desk<'_> {
 /// What a migration says it is queued for.
 fn queued_for(object: &StorageVersionMigration) -> Option<&String> {
     let running = object.status.as_ref()?.condition(ConditionType::Running)?;
-    running.message.as_ref().filter(|_| running.reason.as_deref() == Some(QUEUED))
+    running.message.as_ref().filter(|_| running.reason() == Some(Reason::Queued))
 }
 
 /// What is to be told in the object of a migration that does not run.
 struct Word {
     name: String,
     stage: Stage,
-    reason: &'static str,
+    reason: Reason,
     message: String,
 }
 

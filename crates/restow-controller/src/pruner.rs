@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::reflector::Store;
 use kube::{Resource as _, ResourceExt as _};
-use restow_api::{ConditionType, StorageVersionMigration};
+use restow_api::{ConditionType, Reason, StorageVersionMigration};
 use restow_core::controller::troubleshooting::explained;
 use restow_lease::Stop;
 use restow_migrate::prune::{PruneError, prune_stored_versions};
@@ -75,7 +75,7 @@ async fn prune(context: &Context, object: &StorageVersionMigration) -> bool {
                 pruned.after.join(", ")
             );
             tracing::info!("{message}");
-            context.events.tell(&reference, EventType::Normal, "Pruned", &message);
+            context.events.tell(&reference, EventType::Normal, Reason::Pruned.as_str(), &message);
             true
         }
         Err(PruneError::Refused(why)) => {
@@ -83,8 +83,8 @@ async fn prune(context: &Context, object: &StorageVersionMigration) -> bool {
             // Of one that ended long ago it is no news that things have changed since.
             if restow_clock::now().duration_since(progress.updated) < NEWS {
                 let message = format!("storedVersions of {} are left as they are: {why}", progress.resource);
-                let message = explained("NotPruned", &message);
-                context.events.tell(&reference, EventType::Warning, "NotPruned", &message);
+                let message = explained(Reason::NotPruned, &message);
+                context.events.tell(&reference, EventType::Warning, Reason::NotPruned.as_str(), &message);
             }
             true
         }

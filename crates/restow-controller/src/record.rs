@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use restow_api::{Checkpoint, StorageVersionMigration, StorageVersionMigrationStatus};
+use restow_api::{Checkpoint, Reason, StorageVersionMigration, StorageVersionMigrationStatus};
 use restow_core::controller::condition::{self, Stage};
 use restow_core::rewrite::outcome::backoff;
 use restow_core::rewrite::progress::{Phase, Progress, Quarantined};
@@ -226,8 +226,10 @@ impl Journal for ObjectJournal<'_> {
         }
         let began = (self.pass.1, self.pass.2);
         let (reason, message) = match progress.phase {
-            Phase::Rewriting => ("Rewriting", "every object is sent a write that changes nothing"),
-            Phase::Verifying | Phase::Done => ("Verifying", "a second pass must find nothing to rewrite"),
+            Phase::Rewriting => (Reason::Rewriting, "every object is sent a write that changes nothing"),
+            Phase::Verifying | Phase::Done => {
+                (Reason::Verifying, "a second pass must find nothing to rewrite")
+            }
         };
         let keep = |status: &mut StorageVersionMigrationStatus| {
             put(status, progress, began, now);

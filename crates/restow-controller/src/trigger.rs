@@ -363,7 +363,7 @@ fn attempt(migration: &StorageVersionMigration) -> Attempt {
 fn failure(status: &StorageVersionMigrationStatus) -> Option<Failed> {
     let failed = status.condition(ConditionType::Failed).filter(|_| status.is(ConditionType::Failed))?;
     let at = failed.last_update_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    Some(Failed { reason: failed.reason.clone().unwrap_or_default(), at })
+    Some(Failed { reason: failed.reason(), at })
 }
 
 #[cfg(test)]

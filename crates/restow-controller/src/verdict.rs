@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use restow_api::StorageVersionMigration;
+use restow_api::{Reason, StorageVersionMigration};
 use restow_core::controller::condition::{self, Stage};
 use restow_core::rewrite::progress::Progress;
 use restow_migrate::migration::Failure;
@@ -28,7 +28,7 @@ pub(crate) enum Requeue {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Verdict {
     pub(crate) stage: Stage,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Reason,
     pub(crate) message: String,
     pub(crate) after: Requeue,
     /// Whether what was done counts for nothing now.
@@ -36,7 +36,7 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    pub(crate) fn waiting(reason: &'static str, message: impl ToString, wait: Duration) -> Self {
+    pub(crate) fn waiting(reason: Reason, message: impl ToString, wait: Duration) -> Self {
         Self {
             stage: Stage::Waiting,
             reason,
@@ -46,7 +46,7 @@ impl Verdict {
         }
     }
 
-    pub(crate) fn failed(reason: &'static str, message: impl ToString) -> Self {
+    pub(crate) fn failed(reason: Reason, message: impl ToString) -> Self {
         Self {
             stage: Stage::Failed,
             reason,
@@ -82,7 +82,7 @@ pub(crate) fn judge(result: Result<Progress, Failure>, object: &StorageVersionMi
         Ok(progress) if progress.verified => {
             return Verdict {
                 stage: Stage::Succeeded,
-                reason: "Verified",
+                reason: Reason::Verified,
                 message: condition::summary(&progress),
                 after: Requeue::Never,
                 forget: false,
@@ -94,9 +94,9 @@ pub(crate) fn judge(result: Result<Progress, Failure>, object: &StorageVersionMi
                 condition::summary(&progress),
                 object.metadata.name.as_deref().unwrap_or_default()
             );
-            return Verdict::failed("Quarantined", message);
+            return Verdict::failed(Reason::Quarantined, message);
         }
-        Ok(progress) => return Verdict::failed("Unverified", condition::summary(&progress)),
+        Ok(progress) => return Verdict::failed(Reason::Unverified, condition::summary(&progress)),
         Err(failure) => failure,
     };
     let text = failure.to_string();
@@ -104,33 +104,35 @@ pub(crate) fn judge(result: Result<Progress, Failure>, object: &StorageVersionMi
         // What was written before may have been written over by a server that stores another version.
         Failure::Disagreement(why) => Verdict {
             forget: true,
-            ..Verdict::waiting("WaitingForAgreement", format!("{text}; {}", why.advice()), ASK_AGAIN)
+            ..Verdict::waiting(Reason::WaitingForAgreement, format!("{text}; {}", why.advice()), ASK_AGAIN)
         },
         Failure::Moved(_) if object.spec.storage_version_hash.is_some() => {
-            Verdict::failed("StorageVersionChanged", text)
+            Verdict::failed(Reason::StorageVersionChanged, text)
         }
         Failure::Moved(_) => {
-            Verdict { forget: true, ..Verdict::waiting("StorageVersionChanged", text, ASK_AGAIN) }
+            Verdict { forget: true, ..Verdict::waiting(Reason::StorageVersionChanged, text, ASK_AGAIN) }
         }
-        Failure::Restless(_) => Verdict::failed("Restless", text),
+        Failure::Restless(_) => Verdict::failed(Reason::Restless, text),
         Failure::Page(PageError::Refused { code: 401, .. }) => {
-            Verdict::waiting("Unauthorized", text, TRY_AGAIN)
+            Verdict::waiting(Reason::Unauthorized, text, TRY_AGAIN)
         }
-        Failure::Page(PageError::Refused { code: 403, .. }) => Verdict::waiting("Forbidden", text, TRY_AGAIN),
+        Failure::Page(PageError::Refused { code: 403, .. }) => {
+            Verdict::waiting(Reason::Forbidden, text, TRY_AGAIN)
+        }
         // A webhook that is down, say; what was done stays done.
         Failure::Page(PageError::Unavailable { .. }) | Failure::Unfinished(Unfinished::Unavailable(_)) => {
-            Verdict::waiting("WaitingForServer", text, TRY_AGAIN)
+            Verdict::waiting(Reason::WaitingForServer, text, TRY_AGAIN)
         }
-        Failure::Page(_) => Verdict::failed("ListRefused", text),
-        Failure::Unfinished(_) => Verdict::waiting("Unauthorized", text, TRY_AGAIN),
+        Failure::Page(_) => Verdict::failed(Reason::ListRefused, text),
+        Failure::Unfinished(_) => Verdict::waiting(Reason::Unauthorized, text, TRY_AGAIN),
         Failure::Request(error) if error.code() == Some(401) => {
-            Verdict::waiting("Unauthorized", text, TRY_AGAIN)
+            Verdict::waiting(Reason::Unauthorized, text, TRY_AGAIN)
         }
         Failure::Request(error) if error.code() == Some(403) => {
-            Verdict::waiting("Forbidden", text, TRY_AGAIN)
+            Verdict::waiting(Reason::Forbidden, text, TRY_AGAIN)
         }
-        Failure::Request(_) => Verdict::waiting("WaitingForServer", text, ASK_AGAIN),
-        Failure::Journal(_) => Verdict::waiting("WaitingForServer", text, ASK_AGAIN),
+        Failure::Request(_) => Verdict::waiting(Reason::WaitingForServer, text, ASK_AGAIN),
+        Failure::Journal(_) => Verdict::waiting(Reason::WaitingForServer, text, ASK_AGAIN),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use restow_api::Reason;
 use restow_controller::run::{Options, run};
 use restow_controller::settings::{Backend, Controllers, Settings};
 use restow_core::agreement::encryption::{Demand, Pattern};
@@ -158,7 +159,7 @@ async fn is_done(world: &World, plan: &Plan, ledger: &Ledger) -> bool {
             let what = format!("{name} names {object} as refused, and it never was");
             world.trace.violate("L2", what);
         }
-        let quarantined = failure(migration).is_some_and(|reason| reason == "Quarantined");
+        let quarantined = failure(migration).is_some_and(|reason| reason == Reason::Quarantined.as_str());
         if quarantined && !left.iter().all(|object| plan.is_refused(object)) {
             retry(world, name).await;
             return false;

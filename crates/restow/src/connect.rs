@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use http::uri::{PathAndQuery, Scheme};
 use kube::client::AuthError;
 use kube::config::{AuthInfo, ExecConfig, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use restow_api::Reason;
 use restow_core::controller::troubleshooting::explained;
 use restow_core::resource::name::GroupResource;
 use restow_migrate::access::{self, Missing};
@@ -267,7 +268,7 @@ pub(crate) fn unreached(server: &Server, error: &RequestError) -> CliError {
             .hint("is the address right and the server up? kubectl cluster-info asks the same server"),
         RequestError::Refused { code: 401, .. } => {
             let text = format!("{server} does not accept these credentials");
-            CliError::failed(explained("Unauthorized", &text))
+            CliError::failed(explained(Reason::Unauthorized, &text))
                 .hint("kubectl auth whoami shows who you are to it")
         }
         _ => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::api::PostParams;
 use kube::{Resource as _, ResourceExt as _};
-use restow_api::{DELEGATED_RUN, InTreeMigrationSpec, StorageVersionMigration};
+use restow_api::{DELEGATED_RUN, InTreeMigrationSpec, Reason, StorageVersionMigration};
 use restow_clock::Instant;
 use restow_core::controller::condition::{self, Stage};
 use restow_core::controller::delegation::{Claim, Look, Step, claim, step};
@@ -80,9 +80,9 @@ pub(crate) async fn backend(context: &Context) -> Result<Option<InTree>, Verdict
         Ok(Ok(in_tree)) => Ok(Some(in_tree)),
         Ok(Err(why)) => {
             let message = format!("{why}, so nothing can be handed to its controller");
-            Err(Verdict::waiting("BackendNotServed", message, TRY_AGAIN))
+            Err(Verdict::waiting(Reason::BackendNotServed, message, TRY_AGAIN))
         }
-        Err(error) => Err(Verdict::waiting("WaitingForServer", error, ASK_EVERY)),
+        Err(error) => Err(Verdict::waiting(Reason::WaitingForServer, error, ASK_EVERY)),
     }
 }
 
@@ -139,7 +139,7 @@ impl Delegate<'_> {
             let woken_ago = woken.map(|woken| woken.elapsed());
             match step(&Look { status: &status, waited: began.elapsed(), woken: woken_ago }) {
                 Step::Verify => return Ok(()),
-                Step::Fail(message) => return Err(Verdict::failed("DelegateFailed", message).into()),
+                Step::Fail(message) => return Err(Verdict::failed(Reason::DelegateFailed, message).into()),
                 Step::Wait(why) => self.tell(why).await?,
                 Step::Wake => {
                     woken = Some(Instant::now());
@@ -176,9 +176,9 @@ impl Delegate<'_> {
         match done {
             Ok(found) => Ok(found),
             Err(error) => match code(&error) {
-                Some(401 | 403) => Err(Verdict::waiting("Forbidden", error, TRY_AGAIN).into()),
-                Some(400 | 422) => Err(Verdict::failed("DelegateRefused", error).into()),
-                Some(404) => Err(Verdict::waiting("BackendNotServed", error, TRY_AGAIN).into()),
+                Some(401 | 403) => Err(Verdict::waiting(Reason::Forbidden, error, TRY_AGAIN).into()),
+                Some(400 | 422) => Err(Verdict::failed(Reason::DelegateRefused, error).into()),
+                Some(404) => Err(Verdict::waiting(Reason::BackendNotServed, error, TRY_AGAIN).into()),
                 _ => {
                     migration.observer.waiting(&error.to_string(), ASK_EVERY);
                     Ok(None)
@@ -188,7 +188,7 @@ impl Delegate<'_> {
     }
 
     async fn make(&self, of: &GroupResource) -> Result<Option<Object>, kube::Error> {
-        let resource = restow_api::GroupResource { group: of.group.clone(), resource: of.resource.clone() };
+        let resource = of.clone();
         let name = self.owner.name_any();
         let mut object = Object::new(&name, &self.in_tree.resource, InTreeMigrationSpec { resource });
         object.metadata.labels = Some(managed());
@@ -206,13 +206,15 @@ impl Delegate<'_> {
 
     fn name_taken(&self) -> Verdict {
         let message = format!("{GROUP} has a {} already that restow did not make", self.owner.name_any());
-        Verdict::waiting("DelegateNameTaken", message, TRY_AGAIN)
+        Verdict::waiting(Reason::DelegateNameTaken, message, TRY_AGAIN)
     }
 
     async fn tell(&self, why: &str) -> Result<(), Lost> {
         let (now, name) = (restow_clock::now(), self.owner.name_any());
         let message = format!("{why} ({GROUP} {name})");
-        self.record.update(|status| condition::set(status, Stage::Running, "Delegated", &message, now)).await
+        self.record
+            .update(|status| condition::set(status, Stage::Running, Reason::Delegated, &message, now))
+            .await
     }
 
     /// Its controller waits until its cache is as new as the resource's list; in an idle cluster only a write

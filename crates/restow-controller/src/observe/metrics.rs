@@ -16,8 +16,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry};
-use restow_api::{ConditionType, StorageVersionMigration};
-use restow_core::controller::trigger::Reason;
+use restow_api::{ConditionType, Reason, StorageVersionMigration};
 use restow_migrate::prune::{PruneError, Pruned};
 
 use count::{Count, gauge_value};
@@ -28,7 +27,8 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const PHASES: [&str; 5] = ["Waiting", "Suspended", "Running", "Succeeded", "Failed"];
 
-const REASONS: [Reason; 14] = [
+/// The reasons for which the trigger acts.
+const TRIGGER_REASONS: [Reason; 14] = [
     Reason::NewResource,
     Reason::StaleHeartbeat,
     Reason::ForeignState,
@@ -133,7 +133,7 @@ impl Metrics {
         for result in [Ended::Succeeded, Ended::Failed, Ended::Aborted] {
             drop(self.ended.get_or_create(&one("result", result.name())));
         }
-        for reason in REASONS {
+        for reason in TRIGGER_REASONS {
             drop(self.decisions.get_or_create(&one("reason", reason_label(reason))));
         }
         for phase in PHASES {
@@ -266,23 +266,16 @@ fn phase(migration: &StorageVersionMigration) -> &'static str {
     }
 }
 
-fn reason_label(reason: Reason) -> &'static str {
-    match reason {
-        Reason::NewResource => "new_resource",
-        Reason::StaleHeartbeat => "stale_heartbeat",
-        Reason::ForeignState => "foreign_state",
-        Reason::StorageVersionChanged => "storage_version_changed",
-        Reason::StorageVersionChangedTwice => "storage_version_changed_twice",
-        Reason::VersionRetired => "version_retired",
-        Reason::EncryptionChanged => "encryption_changed",
-        Reason::EncryptionChangedTwice => "encryption_changed_twice",
-        Reason::EncryptionUnwatched => "encryption_unwatched",
-        Reason::EncryptionUnseen => "encryption_unseen",
-        Reason::Disagreement => "disagreement",
-        Reason::Migrated => "migrated",
-        Reason::RetryPlanned => "retry_planned",
-        Reason::Retried => "retried",
+/// The reason in snake case, as Prometheus writes the values of labels.
+fn reason_label(reason: Reason) -> String {
+    let mut label = String::new();
+    for letter in reason.as_str().chars() {
+        if letter.is_ascii_uppercase() && !label.is_empty() {
+            label.push('_');
+        }
+        label.push(letter.to_ascii_lowercase());
     }
+    label
 }
 
 fn one(label: &'static str, value: impl Into<Cow<'static, str>>) -> Labels<1> {

@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Api, Resource as _, ResourceExt as _};
 use restow_api::{
-    GroupVersionResource, PendingMigration, StorageState, StorageStateSpec, StorageStateStatus,
+    GroupVersionResource, PendingMigration, Reason, StorageState, StorageStateSpec, StorageStateStatus,
     StorageVersionMigration, StorageVersionMigrationSpec,
 };
 use restow_clock::Instant;
 use restow_core::controller::retry;
-use restow_core::controller::trigger::{Decision, Reason, Step, Wanted, name_versions};
+use restow_core::controller::trigger::{Decision, Step, Wanted, explain, name_versions};
 use restow_core::controller::troubleshooting::explained;
 use restow_core::resource::inventory::Resource;
 use restow_core::resource::name::GroupResource;
@@ -41,7 +41,7 @@ fn what(decision: &Decision) -> What {
 
 /// Why migrations are deleted by a decision, and what comes in their place.
 fn deletion(decision: &Decision) -> String {
-    let why = decision.reason.map(|reason| format!("{}; ", reason.explain())).unwrap_or_default();
+    let why = decision.reason.map(|reason| format!("{}; ", explain(reason))).unwrap_or_default();
     let pending = decision.state.as_ref().and_then(|state| state.pending_migration.as_ref());
     match pending.filter(|_| decision.create.is_some()) {
         Some(pending) => format!("{why}{} takes its place", pending.name),
@@ -144,7 +144,7 @@ impl<'a> Executor<'a> {
         let status = written.status.clone().unwrap_or_default();
         let message = format!(
             "{}: current {}, persisted {}",
-            reason.explain(),
+            explain(reason),
             status.current_version(),
             status.persisted_versions().join(", ")
         );
@@ -153,10 +153,9 @@ impl<'a> Executor<'a> {
         let why = status.message.map(|why| format!("; {why}")).unwrap_or_default();
         let next = status.next_migration_time.map(|time| format!("; it is replaced at {}", time.0));
         let text = format!("{message}{why}{}", next.unwrap_or_default());
-        let reason = format!("{reason:?}");
         // A changed version is what the trigger is for, and nothing to be mended.
-        let text = if reason == "StorageVersionChanged" { text } else { explained(&reason, &text) };
-        self.context.events.tell(&reference, EventType::Normal, &reason, &text);
+        let text = if reason == Reason::StorageVersionChanged { text } else { explained(reason, &text) };
+        self.context.events.tell(&reference, EventType::Normal, reason.as_str(), &text);
     }
 
     /// Says in an Event that somebody else's migration was deleted, and why.
@@ -166,8 +165,8 @@ impl<'a> Executor<'a> {
         }
         tracing::info!(migration = migration.name_any(), "deleted: {why}");
         let reference: ObjectReference = migration.object_ref(&());
-        let message = explained("Superseded", &format!("deleted: {why}"));
-        self.context.events.tell(&reference, EventType::Warning, "Superseded", &message);
+        let message = explained(Reason::Superseded, &format!("deleted: {why}"));
+        self.context.events.tell(&reference, EventType::Warning, Reason::Superseded.as_str(), &message);
     }
 
     async fn delete(&self, migration: &StorageVersionMigration, retries: bool) -> Result<(), kube::Error> {
@@ -239,12 +238,7 @@ impl<'a> Executor<'a> {
         let mut new = match state {
             Some(state) => state,
             None => {
-                let spec = StorageStateSpec {
-                    resource: restow_api::GroupResource {
-                        group: resource.name.group.clone(),
-                        resource: resource.name.resource.clone(),
-                    },
-                };
+                let spec = StorageStateSpec { resource: resource.name.clone() };
                 let mut new = StorageState::new(&name, spec);
                 new.metadata.labels = Some(managed());
                 let made = api.create(&PostParams::default(), &new).await?;

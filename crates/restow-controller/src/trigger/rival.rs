@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
-use restow_api::{StorageState, StorageStateStatus};
+use restow_api::{Reason, StorageState, StorageStateStatus};
 use restow_clock::Instant;
 use restow_core::controller::trigger::is_foreign;
 use restow_core::controller::troubleshooting::explained;
@@ -60,7 +60,7 @@ pub(super) fn report(context: &Context, state: &StorageState) {
     context.events.tell(
         &reference,
         EventType::Warning,
-        "AnotherController",
-        &explained("AnotherController", message),
+        Reason::AnotherController.as_str(),
+        &explained(Reason::AnotherController, message),
     );
 }

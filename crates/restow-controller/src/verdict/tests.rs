@@ -16,17 +16,22 @@ fn what_passes_is_waited_for_and_what_is_done_is_kept() {
     let unauthorized = PageError::Refused { resource: name(), code: 401, message: String::new() };
     let request = |code| Failure::Request(RequestError::Refused { code, message: down() });
     for (failure, stage, reason, forget) in [
-        (Failure::Page(unreadable), Stage::Waiting, "WaitingForServer", false),
-        (Failure::Unfinished(Unfinished::Unavailable(down())), Stage::Waiting, "WaitingForServer", false),
-        (Failure::Unfinished(Unfinished::Unauthorized(down())), Stage::Waiting, "Unauthorized", false),
-        (Failure::Page(forbidden), Stage::Waiting, "Forbidden", false),
-        (Failure::Page(unauthorized), Stage::Waiting, "Unauthorized", false),
-        (request(401), Stage::Waiting, "Unauthorized", false),
-        (request(403), Stage::Waiting, "Forbidden", false),
-        (request(500), Stage::Waiting, "WaitingForServer", false),
-        (Failure::Page(refused), Stage::Failed, "ListRefused", false),
-        (Failure::Disagreement(Disagreement::Unsteady), Stage::Waiting, "WaitingForAgreement", true),
-        (Failure::Restless(String::new()), Stage::Failed, "Restless", false),
+        (Failure::Page(unreadable), Stage::Waiting, Reason::WaitingForServer, false),
+        (
+            Failure::Unfinished(Unfinished::Unavailable(down())),
+            Stage::Waiting,
+            Reason::WaitingForServer,
+            false,
+        ),
+        (Failure::Unfinished(Unfinished::Unauthorized(down())), Stage::Waiting, Reason::Unauthorized, false),
+        (Failure::Page(forbidden), Stage::Waiting, Reason::Forbidden, false),
+        (Failure::Page(unauthorized), Stage::Waiting, Reason::Unauthorized, false),
+        (request(401), Stage::Waiting, Reason::Unauthorized, false),
+        (request(403), Stage::Waiting, Reason::Forbidden, false),
+        (request(500), Stage::Waiting, Reason::WaitingForServer, false),
+        (Failure::Page(refused), Stage::Failed, Reason::ListRefused, false),
+        (Failure::Disagreement(Disagreement::Unsteady), Stage::Waiting, Reason::WaitingForAgreement, true),
+        (Failure::Restless(String::new()), Stage::Failed, Reason::Restless, false),
     ] {
         let text = failure.to_string();
         let verdict = judge(Err(failure), &StorageVersionMigration::default());

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use restow_api::{
-    ADOPTED, ADOPTED_AT, ConditionStatus, ConditionType, InTreeMigrationStatus, MigrationCondition,
+    ADOPTED, ADOPTED_AT, ConditionStatus, ConditionType, InTreeMigrationStatus, MigrationCondition, Reason,
     StorageVersionMigration,
 };
 
@@ -101,7 +101,7 @@ fn name_taken(asked: &Asked, ours: &StorageVersionMigration, now: Timestamp) -> 
     let mut status = asked.status.clone();
     let name = ours.metadata.name.as_deref().unwrap_or_default();
     let message = format!("there is a migration.k8s.io migration {name} already that does not belong to it");
-    put(&mut status, asked, ConditionType::Running, ("False", "NameTaken", &message), now);
+    put(&mut status, asked, ConditionType::Running, ("False", Reason::NameTaken.as_str(), &message), now);
     status
 }
 
@@ -166,6 +166,16 @@ mod tests {
         asked
     }
 
+    fn reason(stage: Stage) -> Reason {
+        match stage {
+            Stage::Waiting => Reason::Queued,
+            Stage::Suspended => Reason::Suspended,
+            Stage::Running => Reason::Rewriting,
+            Stage::Succeeded => Reason::Verified,
+            Stage::Failed => Reason::Quarantined,
+        }
+    }
+
     fn ours(owner: Option<&str>, stage: Option<Stage>) -> StorageVersionMigration {
         let mut ours = StorageVersionMigration::default();
         ours.metadata.name = Some("in-tree-x".to_owned());
@@ -180,7 +190,7 @@ mod tests {
         }
         if let Some(stage) = stage {
             let status = ours.status.get_or_insert_default();
-            condition::set(status, stage, &format!("{stage:?}"), "so it is", at(10));
+            condition::set(status, stage, reason(stage), "so it is", at(10));
         }
         ours
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use restow_api::{
-    ConditionStatus, ConditionType, MigrationCondition, MigrationProgress, QuarantinedObject,
+    ConditionStatus, ConditionType, MigrationCondition, MigrationProgress, QuarantinedObject, Reason,
     StorageVersionMigrationStatus,
 };
 
@@ -65,7 +65,7 @@ impl Stage {
 pub fn set(
     status: &mut StorageVersionMigrationStatus,
     stage: Stage,
-    reason: &str,
+    reason: Reason,
     message: &str,
     now: Timestamp,
 ) {
@@ -86,7 +86,7 @@ fn put(
     status: &mut StorageVersionMigrationStatus,
     type_: ConditionType,
     value: ConditionStatus,
-    reason: &str,
+    reason: Reason,
     message: &str,
     now: Timestamp,
 ) {
@@ -94,7 +94,7 @@ fn put(
         type_,
         status: value,
         last_update_time: Some(Time(now)),
-        reason: Some(reason.to_owned()),
+        reason: Some(reason.to_string()),
         message: (!message.is_empty()).then(|| message.to_owned()),
     };
     match status.conditions.iter_mut().find(|condition| condition.type_ == type_) {
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn conditions_follow_the_stage_and_keep_their_time() {
         let mut status = StorageVersionMigrationStatus::default();
-        let mut shown = |stage, reason: &str, second| {
+        let mut shown = |stage, reason: Reason, second| {
             set(&mut status, stage, reason, "", at(second));
             let line = |c: &MigrationCondition| {
                 let time = c.last_update_time.as_ref().unwrap().0.as_second();
@@ -229,12 +229,15 @@ mod tests {
             };
             status.conditions.iter().map(line).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(shown(Stage::Waiting, "WaitingForAgreement", 1), "Running=False@1");
-        assert_eq!(shown(Stage::Waiting, "WaitingForAgreement", 2), "Running=False@1");
-        assert_eq!(shown(Stage::Running, "Rewriting", 3), "Running=True@3");
-        assert_eq!(shown(Stage::Failed, "Quarantined", 4), "Running=False@4 Failed=True@4");
-        assert_eq!(shown(Stage::Running, "Retrying", 5), "Running=True@5 Failed=False@5");
-        assert_eq!(shown(Stage::Succeeded, "Verified", 6), "Running=False@6 Failed=False@6 Succeeded=True@6");
+        assert_eq!(shown(Stage::Waiting, Reason::WaitingForAgreement, 1), "Running=False@1");
+        assert_eq!(shown(Stage::Waiting, Reason::WaitingForAgreement, 2), "Running=False@1");
+        assert_eq!(shown(Stage::Running, Reason::Rewriting, 3), "Running=True@3");
+        assert_eq!(shown(Stage::Failed, Reason::Quarantined, 4), "Running=False@4 Failed=True@4");
+        assert_eq!(shown(Stage::Running, Reason::Retrying, 5), "Running=True@5 Failed=False@5");
+        assert_eq!(
+            shown(Stage::Succeeded, Reason::Verified, 6),
+            "Running=False@6 Failed=False@6 Succeeded=True@6"
+        );
     }
 
     #[test]
@@ -249,7 +252,7 @@ mod tests {
             Stage::Running,
             Stage::Succeeded,
         ] {
-            set(&mut status, stage, "Because", "", at(0));
+            set(&mut status, stage, Reason::Started, "", at(0));
             assert_eq!(Stage::of(Some(&status)), stage);
         }
         // The predecessor writes conditions only.

@@ -203,7 +203,13 @@ mod tests {
             if finished {
                 let status = migration.status.get_or_insert_default();
                 let stage = crate::controller::condition::Stage::Succeeded;
-                crate::controller::condition::set(status, stage, "Verified", "", Timestamp::UNIX_EPOCH);
+                crate::controller::condition::set(
+                    status,
+                    stage,
+                    restow_api::Reason::Verified,
+                    "",
+                    Timestamp::UNIX_EPOCH,
+                );
             }
             assert_eq!(is_wanted(&migration), expected, "{suspended} {finished} {deleting}");
         }

@@ -5,7 +5,7 @@ use restow_api::StorageStateStatus;
 
 use crate::agreement::encryption::Encryption;
 use crate::agreement::version::Agreement;
-use crate::controller::trigger::{STALE, distrust};
+use crate::controller::trigger::{STALE, distrust, explain};
 use crate::resource::inventory::Evidence;
 use crate::rewrite::progress::Progress;
 
@@ -18,7 +18,7 @@ pub fn of_state(state: &StorageStateStatus, hash: &str, now: Timestamp) -> Evide
     }
     match distrust(state, now, STALE) {
         None => Evidence::Proof("its StorageState is settled".to_owned()),
-        Some(reason) => Evidence::Doubt(format!("its StorageState is settled, but {}", reason.explain())),
+        Some(reason) => Evidence::Doubt(format!("its StorageState is settled, but {}", explain(reason))),
     }
 }
 

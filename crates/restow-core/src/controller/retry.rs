@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use restow_api::Reason;
+
 /// The pause before the first new attempt.
 const FIRST: Duration = Duration::from_secs(60);
 /// The longest pause between two attempts.
@@ -12,17 +14,17 @@ const LONGEST_RESTLESS: Duration = Duration::from_secs(6 * 3600);
 /// How long after its failure a migration is replaced; none when it is not.
 ///
 /// A failure that is the cluster's may pass by itself. One that is the objects' waits for somebody who changes them, or
-/// asks for another try. A reason that is not known counts as the objects'.
-pub fn pause(reason: &str, failures_before: u32) -> Option<Duration> {
+/// asks for another try.
+pub fn pause(reason: Reason, failures_before: u32) -> Option<Duration> {
     let longest = match reason {
-        "ListRefused"
-        | "NotServed"
-        | "NotMigratable"
-        | "StorageVersionChanged"
-        | "Unverified"
-        | "DelegateFailed"
-        | "DelegateRefused" => LONGEST,
-        "Restless" => LONGEST_RESTLESS,
+        Reason::ListRefused
+        | Reason::NotServed
+        | Reason::NotMigratable
+        | Reason::StorageVersionChanged
+        | Reason::Unverified
+        | Reason::DelegateFailed
+        | Reason::DelegateRefused => LONGEST,
+        Reason::Restless => LONGEST_RESTLESS,
         _ => return None,
     };
     Some(FIRST.saturating_mul(1 << failures_before.min(16)).min(longest))
@@ -39,25 +41,25 @@ mod tests {
 
     #[test]
     fn the_clusters_failures_are_retried_with_growing_pauses() {
-        let minutes = |reason: &str, failures| pause(reason, failures).map(|pause| pause.as_secs() / 60);
+        let minutes = |reason: Reason, failures| pause(reason, failures).map(|pause| pause.as_secs() / 60);
         for (failures, expected) in [(0, 1), (1, 2), (2, 4), (5, 32), (6, 60), (7, 60), (u32::MAX, 60)] {
-            assert_eq!(minutes("ListRefused", failures), Some(expected), "{failures}");
+            assert_eq!(minutes(Reason::ListRefused, failures), Some(expected), "{failures}");
         }
-        assert_eq!(minutes("Restless", 6), Some(64));
-        assert_eq!(minutes("Restless", 60), Some(360));
+        assert_eq!(minutes(Reason::Restless, 6), Some(64));
+        assert_eq!(minutes(Reason::Restless, 60), Some(360));
         for reason in [
-            "NotServed",
-            "NotMigratable",
-            "StorageVersionChanged",
-            "Unverified",
-            "DelegateFailed",
-            "DelegateRefused",
+            Reason::NotServed,
+            Reason::NotMigratable,
+            Reason::StorageVersionChanged,
+            Reason::Unverified,
+            Reason::DelegateFailed,
+            Reason::DelegateRefused,
         ] {
             assert_eq!(minutes(reason, 0), Some(1), "{reason}");
         }
         let seconds = [1, 2, 3, 7, 8, u32::MAX].map(|tries| again(tries).as_secs());
         assert_eq!(seconds, [1, 2, 4, 60, 60, 60]);
-        for reason in ["Quarantined", "", "SomethingNew"] {
+        for reason in [Reason::Quarantined, Reason::Started] {
             assert_eq!(minutes(reason, 0), None, "{reason}");
         }
     }

@@ -1,8 +1,8 @@
 //! When a resource is to be migrated: what becomes of its StorageState and its migrations after one look.
 
-use restow_api::{StorageStateStatus, UNKNOWN};
+use restow_api::{Reason, StorageStateStatus, UNKNOWN};
 
-pub use self::decision::{Decision, Reason, Step};
+pub use self::decision::{Decision, Step, explain};
 pub use self::heartbeat::{
     SILENCE, SKEW, STALE, distrust, is_foreign, is_incomplete, look_every, renew_after, stale_after,
 };

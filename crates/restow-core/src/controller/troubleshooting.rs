@@ -1,37 +1,39 @@
 //! Where docs/TROUBLESHOOTING.md says what to do about a reason that a condition or an Event gives.
 
+use restow_api::Reason;
+
 /// The reasons that have a section there.
-const REASONS: [&str; 22] = [
-    "AnotherController",
-    "BackendNotServed",
-    "DelegateFailed",
-    "DelegateNameTaken",
-    "DelegateRefused",
-    "Disagreement",
-    "EncryptionUnseen",
-    "Forbidden",
-    "ForeignState",
-    "ListRefused",
-    "NotMigratable",
-    "NotPruned",
-    "NotServed",
-    "Quarantined",
-    "Restless",
-    "StaleHeartbeat",
-    "StorageVersionChanged",
-    "Superseded",
-    "Unauthorized",
-    "Unverified",
-    "WaitingForAgreement",
-    "WaitingForServer",
+const REASONS: [Reason; 22] = [
+    Reason::AnotherController,
+    Reason::BackendNotServed,
+    Reason::DelegateFailed,
+    Reason::DelegateNameTaken,
+    Reason::DelegateRefused,
+    Reason::Disagreement,
+    Reason::EncryptionUnseen,
+    Reason::Forbidden,
+    Reason::ForeignState,
+    Reason::ListRefused,
+    Reason::NotMigratable,
+    Reason::NotPruned,
+    Reason::NotServed,
+    Reason::Quarantined,
+    Reason::Restless,
+    Reason::StaleHeartbeat,
+    Reason::StorageVersionChanged,
+    Reason::Superseded,
+    Reason::Unauthorized,
+    Reason::Unverified,
+    Reason::WaitingForAgreement,
+    Reason::WaitingForServer,
 ];
 
 /// A message with the place where its reason is explained, if there is one.
-pub fn explained(reason: &str, message: &str) -> String {
+pub fn explained(reason: Reason, message: &str) -> String {
     if !REASONS.contains(&reason) {
         return message.to_owned();
     }
-    format!("{message} (docs/TROUBLESHOOTING.md#{})", reason.to_lowercase())
+    format!("{message} (docs/TROUBLESHOOTING.md#{})", reason.as_str().to_lowercase())
 }
 
 #[cfg(test)]
@@ -43,8 +45,8 @@ mod tests {
         let page = include_str!("../../../../docs/TROUBLESHOOTING.md");
         let mut sections: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("### ")).collect();
         sections.sort_unstable();
-        assert_eq!(sections, REASONS);
-        assert_eq!(explained("Started", "now"), "now");
-        assert_eq!(explained("Restless", "no end"), "no end (docs/TROUBLESHOOTING.md#restless)");
+        assert_eq!(sections, REASONS.map(Reason::as_str));
+        assert_eq!(explained(Reason::Started, "now"), "now");
+        assert_eq!(explained(Reason::Restless, "no end"), "no end (docs/TROUBLESHOOTING.md#restless)");
     }
 }

@@ -2,53 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
-/// A resource without a version: `widgets.example.com`, or `secrets` in the core group.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct GroupResource {
-    /// The API group, empty for the core group.
-    pub group: String,
-    /// The plural name, as in URLs.
-    pub resource: String,
-}
-
-impl GroupResource {
-    /// Names a resource.
-    pub fn new(group: impl Into<String>, resource: impl Into<String>) -> Self {
-        Self { group: group.into(), resource: resource.into() }
-    }
-
-    /// Reads `resource[.group]`; everything after the first dot is the group.
-    pub fn parse(text: &str) -> Self {
-        match text.split_once('.') {
-            Some((resource, group)) => Self::new(group, resource),
-            None => Self::new("", text),
-        }
-    }
-}
-
-impl fmt::Display for GroupResource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.resource)?;
-        if !self.group.is_empty() {
-            write!(f, ".{}", self.group)?;
-        }
-        Ok(())
-    }
-}
-
-impl Serialize for GroupResource {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for GroupResource {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self::parse(&String::deserialize(deserializer)?))
-    }
-}
+pub use restow_api::GroupResource;
 
 /// A group and a version, written `group/version`, or just the version in the core group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -92,20 +46,17 @@ impl fmt::Display for GroupVersion {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A [`GroupResource`] as text, `resource.group`, in what restow saves for itself.
+pub(crate) mod text {
+    use serde::{Deserialize as _, Deserializer, Serializer};
 
-    #[test]
-    fn names_read_and_write_alike() {
-        for (text, group, resource) in [
-            ("secrets", "", "secrets"),
-            ("widgets.example.com", "example.com", "widgets"),
-            ("deviceclasses.resource.k8s.io", "resource.k8s.io", "deviceclasses"),
-        ] {
-            let name = GroupResource::parse(text);
-            assert_eq!(name, GroupResource::new(group, resource));
-            assert_eq!(name.to_string(), text);
-        }
+    use super::GroupResource;
+
+    pub(crate) fn serialize<S: Serializer>(name: &GroupResource, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(name)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<GroupResource, D::Error> {
+        Ok(GroupResource::parse(&String::deserialize(deserializer)?))
     }
 }

@@ -106,6 +106,7 @@ pub struct Quarantined {
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
     /// Which resource.
+    #[serde(with = "crate::resource::name::text")]
     pub resource: GroupResource,
     /// The storage version it is migrated to.
     pub storage_version: String,

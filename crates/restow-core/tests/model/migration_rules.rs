@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use restow_core::controller::trigger::{self, Attempt, Failed, Look, Reason, Step, Wanted};
+use restow_api::Reason;
+use restow_core::controller::trigger::{self, Attempt, Failed, Look, Step, Wanted};
 use restow_core::resource::inventory::Crd;
 use restow_core::resource::name::GroupResource;
 use restow_core::rewrite::progress::{Counts, Phase, Progress, Proof, judge};
@@ -192,6 +193,6 @@ fn attempt(run: &Run) -> Attempt {
         made_for: Some(Wanted { hash: hash(run.version), encryption: None }),
         // So long ago that it is replaced now.
         failed: (run.at == At::Failed)
-            .then(|| Failed { reason: "ListRefused".to_owned(), at: Timestamp::UNIX_EPOCH }),
+            .then(|| Failed { reason: Some(Reason::ListRefused), at: Timestamp::UNIX_EPOCH }),
     }
 }

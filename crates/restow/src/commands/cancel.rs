@@ -97,6 +97,8 @@ mod tests {
     use restow_api::MigrationProgress;
     use restow_core::controller::condition;
 
+    use restow_api::Reason;
+
     use super::*;
 
     #[test]
@@ -119,7 +121,7 @@ mod tests {
             let mut migration = StorageVersionMigration::default();
             migration.spec.resource.resource = "secrets".to_owned();
             let status = migration.status.get_or_insert_default();
-            condition::set(status, stage, "Because", "", now);
+            condition::set(status, stage, Reason::Started, "", now);
             status.progress = Some(MigrationProgress {
                 rewritten: 42,
                 remaining: Some(58),

@@ -278,6 +278,8 @@ mod tests {
     use restow_core::resource::inventory::{Crd, Document, Served, inventory};
     use restow_core::resource::name::{GroupResource, GroupVersion};
 
+    use restow_api::Reason;
+
     use super::*;
 
     fn document(version: &str, resources: &[(&str, &str, &str)]) -> Document {
@@ -382,7 +384,13 @@ mod tests {
             migration.spec.resource.resource = resource.to_owned();
             let stage = if ended { Stage::Failed } else { Stage::Running };
             let status = migration.status.get_or_insert_default();
-            restow_core::controller::condition::set(status, stage, "", "", jiff::Timestamp::UNIX_EPOCH);
+            restow_core::controller::condition::set(
+                status,
+                stage,
+                Reason::Started,
+                "",
+                jiff::Timestamp::UNIX_EPOCH,
+            );
             migration
         };
         for (name, migration, is_busy) in [

@@ -294,6 +294,8 @@ mod tests {
     use restow_api::{MigrationProgress, QuarantinedObject};
     use restow_core::controller::condition;
 
+    use restow_api::Reason;
+
     use super::*;
 
     fn at(second: i64) -> Timestamp {
@@ -314,7 +316,7 @@ mod tests {
             migration.annotations_mut().insert(RETRY.to_owned(), String::new());
         }
         let status = migration.status.get_or_insert_default();
-        condition::set(status, stage, "Because", "", at(second));
+        condition::set(status, stage, Reason::Started, "", at(second));
         let percent = Some("50%".to_owned());
         status.progress = Some(MigrationProgress {
             rewritten: 10 - left,

@@ -274,6 +274,8 @@ mod tests {
     use restow_core::controller::condition;
     use serde_json::json;
 
+    use restow_api::Reason;
+
     use super::*;
 
     const START: &str = "2026-11-15T12:00:00Z";
@@ -283,7 +285,7 @@ mod tests {
         start + jiff::SignedDuration::from_secs(seconds)
     }
 
-    fn migration(name: &str, stage: Option<(Stage, &str, &str)>) -> StorageVersionMigration {
+    fn migration(name: &str, stage: Option<(Stage, Reason, &str)>) -> StorageVersionMigration {
         let mut migration: StorageVersionMigration = serde_json::from_value(json!({
             "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration",
             "metadata": {"name": name, "creationTimestamp": START},
@@ -316,35 +318,35 @@ mod tests {
         for (stage, counts, progress_cell, beneath, line) in [
             (None, None, "", "", "Waiting: no controller has taken it up yet"),
             (
-                Some((Stage::Waiting, "WaitingForAgreement", "api-1 stores v1")),
+                Some((Stage::Waiting, Reason::WaitingForAgreement, "api-1 stores v1")),
                 None,
                 "",
                 "WaitingForAgreement: api-1 stores v1",
                 "Waiting: WaitingForAgreement: api-1 stores v1",
             ),
             (
-                Some((Stage::Running, "Rewriting", "")),
+                Some((Stage::Running, Reason::Rewriting, "")),
                 Some(progress(1260, 0, Some(1740), "42%")),
                 " 42%  1,260/3,000",
                 "Rewriting, 126/s, 13s left",
                 "Running, 42%, 1,260/3,000, 126/s, 13s left",
             ),
             (
-                Some((Stage::Running, "Rewriting", "")),
+                Some((Stage::Running, Reason::Rewriting, "")),
                 Some(progress(1260, 0, None, "")),
                 "1,260 done",
                 "Rewriting, 126/s",
                 "Running, 1,260 done, 126/s",
             ),
             (
-                Some((Stage::Suspended, "Suspended", "")),
+                Some((Stage::Suspended, Reason::Suspended, "")),
                 Some(progress(1260, 0, Some(1740), "42%")),
                 " 42%  1,260/3,000",
                 "it is to go on",
                 "Suspended, 42%, 1,260/3,000, it is to go on",
             ),
             (
-                Some((Stage::Succeeded, "Verified", "3000 objects")),
+                Some((Stage::Succeeded, Reason::Verified, "3000 objects")),
                 Some(progress(3000, 0, Some(0), "100%")),
                 "100%  3,000/3,000",
                 "",
@@ -365,7 +367,7 @@ mod tests {
 
     #[test]
     fn what_was_left_is_named_as_far_as_asked() {
-        let mut failed = migration("mine", Some((Stage::Failed, "Quarantined", "5 objects were left")));
+        let mut failed = migration("mine", Some((Stage::Failed, Reason::Quarantined, "5 objects were left")));
         let status = failed.status.get_or_insert_default();
         status.progress = Some(progress(95, 5, Some(0), "100%"));
         status.quarantined = (0..4)
@@ -394,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_line_is_what_was_done_until_now() {
-        let mut running = migration("mine", Some((Stage::Running, "Rewriting", "")));
+        let mut running = migration("mine", Some((Stage::Running, Reason::Rewriting, "")));
         assert_eq!(MigrationSummary::of(&running, at(0)).account(), "nothing was done yet");
         running.status.get_or_insert_default().progress = Some(progress(1260, 2, Some(1738), "42%"));
         assert_eq!(

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use restow_api::Reason;
 use restow_core::agreement::encryption::Check;
 use restow_core::controller::troubleshooting::explained;
 use restow_core::rewrite::progress::{End, Phase, Progress, Quarantined};
@@ -189,7 +190,7 @@ pub(crate) fn unproven(progress: &Progress) -> Option<String> {
         "every object is stored as {}, but under which encryption key is not proven: {why}; {advice}",
         progress.storage_version
     );
-    Some(explained("Unverified", &text))
+    Some(explained(Reason::Unverified, &text))
 }
 
 /// What a run that came to its end did not check.
@@ -269,7 +270,7 @@ fn told(report: &ResourceReport) -> Vec<String> {
         });
     }
     if report.end == End::Left && !report.dry_run {
-        lines.push(explained("Quarantined", "what can be done about them"));
+        lines.push(explained(Reason::Quarantined, "what can be done about them"));
     }
     lines.extend(report.error.clone().filter(|_| report.end != End::Stopped));
     lines

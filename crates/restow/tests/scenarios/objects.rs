@@ -167,7 +167,7 @@ async fn predecessor(cluster: &Cluster, client: &kube::Client, restow: &Restow) 
     let kept: StorageVersionMigration = serde_json::from_value(get(client, name).await).unwrap();
     assert!(kept.is_finished() && kept.status.unwrap().progress.is_none());
     let states: kube::Api<StorageState> = kube::Api::all(cluster.client(0).unwrap());
-    assert_eq!(states.get("secrets").await.unwrap().spec.resource.name(), "secrets");
+    assert_eq!(states.get("secrets").await.unwrap().spec.resource.to_string(), "secrets");
 
     let ran = restow.run(&["status", name]).await.expect(0);
     assert!(ran.stdout.contains(&format!("{name}  Succeeded")), "{ran:#?}");

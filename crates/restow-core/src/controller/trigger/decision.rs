@@ -1,6 +1,6 @@
 //! What the trigger does about a resource: the requests in their order, and the reason.
 
-use restow_api::{PendingMigration, StorageStateStatus};
+use restow_api::{PendingMigration, Reason, StorageStateStatus};
 
 use super::observation::Wanted;
 
@@ -61,61 +61,27 @@ impl Decision {
     }
 }
 
-/// Why something is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// There was no state yet.
-    NewResource,
-    /// The controller was away for too long to know.
-    StaleHeartbeat,
-    /// Another controller wrote the state.
-    ForeignState,
-    /// The storage version is another.
-    StorageVersionChanged,
-    /// The API server stored objects in a version in between.
-    StorageVersionChangedTwice,
-    /// The encryption configuration is another.
-    EncryptionChanged,
-    /// An API server used another encryption configuration in between.
-    EncryptionChangedTwice,
-    /// The encryption configuration was not watched until now.
-    EncryptionUnwatched,
-    /// The encryption configuration cannot be seen any more.
-    EncryptionUnseen,
-    /// A version is served no more, and managedFields may still be of it.
-    VersionRetired,
-    /// The API servers do not agree.
-    Disagreement,
-    /// A verified migration has ended.
-    Migrated,
-    /// A migration failed for a reason that may pass by itself, and is to be replaced.
-    RetryPlanned,
-    /// It is replaced.
-    Retried,
-}
-
-impl Reason {
-    /// Says it for a person.
-    pub fn explain(self) -> &'static str {
-        match self {
-            Self::NewResource => "its storage is not known yet",
-            Self::StaleHeartbeat => "nobody watched its storage version for too long",
-            Self::ForeignState => {
-                "its state was written by another controller, which does not verify migrations"
-            }
-            Self::StorageVersionChanged => "its storage version has changed",
-            Self::StorageVersionChangedTwice => "its storage version was another one in between",
-            Self::VersionRetired => "a version is served no more, and managedFields may be of it",
-            Self::EncryptionChanged => "the encryption configuration has changed",
-            Self::EncryptionChangedTwice => "an API server used another encryption configuration in between",
-            Self::EncryptionUnwatched => "nobody watched its encryption configuration until now",
-            Self::EncryptionUnseen => {
-                "its encryption configuration cannot be seen, so a key rotation goes unnoticed"
-            }
-            Self::Disagreement => "the API servers do not agree on its storage",
-            Self::Migrated => "a migration was verified",
-            Self::RetryPlanned => "its migration failed for a reason that may pass",
-            Self::Retried => "its migration had failed for a reason that may have passed",
+/// A sentence about why the trigger acts.
+pub fn explain(reason: Reason) -> &'static str {
+    match reason {
+        Reason::NewResource => "its storage is not known yet",
+        Reason::StaleHeartbeat => "nobody watched its storage version for too long",
+        Reason::ForeignState => {
+            "its state was written by another controller, which does not verify migrations"
         }
+        Reason::StorageVersionChanged => "its storage version has changed",
+        Reason::StorageVersionChangedTwice => "its storage version was another one in between",
+        Reason::VersionRetired => "a version is served no more, and managedFields may be of it",
+        Reason::EncryptionChanged => "the encryption configuration has changed",
+        Reason::EncryptionChangedTwice => "an API server used another encryption configuration in between",
+        Reason::EncryptionUnwatched => "nobody watched its encryption configuration until now",
+        Reason::EncryptionUnseen => {
+            "its encryption configuration cannot be seen, so a key rotation goes unnoticed"
+        }
+        Reason::Disagreement => "the API servers do not agree on its storage",
+        Reason::Migrated => "a migration was verified",
+        Reason::RetryPlanned => "its migration failed for a reason that may pass",
+        Reason::Retried => "its migration had failed for a reason that may have passed",
+        _ => reason.as_str(),
     }
 }

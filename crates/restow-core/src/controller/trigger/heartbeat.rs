@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use restow_api::{StorageStateStatus, UNKNOWN};
+use restow_api::{Reason, StorageStateStatus, UNKNOWN};
 
-use super::decision::Reason;
 use super::news::knows_key;
 use super::observation::Look;
 use crate::agreement::consensus::Consensus;

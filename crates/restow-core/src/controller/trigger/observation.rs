@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use restow_api::StorageStateStatus;
+use restow_api::{Reason, StorageStateStatus};
 
 use crate::agreement::consensus::Consensus;
 use crate::agreement::version::{Agreement, Disagreement};
@@ -35,8 +35,8 @@ pub struct Attempt {
 /// How a migration failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// The reason of its condition.
-    pub reason: String,
+    /// The reason of its condition; none when it is not one of restow's.
+    pub reason: Option<Reason>,
     /// When.
     pub at: Timestamp,
 }

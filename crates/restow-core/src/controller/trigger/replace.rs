@@ -92,7 +92,9 @@ pub(super) fn replacement(look: &Look<'_>, wanted: &Wanted, state: &mut StorageS
     let failed = look.migrations.iter().filter(own).filter_map(|attempt| attempt.failed.as_ref());
     let Some(last) = failed.max_by_key(|failed| failed.at) else { return Replacement::None };
     let before = state.replaced_migrations.unwrap_or_default();
-    let Some(pause) = retry::pause(&last.reason, before) else { return Replacement::None };
+    let Some(pause) = last.reason.and_then(|reason| retry::pause(reason, before)) else {
+        return Replacement::None;
+    };
     // A time in the future is another clock's, and so may be what was planned by it.
     let latest = last.at.min(look.now).checked_add(pause).unwrap_or(look.now);
     let due = match planned {

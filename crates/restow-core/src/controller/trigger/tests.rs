@@ -483,10 +483,10 @@ fn a_configuration_that_was_used_in_between_is_told_by_the_reloads() {
 }
 
 /// A migration that the trigger made for A, and that failed so many seconds ago.
-fn failed(reason: &str, ago: i64) -> Attempt {
+fn failed(reason: Reason, ago: i64) -> Attempt {
     Attempt {
         made_for: Some(Wanted { hash: "A".to_owned(), encryption: None }),
-        failed: Some(Failed { reason: reason.to_owned(), at: now() - SignedDuration::from_secs(ago) }),
+        failed: Some(Failed { reason: Some(reason), at: now() - SignedDuration::from_secs(ago) }),
         ..attempt("failed", "A", true, false)
     }
 }

@@ -1,5 +1,6 @@
 //! Why a migration ended early, and what to do about it.
 
+use restow_api::Reason;
 use restow_core::agreement::version::Disagreement;
 use restow_core::controller::troubleshooting::explained;
 use restow_core::resource::inventory::Resource;
@@ -34,28 +35,30 @@ pub(crate) async fn explain(cluster: &Cluster, resource: &Resource, failure: &Fa
 }
 
 /// The reason that a controller would give, by which docs/TROUBLESHOOTING.md has it.
-fn reason(failure: &Failure) -> Option<&'static str> {
+fn reason(failure: &Failure) -> Option<Reason> {
     match failure {
-        Failure::Disagreement(_) => Some("WaitingForAgreement"),
-        Failure::Moved(_) => Some("StorageVersionChanged"),
-        Failure::Restless(_) => Some("Restless"),
-        Failure::Page(PageError::Refused { code, .. }) => Some(refusal(Some(*code)).unwrap_or("ListRefused")),
-        Failure::Page(PageError::Unavailable { .. }) => Some("WaitingForServer"),
-        Failure::Page(PageError::Vanished(_)) => Some("NotServed"),
-        Failure::Page(_) => Some("ListRefused"),
-        Failure::Unfinished(Unfinished::Unavailable(_)) => Some("WaitingForServer"),
+        Failure::Disagreement(_) => Some(Reason::WaitingForAgreement),
+        Failure::Moved(_) => Some(Reason::StorageVersionChanged),
+        Failure::Restless(_) => Some(Reason::Restless),
+        Failure::Page(PageError::Refused { code, .. }) => {
+            Some(refusal(Some(*code)).unwrap_or(Reason::ListRefused))
+        }
+        Failure::Page(PageError::Unavailable { .. }) => Some(Reason::WaitingForServer),
+        Failure::Page(PageError::Vanished(_)) => Some(Reason::NotServed),
+        Failure::Page(_) => Some(Reason::ListRefused),
+        Failure::Unfinished(Unfinished::Unavailable(_)) => Some(Reason::WaitingForServer),
         Failure::Unfinished(Unfinished::Stopped) | Failure::Journal(_) => None,
-        Failure::Unfinished(Unfinished::Unauthorized(_)) => Some("Unauthorized"),
-        Failure::Unfinished(Unfinished::Vanished(_)) => Some("NotServed"),
-        Failure::Request(error) => Some(refusal(error.code()).unwrap_or("WaitingForServer")),
+        Failure::Unfinished(Unfinished::Unauthorized(_)) => Some(Reason::Unauthorized),
+        Failure::Unfinished(Unfinished::Vanished(_)) => Some(Reason::NotServed),
+        Failure::Request(error) => Some(refusal(error.code()).unwrap_or(Reason::WaitingForServer)),
     }
 }
 
 /// The reason for an answer that is about the user.
-fn refusal(code: Option<u16>) -> Option<&'static str> {
+fn refusal(code: Option<u16>) -> Option<Reason> {
     match code {
-        Some(401) => Some("Unauthorized"),
-        Some(403) => Some("Forbidden"),
+        Some(401) => Some(Reason::Unauthorized),
+        Some(403) => Some(Reason::Forbidden),
         _ => None,
     }
 }
@@ -90,12 +93,12 @@ mod tests {
             message: String::new(),
         };
         for (failure, expected) in [
-            (Failure::Disagreement(Disagreement::Unsteady), Some("WaitingForAgreement")),
-            (Failure::Moved(String::new()), Some("StorageVersionChanged")),
-            (Failure::Restless(String::new()), Some("Restless")),
-            (Failure::Page(refused(403)), Some("Forbidden")),
-            (Failure::Page(refused(401)), Some("Unauthorized")),
-            (Failure::Page(refused(405)), Some("ListRefused")),
+            (Failure::Disagreement(Disagreement::Unsteady), Some(Reason::WaitingForAgreement)),
+            (Failure::Moved(String::new()), Some(Reason::StorageVersionChanged)),
+            (Failure::Restless(String::new()), Some(Reason::Restless)),
+            (Failure::Page(refused(403)), Some(Reason::Forbidden)),
+            (Failure::Page(refused(401)), Some(Reason::Unauthorized)),
+            (Failure::Page(refused(405)), Some(Reason::ListRefused)),
             (Failure::Unfinished(Unfinished::Stopped), None),
             (Failure::Journal(std::io::Error::other("full")), None),
         ] {

@@ -1,5 +1,6 @@
 //! One run over the chosen resources.
 
+use restow_api::Reason;
 use restow_core::agreement::encryption::{Demand, Pattern};
 use restow_core::controller::troubleshooting::explained;
 use restow_core::resource::inventory::Resource;
@@ -187,7 +188,7 @@ impl Run<'_> {
                 let cause =
                     std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
                 let text = format!("storedVersions were not pruned: {error}{cause}");
-                report.error = Some(explained("NotPruned", &text));
+                report.error = Some(explained(Reason::NotPruned, &text));
                 report.end = match error {
                     restow_migrate::prune::PruneError::Refused(_) => End::Unsafe,
                     restow_migrate::prune::PruneError::Request(_) => End::Failed,

@@ -30,7 +30,7 @@ fn occasions() -> Vec<(&'static str, Case, &'static str)> {
     let mut back = Case::new(agreed("A"), Some(state("A B", "B")));
     back.migrations = vec![verified()];
     let mut retried = Case::new(agreed("A"), Some(state("B A", "A")));
-    retried.migrations = vec![failed("ListRefused", 61), attempt("user's", "A", true, false)];
+    retried.migrations = vec![failed(Reason::ListRefused, 61), attempt("user's", "A", true, false)];
     vec![
         ("first", first, ""),
         ("upgraded", upgraded, ""),
@@ -150,7 +150,7 @@ fn a_change_in_between_decides_anew() {
 #[test]
 fn a_retry_gives_way_to_whoever_asks_for_another_try() {
     let mut case = Case::new(agreed("A"), Some(state("B A", "A")));
-    case.migrations = vec![failed("ListRefused", 61)];
+    case.migrations = vec![failed(Reason::ListRefused, 61)];
     let decision = case.decide();
     carry_out(&mut case, &decision, 1);
     case.migrations[0].finished = false;
@@ -199,7 +199,7 @@ fn a_plan_by_a_clock_that_was_ahead_is_not_waited_for_without_end() {
     let mut planned = state("B A", "A");
     planned.next_migration_time = Some(Time(now() + SignedDuration::from_hours(24)));
     let mut case = Case::new(agreed("A"), Some(planned));
-    case.migrations = vec![failed("ListRefused", -86_000)];
+    case.migrations = vec![failed(Reason::ListRefused, -86_000)];
     let decision = case.decide();
     let due = now() + Duration::from_secs(60);
     assert_eq!(decision.state.as_ref().unwrap().next_migration_time, Some(Time(due)));

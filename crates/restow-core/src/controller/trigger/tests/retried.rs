@@ -5,13 +5,13 @@ use super::*;
 #[test]
 fn a_failure_that_may_pass_is_retried_after_a_growing_pause() {
     for (reason, before, ago, expected) in [
-        ("ListRefused", None, 10, Some(50)),
-        ("ListRefused", None, 60, Some(0)),
-        ("ListRefused", Some(1), 60, Some(60)),
-        ("ListRefused", Some(3), 480, Some(0)),
-        ("NotServed", Some(20), 3600, Some(0)),
-        ("StorageVersionChanged", None, 61, Some(0)),
-        ("Quarantined", None, 86_400, None),
+        (Reason::ListRefused, None, 10, Some(50)),
+        (Reason::ListRefused, None, 60, Some(0)),
+        (Reason::ListRefused, Some(1), 60, Some(60)),
+        (Reason::ListRefused, Some(3), 480, Some(0)),
+        (Reason::NotServed, Some(20), 3600, Some(0)),
+        (Reason::StorageVersionChanged, None, 61, Some(0)),
+        (Reason::Quarantined, None, 86_400, None),
     ] {
         let mut unsettled = state("B A", "A");
         unsettled.replaced_migrations = before;
@@ -48,18 +48,18 @@ fn a_failure_that_may_pass_is_retried_after_a_growing_pause() {
 fn a_failure_is_not_retried_when_something_else_is_done_about_it() {
     // Settled by another migration.
     let mut case = Case::new(agreed("A"), Some(state("A", "A")));
-    case.migrations = vec![failed("ListRefused", 3600)];
+    case.migrations = vec![failed(Reason::ListRefused, 3600)];
     assert_eq!(case.decide(), Decision::default());
     // One is under way.
     case.state = Some(state("B A", "A"));
     case.migrations.push(attempt("user's", "A", false, false));
     assert_eq!(case.decide(), Decision::default());
     // It was for something else.
-    case.migrations = vec![failed("ListRefused", 3600)];
+    case.migrations = vec![failed(Reason::ListRefused, 3600)];
     case.migrations[0].made_for = None;
     assert_eq!(case.decide(), Decision::default());
     // Servers disagree.
-    case.migrations = vec![failed("ListRefused", 3600)];
+    case.migrations = vec![failed(Reason::ListRefused, 3600)];
     case.storage = Consensus::Split(strings("A B"));
     assert_eq!(case.decide().create, None);
     // Success forgets the failures before it.
@@ -70,7 +70,7 @@ fn a_failure_is_not_retried_when_something_else_is_done_about_it() {
     assert_eq!(case.decide().state.unwrap().replaced_migrations, None);
     // So does a change.
     let mut case = Case::new(agreed("C"), Some(retried));
-    case.migrations = vec![failed("ListRefused", 3600)];
+    case.migrations = vec![failed(Reason::ListRefused, 3600)];
     let changed = case.decide();
     assert_eq!(changed.reason, Some(Reason::StorageVersionChanged));
     assert_eq!(changed.state.unwrap().replaced_migrations, None);
@@ -86,7 +86,7 @@ fn what_somebody_has_suspended_holds_up_no_retry() {
     let own = Some(Wanted { hash: "A".to_owned(), encryption: None });
     for (other, retried) in [(suspended(None), true), (suspended(own), false)] {
         let mut case = Case::new(agreed("A"), Some(state("B A", "A")));
-        case.migrations = vec![failed("ListRefused", 61), other.clone()];
+        case.migrations = vec![failed(Reason::ListRefused, 61), other.clone()];
         let decision = case.decide();
         assert_eq!(decision.reason == Some(Reason::Retried), retried, "{other:?}");
         // The next controller goes on with it.

@@ -72,7 +72,7 @@ fn a_rotation_under_way_is_not_settled_by_a_key_that_cannot_be_seen() {
         case.migrations = vec![attempt("done", "A", true, true)];
         assert!(case.decide().state.is_none_or(|state| !state.is_settled()), "{what}");
         // One that fails is replaced.
-        case.migrations = vec![failed("ListRefused", 61)];
+        case.migrations = vec![failed(Reason::ListRefused, 61)];
         assert_eq!(case.decide().reason, Some(Reason::Retried), "{what}");
         // Seen again, everything is migrated.
         case.encryption = Some(agreed("k2"));
@@ -123,7 +123,7 @@ fn a_migration_that_waits_for_a_key_is_made_when_the_key_cannot_be_seen() {
     expect(&made, "", Some("B"), Some(("A B", "B")));
     // One that fails is replaced, though it was made when the key could be seen.
     let mut case = Case::new(agreed("A"), Some(state("B A", "A")));
-    case.migrations = vec![failed("ListRefused", 61)];
+    case.migrations = vec![failed(Reason::ListRefused, 61)];
     case.migrations[0].made_for = with_key("A", Some("k1"));
     assert_eq!(case.decide().reason, Some(Reason::Retried));
 }
