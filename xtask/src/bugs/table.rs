@@ -149,8 +149,8 @@ pub(crate) const BUGS: &[Bug] = &[
         what: "A single 401 in the middle of a run ends it.",
         edits: &[Edit {
             file: OUTCOME,
-            right: "Blame::Credentials if lasted >= passing::PATIENCE",
-            wrong: "Blame::Credentials if BUG || lasted >= passing::PATIENCE",
+            right: "Blame::Credentials if lasted >= transient::PATIENCE",
+            wrong: "Blame::Credentials if BUG || lasted >= transient::PATIENCE",
         }],
         scene: Some("single"),
         seeds: 40,
@@ -207,8 +207,8 @@ pub(crate) const BUGS: &[Bug] = &[
         what: "A definition that was just changed is not given time to settle.",
         edits: &[Edit {
             file: LOOKS,
-            right: "None => agreement::settle(",
-            wrong: "None if BUG => Duration::ZERO,\n            None => agreement::settle(",
+            right: "None => agreement::version::settle(",
+            wrong: "None if BUG => Duration::ZERO,\n            None => agreement::version::settle(",
         }],
         scene: Some("lagging"),
         seeds: 40,
