@@ -1,4 +1,4 @@
-//! One migration, from its object to its end.
+//! One attempt at a migration: reads its object, runs it, and writes how it ended.
 
 use std::time::Duration;
 
@@ -18,37 +18,39 @@ use restow_migrate::rewrite::Unfinished;
 use restow_migrate::server::plain;
 
 use crate::context::{Context, changed};
-use crate::in_tree::delegate::{Undelegated, backend, delegate};
+use crate::in_tree::delegate::{backend, delegate};
 use crate::observe::events::EventType;
 use crate::observe::metrics::Ended;
 use crate::observe::watcher::Watcher;
 use crate::ownership::is_triggered;
 use crate::record::{Lost, ObjectJournal, Record, checkpoint, put};
 use crate::settings::Backend;
-use crate::verdict::{ASK_AGAIN, Requeue, TRY_AGAIN, Verdict, after_loss, judge, superseded};
+use crate::verdict::{
+    AttemptError, RETRY_LATER, RETRY_SOON, Requeue, Verdict, judge, requeue_after, superseded,
+};
 
-/// How often what is waited for is told.
-const TELL_EVERY: Duration = Duration::from_secs(2);
-/// One try at one migration.
+/// How often the object's status says what the migration waits for.
+const REPORT_WAIT_EVERY: Duration = Duration::from_secs(2);
+/// One attempt at one migration.
 pub(crate) struct Attempt<'a> {
     pub(crate) context: &'a Context,
     pub(crate) name: String,
-    /// Stops when this controller must not write at all.
+    /// Stops when this process no longer leads.
     pub(crate) lead: Stop,
-    /// Stops when this migration is to stand still, too.
+    /// Stops also when this migration is suspended or deleted.
     pub(crate) stop: Stop,
 }
 
 impl Attempt<'_> {
-    /// Takes it as far as it goes.
+    /// Runs the migration as far as possible.
     pub(crate) async fn run(&self) -> Requeue {
         let api = Api::<StorageVersionMigration>::all(self.context.client().clone());
         let record = match Record::read(&api, &self.name, &self.lead).await {
             Ok(Some(record)) => record,
             Ok(None) => return Requeue::Never,
             Err(error) => {
-                tracing::warn!(migration = self.name, error = %plain(&error), "it cannot be read");
-                return Requeue::After(ASK_AGAIN);
+                tracing::warn!(migration = self.name, error = %plain(&error), "cannot read the migration; retrying");
+                return Requeue::After(RETRY_SOON);
             }
         };
         let object = record.object().await;
@@ -62,19 +64,19 @@ impl Attempt<'_> {
         }
     }
 
-    /// Leaves it, because its object cannot be written.
+    /// Ends the attempt because the object can no longer be written.
     fn leave(&self, lost: &Lost) -> Requeue {
-        let after = after_loss(lost);
-        match after {
+        let requeue = requeue_after(lost);
+        match requeue {
             Requeue::After(_) => {
-                tracing::warn!(migration = self.name, %lost, "its status cannot be written");
+                tracing::warn!(migration = self.name, %lost, "cannot write the migration's status; retrying later");
             }
-            Requeue::Never => tracing::info!(migration = self.name, %lost, "left"),
+            Requeue::Never => tracing::info!(migration = self.name, %lost, "attempt ended"),
         }
-        after
+        requeue
     }
 
-    /// Writes how it ended.
+    /// Writes and reports how the attempt ended.
     async fn conclude(
         &self,
         record: &Record,
@@ -85,7 +87,7 @@ impl Attempt<'_> {
         let replaced = verdict.stage == Stage::Failed && retry::pause(verdict.reason, 0).is_some();
         if replaced && is_triggered(object) && self.context.is_watched(&object.spec.resource.group_resource())
         {
-            verdict.message += "; the trigger replaces this migration after a pause";
+            verdict.message += "; the trigger will replace this migration";
         }
         if verdict.stage != Stage::Succeeded {
             verdict.message = explained(verdict.reason, &verdict.message);
@@ -112,7 +114,7 @@ impl Attempt<'_> {
             Stage::Failed | Stage::Waiting => EventType::Warning,
             _ => EventType::Normal,
         };
-        self.tell(object, kind, verdict.reason, &verdict.message);
+        self.report(object, kind, verdict.reason, &verdict.message);
         let ended = match verdict.stage {
             Stage::Succeeded => Some(Ended::Succeeded),
             Stage::Failed if verdict.reason == Reason::StorageVersionChanged => Some(Ended::Superseded),
@@ -124,12 +126,12 @@ impl Attempt<'_> {
             self.context.metrics.ended(&object.spec.resource.name(), how);
         }
         changed(&self.context.storage_changed);
-        verdict.after
+        verdict.requeue
     }
 
-    fn tell(&self, object: &StorageVersionMigration, kind: EventType, reason: Reason, message: &str) {
+    fn report(&self, object: &StorageVersionMigration, kind: EventType, reason: Reason, message: &str) {
         let reference: ObjectReference = object.object_ref(&());
-        self.context.events.tell(&reference, kind, reason.as_str(), message);
+        self.context.events.publish(&reference, kind, reason.as_str(), message);
     }
 
     async fn migrate(&self, record: &Record, object: &StorageVersionMigration) -> Result<Verdict, Lost> {
@@ -149,28 +151,34 @@ impl Attempt<'_> {
             observer: &watcher,
             stop: &self.stop,
         };
-        // Side by side: what tells must not hold up the writer of the same object.
+        // Concurrently: reporting a wait must not delay the writer of the same object.
         tokio::select! {
             biased;
             ended = self.work(&migration, record, object) => ended,
-            lost = tell_waits(&watcher, record) => Err(lost),
+            lost = report_waits(&watcher, record) => Err(lost),
         }
     }
 
-    /// The resource that is meant, or why there is nothing to migrate.
+    /// The resource to migrate, or why it cannot be migrated.
     async fn resource(&self, object: &StorageVersionMigration) -> Result<Resource, Verdict> {
         let name = object.spec.resource.group_resource();
-        // Events too: whoever makes a migration of them has asked for it.
+        // Events too: a migration of them was asked for explicitly.
         let inventory = match self.stop.unless(self.context.cluster.inventory(true)).await {
             Some(Ok(inventory)) => inventory,
-            Some(Err(error)) => return Err(Verdict::waiting(Reason::WaitingForServer, error, ASK_AGAIN)),
-            None => return Err(Verdict::waiting(Reason::Stopped, "it goes on later", Duration::ZERO)),
+            Some(Err(error)) => return Err(Verdict::waiting(Reason::WaitingForServer, error, RETRY_SOON)),
+            None => {
+                return Err(Verdict::waiting(
+                    Reason::Stopped,
+                    "the attempt was stopped and will resume",
+                    Duration::ZERO,
+                ));
+            }
         };
         let find = |name: &GroupResource| inventory.resources.iter().find(|resource| resource.name == *name);
         let Some(found) = find(&name) else {
             let silent = inventory.unavailable.iter().find(|(version, _)| version.group == name.group);
             return Err(match silent {
-                Some((_, why)) => Verdict::waiting(Reason::WaitingForServer, why.explain(), ASK_AGAIN),
+                Some((_, why)) => Verdict::waiting(Reason::WaitingForServer, why.explain(), RETRY_SOON),
                 None => self.not_served(&name).await,
             });
         };
@@ -181,29 +189,29 @@ impl Attempt<'_> {
                 None => Err(self.not_served(owner).await),
             },
             Some(why @ Obstacle::Unavailable(_)) => {
-                Err(Verdict::waiting(Reason::WaitingForServer, why.explain(), ASK_AGAIN))
+                Err(Verdict::waiting(Reason::WaitingForServer, why.explain(), RETRY_SOON))
             }
             Some(why @ Obstacle::Unregistered(_)) => {
-                Err(Verdict::waiting(Reason::Forbidden, why.explain(), TRY_AGAIN))
+                Err(Verdict::waiting(Reason::Forbidden, why.explain(), RETRY_LATER))
             }
             Some(why) => Err(Verdict::failed(Reason::NotMigratable, why.explain())),
         }
     }
 
-    /// What becomes of a migration whose resource one API server does not have: it may be starting.
+    /// The verdict if one API server does not serve the resource: it may be starting.
     async fn not_served(&self, name: &GroupResource) -> Verdict {
         match self.stop.unless(self.context.cluster.is_served_nowhere(name)).await {
-            Some(Ok(true)) => {
-                Verdict::failed(Reason::NotServed, format!("the API servers have no resource {name}"))
-            }
+            Some(Ok(true)) => Verdict::failed(Reason::NotServed, format!("no API server serves {name}")),
             Some(Ok(false)) => {
                 let message = format!(
-                    "the API server has no resource {name}; it is waited for until every API server is ready and has none"
+                    "an API server does not serve {name}; waiting until every API server is ready and none serves it"
                 );
-                Verdict::waiting(Reason::WaitingForServer, message, ASK_AGAIN)
+                Verdict::waiting(Reason::WaitingForServer, message, RETRY_SOON)
             }
-            Some(Err(error)) => Verdict::waiting(Reason::WaitingForServer, error, ASK_AGAIN),
-            None => Verdict::waiting(Reason::Stopped, "it goes on later", Duration::ZERO),
+            Some(Err(error)) => Verdict::waiting(Reason::WaitingForServer, error, RETRY_SOON),
+            None => {
+                Verdict::waiting(Reason::Stopped, "the attempt was stopped and will resume", Duration::ZERO)
+            }
         }
     }
 
@@ -213,110 +221,105 @@ impl Attempt<'_> {
         record: &Record,
         object: &StorageVersionMigration,
     ) -> Result<Verdict, Lost> {
-        let status = object.status.clone().unwrap_or_default();
-        let in_tree = match backend(self.context).await {
-            Ok(in_tree) => in_tree,
-            Err(verdict) => return Ok(verdict),
+        let failure = match self.run_migration(migration, record, object).await {
+            Ok(progress) => return Ok(judge(Ok(progress), object)),
+            Err(AttemptError::Verdict(verdict)) => return Ok(verdict),
+            Err(AttemptError::Lost(lost)) => return Err(lost),
+            Err(AttemptError::Failure(failure)) => failure,
         };
-        let mut begun = self.begin(migration, record, object, &status).await?;
-        if let (Ok(progress), Some(in_tree)) = (&mut begun, in_tree)
-            && progress.phase == Phase::Rewriting
-        {
-            match delegate(in_tree, migration, record, progress, &self.lead).await {
-                Ok(()) => {}
-                Err(Undelegated::Verdict(verdict)) => return Ok(verdict),
-                Err(Undelegated::Lost(lost)) => return Err(lost),
-                Err(Undelegated::Failure(failure)) => begun = Err(failure),
-            }
-        }
-        let result = match begun {
-            Ok(mut progress) => {
-                let mut journal = ObjectJournal::new(record, &progress);
-                let result = migration.run(&mut progress, &mut journal).await;
-                result.map(|()| progress)
-            }
-            Err(failure) => Err(failure),
-        };
-        match result {
-            Err(Failure::Unfinished(Unfinished::Stopped)) => self.stopped(record).await,
-            // Its object told why it can no longer be written.
-            Err(Failure::Journal(error)) => {
+        match failure {
+            Failure::Unfinished(Unfinished::Stopped) => self.stopped(record).await,
+            // The journal's error says why the object can no longer be written.
+            Failure::Journal(error) => {
                 Err(error.downcast::<Lost>().unwrap_or_else(|error| Lost::Refused(error.to_string())))
             }
-            Err(Failure::Page(PageError::Vanished(name))) => Ok(self.not_served(&name).await),
-            result => Ok(judge(result, object)),
+            Failure::Page(PageError::Vanished(name)) => Ok(self.not_served(&name).await),
+            failure => Ok(judge(Err(failure), object)),
         }
     }
 
-    /// The progress to go on with: kept, to be tried once more, or new.
+    /// Begins or resumes the run, delegates its first pass if the settings say so, and runs it to its end.
+    async fn run_migration(
+        &self,
+        migration: &Migration<'_, Watcher<'_>>,
+        record: &Record,
+        object: &StorageVersionMigration,
+    ) -> Result<Progress, AttemptError> {
+        let status = object.status.clone().unwrap_or_default();
+        let in_tree = backend(self.context).await?;
+        let mut progress = self.begin(migration, record, object, &status).await?;
+        if let Some(in_tree) = in_tree
+            && progress.phase == Phase::Rewriting
+        {
+            delegate(in_tree, migration, record, &mut progress, &self.lead).await?;
+        }
+        let mut journal = ObjectJournal::new(record, &progress);
+        migration.run(&mut progress, &mut journal).await?;
+        Ok(progress)
+    }
+
+    /// The progress to run with: resumed, retried, or new.
     async fn begin(
         &self,
         migration: &Migration<'_, Watcher<'_>>,
         record: &Record,
         object: &StorageVersionMigration,
         status: &StorageVersionMigrationStatus,
-    ) -> Result<Result<Progress, Failure>, Lost> {
+    ) -> Result<Progress, AttemptError> {
         let hash = migration.resource.hash.clone().unwrap_or_default();
         let kept = checkpoint(status).filter(|progress| progress.storage_version_hash == hash);
         if let Some(progress) = kept {
             let all = progress.counts.quarantined + progress.verify.quarantined;
             if !object.is_finished() && (progress.phase != Phase::Done || all == 0) {
-                return Ok(Ok(progress));
+                return Ok(progress);
             }
             if let Some(left) = condition::named_left(status, all).filter(|left| !left.is_empty()) {
                 return self.retry(migration, record, progress, left).await;
             }
         }
-        let begun = migration.begin().await;
-        if let Ok(mut progress) = begun {
-            if let Some(verdict) = superseded(object, &progress) {
-                return Ok(Err(verdict));
-            }
-            // What a predecessor had begun is taken up; the second pass proves it.
-            if object.is(ConditionType::Running) && status.checkpoint.is_none() {
-                progress.continue_token =
-                    object.spec.continue_token.clone().filter(|token| !token.is_empty());
-            }
-            let now = restow_clock::now();
-            let (reason, message) = match self.context.settings.backend {
-                Backend::Restow => (Reason::Rewriting, "every object is sent a write that changes nothing"),
-                Backend::InTree => (Reason::Delegated, "the built-in controller is to rewrite every object"),
-            };
-            record
-                .update(|status| {
-                    status.checkpoint = None;
-                    status.quarantined.clear();
-                    condition::set(status, Stage::Running, reason, message, now);
-                })
-                .await?;
-            if object.retry_requested() {
-                record.retry_begun().await?;
-            }
-            let message = format!("to storage version {}", progress.storage_version);
-            self.tell(object, EventType::Normal, Reason::Started, &message);
-            return Ok(Ok(progress));
+        let mut progress = migration.begin().await?;
+        if let Some(failure) = superseded(object, &progress) {
+            return Err(failure.into());
         }
-        Ok(begun)
+        // What kube-storage-version-migrator had begun is resumed; the second pass proves it.
+        if object.is(ConditionType::Running) && status.checkpoint.is_none() {
+            progress.continue_token = object.spec.continue_token.clone().filter(|token| !token.is_empty());
+        }
+        let now = restow_clock::now();
+        let (reason, message) = match self.context.settings.backend {
+            Backend::Restow => ("Rewriting", "sending every object a write that changes nothing"),
+            Backend::InTree => ("Delegated", "the built-in controller rewrites every object"),
+        };
+        record
+            .update(|status| {
+                status.checkpoint = None;
+                status.quarantined.clear();
+                condition::set(status, Stage::Running, reason, message, now);
+            })
+            .await?;
+        if object.retry_requested() {
+            record.clear_retry_request().await?;
+        }
+        let message = format!("to storage version {}", progress.storage_version);
+        self.report(object, EventType::Normal, "Started", &message);
+        Ok(progress)
     }
 
-    /// Tries just those objects once more that were left.
+    /// Retries only the quarantined objects.
     async fn retry(
         &self,
         migration: &Migration<'_, Watcher<'_>>,
         record: &Record,
         mut progress: Progress,
         left: Vec<restow_core::rewrite::progress::Quarantined>,
-    ) -> Result<Result<Progress, Failure>, Lost> {
+    ) -> Result<Progress, AttemptError> {
         let now = restow_clock::now();
-        let message = format!("trying {} once more", objects(left.len() as u64));
+        let message = format!("retrying {}", objects(left.len() as u64));
         record
             .update(|status| condition::set(status, Stage::Running, Reason::Retrying, &message, now))
             .await?;
-        record.retry_begun().await?;
-        let still = match migration.retry(&mut progress, left).await {
-            Ok(still) => still,
-            Err(failure) => return Ok(Err(failure)),
-        };
+        record.clear_retry_request().await?;
+        let still = migration.retry(&mut progress, left).await?;
         record
             .update(|status| {
                 put(status, &progress, (now, 0), restow_clock::now());
@@ -324,16 +327,16 @@ impl Attempt<'_> {
                 condition::name_left(status, &still);
             })
             .await?;
-        Ok(Ok(progress))
+        Ok(progress)
     }
 
-    /// It was told to stop: suspended, deleted, or because this controller ends.
+    /// Reports that the run was stopped: the migration was suspended or deleted, or this process stops.
     async fn stopped(&self, record: &Record) -> Result<Verdict, Lost> {
         if self.lead.is_stopped() {
             return Err(Lost::Stopped);
         }
         let now = restow_clock::now();
-        let message = "spec.suspend is true; it goes on from here when that is taken back";
+        let message = "spec.suspend is true; the migration resumes from here when it is false";
         record
             .update(|status| condition::set(status, Stage::Suspended, Reason::Suspended, message, now))
             .await?;
@@ -341,15 +344,15 @@ impl Attempt<'_> {
     }
 }
 
-/// Tells in the object what its migration waits for, again and again; ends only when the object is lost.
-async fn tell_waits(watcher: &Watcher<'_>, record: &Record) -> Lost {
+/// Reports in the object what its migration waits for; returns only when the object can no longer be written.
+async fn report_waits(watcher: &Watcher<'_>, record: &Record) -> Lost {
     loop {
-        tokio::time::sleep(TELL_EVERY).await;
+        tokio::time::sleep(REPORT_WAIT_EVERY).await;
         let Some(why) = watcher.waits_for() else { continue };
         let now = restow_clock::now();
-        let told = record
+        let written = record
             .update(|status| condition::set(status, Stage::Running, Reason::WaitingForServer, &why, now));
-        if let Err(lost) = told.await {
+        if let Err(lost) = written.await {
             return lost;
         }
     }

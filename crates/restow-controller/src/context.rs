@@ -13,23 +13,22 @@ use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
 use crate::settings::Settings;
 
-/// What all controllers share.
+/// What all controllers of a process share.
 pub(crate) struct Context {
     pub(crate) cluster: Cluster,
     pub(crate) settings: Settings,
-    /// One pace for all that is written.
+    /// Paces the writes of all migrations together.
     pub(crate) throttle: Throttle,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Arc<Health>,
     pub(crate) events: Events,
     /// Counts changes of migration objects.
     pub(crate) migrations_changed: watch::Sender<u64>,
-    /// Counts what storage versions depend on: changed definitions, servers that came or went, ended migrations.
+    /// Counts changes that storage versions depend on: definitions, API servers, ended migrations.
     pub(crate) storage_changed: watch::Sender<u64>,
 }
 
 impl Context {
-    /// The client for typed requests.
     pub(crate) fn client(&self) -> &kube::Client {
         self.cluster.server().client()
     }
@@ -39,18 +38,18 @@ impl Context {
         self.settings.resources.as_ref().is_none_or(|resources| resources.contains(resource))
     }
 
-    /// What a migration of a resource has to prove about its encryption.
+    /// What a migration of this resource must prove about its encryption.
     pub(crate) fn demand(&self, resource: &GroupResource) -> Demand {
         Demand::of_controller(resource, self.settings.encryption_resources.as_deref())
     }
 
-    /// Whether the key of a resource is watched.
+    /// Whether the encryption key of a resource is watched.
     pub(crate) fn is_encrypted(&self, resource: &GroupResource) -> bool {
         self.demand(resource).is_watched()
     }
 }
 
-/// Tells all who wait that there was one more change.
+/// Wakes every task that waits for a change.
 pub(crate) fn changed(counter: &watch::Sender<u64>) {
     counter.send_modify(|count| *count += 1);
 }

@@ -1,4 +1,4 @@
-//! The migrator: whose turn it is, by `restow_core::controller::schedule`, and each migration from object to end.
+//! The migrator: starts and stops migrations as `restow_core::controller::schedule` decides, and requeues those that must wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,94 +22,94 @@ use crate::context::Context;
 use crate::record::Record;
 use crate::verdict::Requeue;
 
-/// How often turns are looked at when nothing happens.
-const IDLE: Duration = Duration::from_secs(30);
-/// How long one that was put off again and again is left alone at most.
-const LONGEST: Duration = Duration::from_secs(60);
-/// How long a word about one that does not run may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long one that has just ended is left alone, until the cache has heard of it.
-const REST: Duration = Duration::from_secs(1);
+/// How often to schedule when nothing changes.
+const IDLE_INTERVAL: Duration = Duration::from_secs(30);
+/// The longest delay of a migration that is requeued again and again.
+const MAX_REQUEUE_DELAY: Duration = Duration::from_secs(60);
+/// The timeout for writing the status of a migration that does not run.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an ended migration is not started again, until the cache shows its end.
+const CACHE_DELAY: Duration = Duration::from_secs(1);
 
 /// The reason of a migration that waits for its turn.
 
-/// Runs migrations until it is time to stop; what is under way is left to go on from where it is.
+/// Runs migrations until it is time to stop. The next leader resumes those that are unfinished.
 pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
-    let mut desk =
-        Desk { context, running: HashMap::new(), not_before: HashMap::new(), put_off: HashMap::new() };
+    let mut scheduler =
+        Scheduler { context, running: HashMap::new(), not_before: HashMap::new(), requeued: HashMap::new() };
     let mut under_way: FuturesUnordered<LocalBoxFuture<'_, (String, Requeue)>> = FuturesUnordered::new();
-    // Beside those under way, never before them: a server that is slow to take a word must not stop their writes.
-    let mut telling: Fuse<LocalBoxFuture<'_, ()>> = Fuse::terminated();
+    // Concurrently: a server that is slow to take a status must not delay the migrations.
+    let mut reporting: Fuse<LocalBoxFuture<'_, ()>> = Fuse::terminated();
     let mut changes = context.migrations_changed.subscribe();
     while !stop.is_stopped() {
-        context.health.beat("migrator", IDLE * 4);
+        context.health.beat("migrator", IDLE_INTERVAL * 4);
         changes.mark_unchanged();
         let objects = migrations.state();
-        let turns = desk.turns(&objects);
+        let turns = scheduler.turns(&objects);
         for name in &turns.stop {
-            desk.running[name].stop.cancel();
+            scheduler.running[name].stop.cancel();
         }
         for name in turns.start {
-            let (told, child) = stop.child();
+            let (cancel, child) = stop.child();
             let resource = objects.iter().find(|object| object.name_any() == name);
             let resource = resource.map(|object| object.spec.resource.name()).unwrap_or_default();
-            desk.running.insert(name.clone(), Running { resource, stop: told });
+            scheduler.running.insert(name.clone(), Running { resource, stop: cancel });
             let attempt = Attempt { context, name: name.clone(), lead: stop.clone(), stop: child };
             under_way.push(async move { (name, attempt.run().await) }.boxed_local());
         }
-        if telling.is_terminated() {
-            let words = desk.words(&objects, &turns.queued);
-            telling = async move {
-                for word in words {
-                    word.tell(context, stop).await;
+        if reporting.is_terminated() {
+            let updates = scheduler.status_updates(&objects, &turns.queued);
+            reporting = async move {
+                for update in updates {
+                    update.write(context, stop).await;
                 }
             }
             .boxed_local()
             .fuse();
         }
-        // What was told wakes this up through the watch, if at all.
-        let told = async {
-            (&mut telling).await;
+        // Never completes: a written status wakes this loop through the watch.
+        let reported = async {
+            (&mut reporting).await;
             std::future::pending::<()>().await;
         };
         tokio::select! {
             biased;
-            Some((name, after)) = under_way.next(), if !under_way.is_empty() => desk.ended(&name, after),
+            Some((name, requeue)) = under_way.next(), if !under_way.is_empty() => scheduler.ended(&name, requeue),
             _ = changes.changed() => {}
-            () = told => {}
-            () = tokio::time::sleep(desk.patience()) => {}
+            () = reported => {}
+            () = tokio::time::sleep(scheduler.next_due()) => {}
             () = stop.stopped() => {}
         }
     }
-    // Each stops within its page, and keeps what it has done.
-    while let Some((name, after)) = under_way.next().await {
-        desk.ended(&name, after);
+    // Each stops within its page, and saves its progress.
+    while let Some((name, requeue)) = under_way.next().await {
+        scheduler.ended(&name, requeue);
     }
 }
 
-/// A migration this controller is at.
+/// A migration that runs in this process.
 struct Running {
     resource: String,
     stop: CancellationToken,
 }
 
-/// Who is at what.
-struct Desk<'a> {
+/// Which migrations run, and which wait until when.
+struct Scheduler<'a> {
     context: &'a Context,
     running: HashMap<String, Running>,
-    /// Those that are not tried again before, by a clock that nobody sets.
+    /// When a requeued migration may start again.
     not_before: HashMap<String, Instant>,
-    /// How often each was put off in a row.
-    put_off: HashMap<String, u32>,
+    /// How often each was requeued in a row.
+    requeued: HashMap<String, u32>,
 }
 
-impl Desk<'_> {
+impl Scheduler<'_> {
     fn turns(&mut self, objects: &[Arc<StorageVersionMigration>]) -> schedule::Turns {
         let exists = |name: &String| objects.iter().any(|object| object.name_any() == *name);
         self.not_before.retain(|name, _| exists(name));
-        self.put_off.retain(|name, _| exists(name));
+        self.requeued.retain(|name, _| exists(name));
         let mut entries: Vec<Entry> = objects.iter().map(|object| self.entry(object)).collect();
-        // One whose object is gone already is stopped all the same.
+        // A running migration whose object is gone must be stopped, too.
         let orphans = self.running.iter().filter(|(name, _)| !exists(name));
         entries.extend(orphans.map(|(name, running)| Entry {
             name: name.clone(),
@@ -122,7 +122,7 @@ impl Desk<'_> {
             resting: false,
             running: true,
         }));
-        schedule::turns(&entries, self.context.settings.at_once)
+        schedule::turns(&entries, self.context.settings.concurrent_migrations)
     }
 
     fn entry(&self, object: &StorageVersionMigration) -> Entry {
@@ -140,69 +140,78 @@ impl Desk<'_> {
         }
     }
 
-    fn ended(&mut self, name: &str, after: Requeue) {
+    fn ended(&mut self, name: &str, requeue: Requeue) {
         self.running.remove(name);
-        let wait = match after {
+        let wait = match requeue {
             Requeue::Never => {
-                self.put_off.remove(name);
-                REST
+                self.requeued.remove(name);
+                CACHE_DELAY
             }
             Requeue::After(wait) => {
-                let times = self.put_off.entry(name.to_owned()).or_default();
+                let times = self.requeued.entry(name.to_owned()).or_default();
                 *times += 1;
-                (wait * (1 << (*times - 1).min(5))).min(LONGEST)
+                (wait * (1 << (*times - 1).min(5))).min(MAX_REQUEUE_DELAY)
             }
         };
         self.not_before.insert(name.to_owned(), Instant::now() + wait);
     }
 
-    /// How long nothing can become due by itself.
-    fn patience(&self) -> Duration {
+    /// How long until a requeued migration may start.
+    fn next_due(&self) -> Duration {
         let now = Instant::now();
         let next = self.not_before.values().filter(|time| **time > now).min();
         let wait = next.map(|time| time.duration_since(now));
-        wait.unwrap_or(IDLE).clamp(Duration::from_millis(50), IDLE)
+        wait.unwrap_or(IDLE_INTERVAL).clamp(Duration::from_millis(50), IDLE_INTERVAL)
     }
 
-    /// Why nothing happens to those that do not run: a person looks into the objects first.
-    fn words(&self, objects: &[Arc<StorageVersionMigration>], queued: &[(String, Queued)]) -> Vec<Word> {
-        let mut words = Vec::new();
+    /// Status updates that say why a migration does not run: users look at the objects first.
+    fn status_updates(
+        &self,
+        objects: &[Arc<StorageVersionMigration>],
+        queued: &[(String, Queued)],
+    ) -> Vec<StatusUpdate> {
+        let mut updates = Vec::new();
         for object in objects.iter().filter(|object| !self.running.contains_key(&object.name_any())) {
             let name = object.name_any();
             let phase = object.status.as_ref().and_then(|status| status.phase.as_deref());
             let queued = queued.iter().find(|(queued, _)| *queued == name).map(|(_, queued)| queued);
             if object.is_suspended() && !object.is_finished() && phase != Some(Stage::Suspended.name()) {
                 let message = "spec.suspend is true".to_owned();
-                words.push(Word { name, stage: Stage::Suspended, reason: Reason::Suspended, message });
+                updates.push(StatusUpdate {
+                    name,
+                    stage: Stage::Suspended,
+                    reason: Reason::Suspended,
+                    message,
+                });
             } else if let Some(queued) = queued
                 && (phase.is_none() || phase == Some(Stage::Suspended.name()) || queued_for(object).is_some())
                 && queued_for(object) != Some(&queued.explain())
             {
                 let message = queued.explain();
-                words.push(Word { name, stage: Stage::Waiting, reason: Reason::Queued, message });
+                updates.push(StatusUpdate { name, stage: Stage::Waiting, reason: Reason::Queued, message });
             }
         }
-        words
+        updates
     }
 }
 
-/// What a migration says it is queued for.
+/// What a migration's status says it is queued for.
 fn queued_for(object: &StorageVersionMigration) -> Option<&String> {
     let running = object.status.as_ref()?.condition(ConditionType::Running)?;
     running.message.as_ref().filter(|_| running.reason() == Some(Reason::Queued))
 }
 
-/// What is to be told in the object of a migration that does not run.
-struct Word {
+/// The status of a migration that does not run.
+struct StatusUpdate {
     name: String,
     stage: Stage,
     reason: Reason,
     message: String,
 }
 
-impl Word {
-    async fn tell(&self, context: &Context, stop: &Stop) {
-        let told = async {
+impl StatusUpdate {
+    async fn write(&self, context: &Context, stop: &Stop) {
+        let write = async {
             let api = Api::all(context.client().clone());
             let record = Record::read(&api, &self.name, stop).await.ok().flatten()?;
             let seen = record.object().await;
@@ -211,15 +220,15 @@ impl Word {
             }
             let (seen, now) = (seen.status.unwrap_or_default(), restow_clock::now());
             let put = |status: &mut StorageVersionMigrationStatus| {
-                // It may have begun since.
+                // The migration may have started since.
                 if *status == seen {
                     condition::set(status, self.stage, self.reason, &self.message, now);
                 }
             };
             record.update(put).await.ok()
         };
-        if !matches!(tokio::time::timeout(PATIENCE, told).await, Ok(Some(()))) {
-            tracing::debug!(migration = self.name, "its status was not written");
+        if !matches!(tokio::time::timeout(STATUS_TIMEOUT, write).await, Ok(Some(()))) {
+            tracing::debug!(migration = self.name, "could not write the migration's status");
         }
     }
 }

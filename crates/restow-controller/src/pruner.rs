@@ -1,4 +1,4 @@
-//! The pruner: cuts a CRD's storedVersions down after a verified migration of its resource.
+//! The pruner: removes versions from a CRD's `status.storedVersions` after a verified migration.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,20 +17,20 @@ use crate::context::Context;
 use crate::observe::events::EventType;
 use crate::record::checkpoint;
 
-/// How often what could not be pruned is tried again.
-const AGAIN: Duration = Duration::from_secs(10);
-/// For how long a refusal is worth an Event.
-const NEWS: SignedDuration = SignedDuration::from_mins(10);
-/// How often it looks when nothing happens.
-const IDLE: Duration = Duration::from_secs(60);
+/// How soon to retry after an error.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
+/// A refusal is reported as an Event only if the migration ended within this time.
+const REPORT_REFUSAL_WITHIN: SignedDuration = SignedDuration::from_mins(10);
+/// How often to check when nothing changes, and the timeout of one attempt.
+const IDLE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Prunes after each migration that ended well, until it is time to stop.
+/// Prunes after each migration that succeeded, until it is time to stop.
 pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
     let mut done: HashSet<String> = HashSet::new();
     let mut changes = context.migrations_changed.subscribe();
     while !stop.is_stopped() {
         changes.mark_unchanged();
-        context.health.beat("pruner", IDLE * 3);
+        context.health.beat("pruner", IDLE_INTERVAL * 3);
         let objects = migrations.state();
         let uids: HashSet<String> = objects.iter().filter_map(|object| object.uid()).collect();
         done.retain(|uid| uids.contains(uid));
@@ -40,13 +40,13 @@ pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigr
             if done.contains(&uid) || stop.is_stopped() {
                 continue;
             }
-            context.health.beat("pruner", IDLE * 3);
-            match stop.unless(tokio::time::timeout(IDLE, prune(context, object))).await {
+            context.health.beat("pruner", IDLE_INTERVAL * 3);
+            match stop.unless(tokio::time::timeout(IDLE_INTERVAL, prune(context, object))).await {
                 Some(Ok(true)) => drop(done.insert(uid)),
                 _ => all = false,
             }
         }
-        let wait = if all { IDLE } else { AGAIN };
+        let wait = if all { IDLE_INTERVAL } else { RETRY_DELAY };
         stop.unless(async {
             tokio::select! {
                 biased;
@@ -58,7 +58,7 @@ pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigr
     }
 }
 
-/// Prunes once; false when it has to be tried again.
+/// Prunes once; false if it must be retried.
 async fn prune(context: &Context, object: &StorageVersionMigration) -> bool {
     let progress = object.status.as_ref().and_then(checkpoint);
     let Some(progress) = progress.filter(|progress| progress.definition.is_some()) else { return true };
@@ -75,23 +75,23 @@ async fn prune(context: &Context, object: &StorageVersionMigration) -> bool {
                 pruned.after.join(", ")
             );
             tracing::info!("{message}");
-            context.events.tell(&reference, EventType::Normal, Reason::Pruned.as_str(), &message);
+            context.events.publish(&reference, EventType::Normal, Reason::Pruned.as_str(), &message);
             true
         }
         Err(PruneError::Refused(why)) => {
-            tracing::info!(resource = %progress.resource, %why, "storedVersions are left");
-            // Of one that ended long ago it is no news that things have changed since.
-            if restow_clock::now().duration_since(progress.updated) < NEWS {
-                let message = format!("storedVersions of {} are left as they are: {why}", progress.resource);
+            tracing::info!(resource = %progress.resource, %why, "storedVersions not pruned");
+            // A refusal long after the migration's end is no news.
+            if restow_clock::now().duration_since(progress.updated) < REPORT_REFUSAL_WITHIN {
+                let message = format!("storedVersions of {} not pruned: {why}", progress.resource);
                 let message = explained(Reason::NotPruned, &message);
-                context.events.tell(&reference, EventType::Warning, Reason::NotPruned.as_str(), &message);
+                context.events.publish(&reference, EventType::Warning, Reason::NotPruned.as_str(), &message);
             }
             true
         }
-        // Its definition is gone, and storedVersions with it.
+        // The definition is gone, and its storedVersions too.
         Err(PruneError::Request(error)) if error.code() == Some(404) => true,
         Err(PruneError::Request(error)) => {
-            tracing::info!(resource = %progress.resource, error = %plain(&error), "storedVersions could not be pruned yet");
+            tracing::info!(resource = %progress.resource, error = %plain(&error), "could not prune storedVersions; retrying");
             false
         }
     }

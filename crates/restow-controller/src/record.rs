@@ -1,4 +1,4 @@
-//! The object of one migration, and how it is written: always on condition of what was last seen of it.
+//! The object of one migration: every write has the resourceVersion that was last read as its precondition.
 
 use std::time::Duration;
 
@@ -17,20 +17,20 @@ use tokio::sync::Mutex;
 
 use crate::requests::code;
 
-/// Why an object can no longer be written by this controller.
+/// Why this process can no longer write an object.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Lost {
-    /// It was deleted, or another one has its name.
+    /// It was deleted, or another object has its name.
     #[error("the migration was deleted")]
     Gone,
-    /// Another controller went on with it.
-    #[error("another controller has taken the migration over")]
+    /// Another process has written its progress.
+    #[error("another controller took over the migration")]
     Taken,
-    /// This controller no longer leads, or ends.
-    #[error("this controller is to stop")]
+    /// This process no longer leads, or stops.
+    #[error("the controller is stopping")]
     Stopped,
-    /// The server will not take it.
-    #[error("writing the migration: {0}")]
+    /// The server refuses the write.
+    #[error("cannot write the migration: {0}")]
     Refused(String),
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Reads it anew; none when it is gone.
+    /// Reads the object; none if it does not exist.
     pub(crate) async fn read(
         api: &Api<StorageVersionMigration>,
         name: &str,
@@ -58,13 +58,13 @@ impl Record {
         }))
     }
 
-    /// The object as it was last seen.
+    /// The object as it was last read or written.
     pub(crate) async fn object(&self) -> StorageVersionMigration {
         self.object.lock().await.clone()
     }
 
-    /// Writes its status, unless that changes nothing. Somebody else's write beside is borne, unless it went on
-    /// with the migration itself.
+    /// Writes the status, unless that changes nothing. It retries after another client's write, unless that write changed
+    /// the migration's progress.
     pub(crate) async fn update(
         &self,
         mut change: impl FnMut(&mut StorageVersionMigrationStatus),
@@ -91,7 +91,7 @@ impl Record {
         }
     }
 
-    /// Decides after a refused write whether it is tried once more, on the object as it is by then.
+    /// Decides after a refused write whether to retry, and reads the object again for that.
     async fn refused(
         &self,
         error: &kube::Error,
@@ -101,12 +101,12 @@ impl Record {
     ) -> Result<(), Lost> {
         match code(error) {
             Some(409) => {
-                let now = self.again(object).await?;
+                let now = self.reread(object).await?;
                 if now.metadata.resource_version == object.metadata.resource_version {
-                    // Nobody has written it: this is a denial, and no conflict.
+                    // Unchanged, so this is not a conflict but a denial.
                     return Err(Lost::Refused(error.to_string()));
                 }
-                // The write may have been done and only its answer lost.
+                // The write may have succeeded and only its answer been lost.
                 let done = progress_of(&now) == progress_of(new);
                 if !done && progress_of(&now) != progress_of(object) {
                     return Err(Lost::Taken);
@@ -120,8 +120,8 @@ impl Record {
         }
     }
 
-    /// Reads it again after a conflict.
-    async fn again(&self, before: &StorageVersionMigration) -> Result<StorageVersionMigration, Lost> {
+    /// Reads the object again after a conflict.
+    async fn reread(&self, before: &StorageVersionMigration) -> Result<StorageVersionMigration, Lost> {
         let mut tries = 0;
         loop {
             match self.api.get_opt(&self.name).await {
@@ -134,12 +134,12 @@ impl Record {
 
     async fn wait(&self, tries: &mut u32, error: &kube::Error) -> Result<(), Lost> {
         *tries += 1;
-        tracing::debug!(migration = self.name, error = %plain(error), "its status could not be written yet");
+        tracing::debug!(migration = self.name, error = %plain(error), "could not write the migration's status; retrying");
         let wait = backoff(*tries, None).min(Duration::from_secs(10));
         self.stop.unless(tokio::time::sleep(wait)).await.ok_or(Lost::Stopped)
     }
 
-    /// Shows where the list is, as kube-storage-version-migrator did; restow itself goes on from the checkpoint.
+    /// Shows the continue token as kube-storage-version-migrator did; restow itself resumes from the checkpoint.
     async fn show_token(&self, token: Option<&str>) {
         let mut object = self.object.lock().await;
         if object.spec.continue_token.as_deref() == token || self.stop.is_stopped() {
@@ -154,8 +154,8 @@ impl Record {
         }
     }
 
-    /// Takes the request for a retry away, now that it has begun.
-    pub(crate) async fn retry_begun(&self) -> Result<(), Lost> {
+    /// Removes the annotation that asked for a retry, once the retry has begun.
+    pub(crate) async fn clear_retry_request(&self) -> Result<(), Lost> {
         let mut object = self.object.lock().await;
         let mut tries = 0;
         while object.retry_requested() {
@@ -185,13 +185,13 @@ fn progress_of(object: &StorageVersionMigration) -> Option<Progress> {
     object.status.as_ref().and_then(checkpoint)
 }
 
-/// The progress a migration was left with.
+/// The saved progress of a migration.
 pub(crate) fn checkpoint(status: &StorageVersionMigrationStatus) -> Option<Progress> {
     let checkpoint = status.checkpoint.clone()?;
     serde_json::from_value(serde_json::Value::Object(checkpoint.0)).ok()
 }
 
-/// Puts a progress into a status, for people and for going on.
+/// Writes progress into a status: counts for users, and the checkpoint to resume from.
 pub(crate) fn put(
     status: &mut StorageVersionMigrationStatus,
     progress: &Progress,
@@ -205,10 +205,10 @@ pub(crate) fn put(
     };
 }
 
-/// Keeps a migration's progress in its object.
+/// Saves a migration's progress in its object.
 pub(crate) struct ObjectJournal<'a> {
     record: &'a Record,
-    /// Which pass is under way, when it began, and how much was done then.
+    /// The current pass, when it began, and how many objects were done by then.
     pass: (u32, Timestamp, u64),
 }
 
@@ -226,7 +226,7 @@ impl Journal for ObjectJournal<'_> {
         }
         let began = (self.pass.1, self.pass.2);
         let (reason, message) = match progress.phase {
-            Phase::Rewriting => (Reason::Rewriting, "every object is sent a write that changes nothing"),
+            Phase::Rewriting => (Reason::Rewriting, "sending every object a write that changes nothing"),
             Phase::Verifying | Phase::Done => {
                 (Reason::Verifying, "a second pass must find nothing to rewrite")
             }
@@ -266,12 +266,12 @@ mod tests {
         })
     }
 
-    /// A record of version 1 at a server whose object is of version 2 by now.
+    /// A record of version 1, at a server that has version 2.
     async fn record(stop: Stop) -> (Record, Sent) {
         record_at("2", stop).await
     }
 
-    /// A record of version 1 at a server whose object is of this version by now, and which takes only writes of version 2.
+    /// A record of version 1, at a server that has `version` and accepts only writes of version 2.
     async fn record_at(version: &'static str, stop: Stop) -> (Record, Sent) {
         let sent = Sent::default();
         let log = Arc::clone(&sent);
@@ -303,9 +303,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_for_a_retry_is_taken_away_on_condition_of_what_was_read() {
+    async fn a_retry_request_is_removed_with_a_precondition() {
         let (record, sent) = record(Stop::from(CancellationToken::new())).await;
-        record.retry_begun().await.unwrap();
+        record.clear_retry_request().await.unwrap();
         let versions: Vec<(Method, Value)> = sent.lock().unwrap().clone();
         let versions: Vec<(Method, Value)> = versions
             .into_iter()
@@ -319,15 +319,15 @@ mod tests {
         ];
         assert_eq!(versions, expected);
         assert!(!record.object().await.retry_requested());
-        // Nothing is left to be taken away.
-        record.retry_begun().await.unwrap();
+        // There is nothing left to remove.
+        record.clear_retry_request().await.unwrap();
         assert_eq!(sent.lock().unwrap().len(), expected.len());
     }
 
     #[tokio::test]
-    async fn a_conflict_with_nobody_is_a_denial() {
+    async fn a_conflict_on_an_unchanged_object_is_a_denial() {
         let (record, sent) = record_at("1", Stop::from(CancellationToken::new())).await;
-        assert!(matches!(record.retry_begun().await, Err(Lost::Refused(_))));
+        assert!(matches!(record.clear_retry_request().await, Err(Lost::Refused(_))));
         let change = |status: &mut StorageVersionMigrationStatus| status.phase = Some("Running".to_owned());
         assert!(matches!(record.update(change).await, Err(Lost::Refused(_))));
         let methods: Vec<Method> = sent.lock().unwrap().iter().map(|(method, _)| method.clone()).collect();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_announced_is_accounted_for_by_whoever_goes_on() {
+    fn a_resumed_migration_knows_how_many_objects_the_list_announced() {
         let resource = restow_core::resource::name::GroupResource::new("", "secrets");
         let mut progress = Progress::new(resource, "v1", "hash", Timestamp::UNIX_EPOCH);
         progress.continue_token = Some("token".to_owned());
@@ -349,11 +349,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_must_not_write_takes_no_request_away() {
-        let told = CancellationToken::new();
-        let (record, sent) = record(Stop::from(told.clone())).await;
-        told.cancel();
-        assert!(matches!(record.retry_begun().await, Err(Lost::Stopped)));
+    async fn a_process_that_no_longer_leads_removes_no_retry_request() {
+        let lost_lead = CancellationToken::new();
+        let (record, sent) = record(Stop::from(lost_lead.clone())).await;
+        lost_lead.cancel();
+        assert!(matches!(record.clear_retry_request().await, Err(Lost::Stopped)));
         assert_eq!(sent.lock().unwrap().len(), 1, "{sent:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! All controllers of one process: they work while it leads, and leave what is under way to the next leader.
+//! Runs all controllers of one process while it leads; the next leader resumes what they leave unfinished.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,34 +25,34 @@ use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
 use crate::observe::serve;
 use crate::settings::{Backend, Controllers, Settings};
-use crate::watches::{self, WATCH};
+use crate::watches::{self, WATCH_TIMEOUT};
 use crate::{migrator, pruner, trigger};
 
-/// What a controller process is made of.
+/// The parts of a controller process.
 pub struct Options {
-    /// The cluster.
+    /// The cluster that is migrated.
     pub cluster: Cluster,
     /// Which controllers run.
     pub controllers: Controllers,
     /// How they work.
     pub settings: Settings,
-    /// How fast they write.
+    /// The bounds of the write rate.
     pub bounds: Bounds,
-    /// Who this process is, in Events.
+    /// The name of this process in Events.
     pub identity: String,
-    /// Who leads; none to lead without asking.
+    /// The leader election; none to run without one.
     pub election: Option<Election>,
     /// Where health and metrics are served.
     pub listener: Option<TcpListener>,
 }
 
-/// Those that beat while this process leads.
+/// The loops that report health while this process leads.
 const LOOPS: [&str; 5] = ["migrator", "trigger", "pruner", "adopter", "undelegate"];
-/// The loop before all others.
+/// The health name of the wait for the definitions.
 const START: &str = "start";
-/// How often a cluster without the definitions is looked at.
-const LOOK_FOR_DEFINITIONS: Duration = Duration::from_secs(5);
-/// Runs until it is told to stop, and gives the lead back.
+/// How often to check whether the definitions are installed.
+const DEFINITIONS_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Runs the controllers until `stop` is cancelled, and then releases the leader Lease.
 pub async fn run(options: Options, stop: CancellationToken) {
     let (metrics, health) = (Arc::new(Metrics::default()), Arc::new(Health::default()));
     let serving = CancellationToken::new();
@@ -70,12 +70,12 @@ pub async fn run(options: Options, stop: CancellationToken) {
         migrations_changed: watch::Sender::new(0),
         storage_changed: watch::Sender::new(0),
     };
-    let told = Stop::from(stop.clone());
-    told.unless(defined(&context, &client)).await;
+    let until_stop = Stop::from(stop.clone());
+    until_stop.unless(wait_for_definitions(&context, &client)).await;
     match options.election {
         None => {
             context.metrics.leading(true);
-            work(&context, options.controllers, &told).await;
+            work(&context, options.controllers, &until_stop).await;
         }
         Some(election) => {
             context.metrics.leading(false);
@@ -89,59 +89,58 @@ pub async fn run(options: Options, stop: CancellationToken) {
     }
 }
 
-/// Waits until the objects that are to be worked on can exist.
-async fn defined(context: &Context, client: &Client) {
+/// Waits until migrations can be listed.
+async fn wait_for_definitions(context: &Context, client: &Client) {
     let api = Api::<StorageVersionMigration>::all(client.clone());
     loop {
-        context.health.beat(START, LOOK_FOR_DEFINITIONS * 12);
+        context.health.beat(START, DEFINITIONS_CHECK_INTERVAL * 12);
         match api.list(&kube::api::ListParams::default().limit(1)).await {
             Ok(_) => {
-                context.health.rests(START);
+                context.health.ended(START);
                 return context.health.ready();
             }
             Err(error) => {
-                let why = unlisted(&error);
-                tracing::warn!("waiting: {why}");
+                let why = list_error(&error);
+                tracing::warn!("cannot list migrations: {why}; retrying");
                 context.health.waits_for(format!("migrations that can be listed: {why}"));
             }
         }
-        tokio::time::sleep(LOOK_FOR_DEFINITIONS).await;
+        tokio::time::sleep(DEFINITIONS_CHECK_INTERVAL).await;
     }
 }
 
 /// Why migrations cannot be listed, and what to do about it.
-fn unlisted(error: &kube::Error) -> String {
+fn list_error(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.code == 403 => format!(
-            "no permission to list storageversionmigrations.migration.k8s.io: {}; `restow install` makes the roles that the \
+            "no permission to list storageversionmigrations.migration.k8s.io: {}; `restow install` creates the roles that the \
              controllers need",
             status.message
         ),
         kube::Error::Api(status) if status.code == 404 => {
-            "migration.k8s.io is not defined; `restow install --crds --apply` installs its definitions"
-                .to_owned()
+            "migration.k8s.io is not served; `restow install --crds --apply` installs its CRDs".to_owned()
         }
         kube::Error::Api(status) => {
-            format!("migration.k8s.io cannot be listed: {} ({})", status.message, status.code)
+            format!("cannot list migration.k8s.io: {} ({})", status.message, status.code)
         }
-        error => format!("migration.k8s.io cannot be listed: {}", plain(error)),
+        error => format!("cannot list migration.k8s.io: {}", plain(error)),
     }
 }
 
-/// Works while this process leads.
+/// Runs the controllers while this process leads.
 async fn lead(context: &Context, controllers: Controllers, within: Stop) {
     context.metrics.leading(true);
     work(context, controllers, &within).await;
     context.metrics.leading(false);
 }
 
-/// Does the work of all controllers until it is time to stop.
+/// Runs all controllers until it is time to stop.
 async fn work(context: &Context, controllers: Controllers, stop: &Stop) {
     let client = context.client();
     let (migrations, writer) = reflector::store::<StorageVersionMigration>();
     let watch_migrations = async {
         let api = Api::<StorageVersionMigration>::all(client.clone());
-        let stream = watcher(api, watcher::Config::default().timeout(WATCH)).default_backoff();
+        let stream = watcher(api, watcher::Config::default().timeout(WATCH_TIMEOUT)).default_backoff();
         let mut finished: HashSet<Option<String>> = HashSet::new();
         let each = reflector(writer, stream).for_each(|event| {
             match event {
@@ -149,7 +148,7 @@ async fn work(context: &Context, controllers: Controllers, stop: &Stop) {
                     let all = migrations.state();
                     context.metrics.migrations(all.iter().map(Arc::as_ref));
                     changed(&context.migrations_changed);
-                    // The trigger takes in what a migration has proven, whoever ended it.
+                    // The trigger reads what a migration has proven, whichever controller ended it.
                     let ended = all.iter().filter(|one| one.is_finished());
                     let ended: HashSet<_> = ended.map(|one| one.metadata.uid.clone()).collect();
                     if !ended.is_subset(&finished) {
@@ -157,7 +156,9 @@ async fn work(context: &Context, controllers: Controllers, stop: &Stop) {
                     }
                     finished = ended;
                 }
-                Err(error) => tracing::info!(error = %plain(&error), "watching migrations"),
+                Err(error) => {
+                    tracing::info!(error = %plain(&error), "the watch of migrations failed; reopening it")
+                }
             }
             std::future::ready(())
         });
@@ -193,7 +194,7 @@ async fn work(context: &Context, controllers: Controllers, stop: &Stop) {
         }
     };
     futures::join!(watch_migrations, migrate, prune, adopt, undelegate, look);
-    LOOPS.into_iter().for_each(|name| context.health.rests(name));
+    LOOPS.into_iter().for_each(|name| context.health.ended(name));
 }
 
 #[cfg(test)]
@@ -203,19 +204,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_permission_is_not_a_missing_definition() {
+    fn a_missing_permission_is_told_apart_from_a_missing_definition() {
         for (code, message, expected) in [
             (
                 403,
                 "user \"x\" cannot list",
                 "no permission to list storageversionmigrations.migration.k8s.io: user \"x\"",
             ),
-            (404, "the server could not find the requested resource", "migration.k8s.io is not defined"),
-            (503, "starting", "migration.k8s.io cannot be listed: starting (503)"),
+            (404, "the server could not find the requested resource", "migration.k8s.io is not served"),
+            (503, "starting", "cannot list migration.k8s.io: starting (503)"),
         ] {
             let error =
                 kube::Error::Api(Box::new(Status { code, message: message.to_owned(), ..Status::default() }));
-            assert!(unlisted(&error).starts_with(expected), "{}", unlisted(&error));
+            assert!(list_error(&error).starts_with(expected), "{}", list_error(&error));
         }
     }
 }

@@ -11,39 +11,39 @@ use restow_migrate::migration;
 pub struct Controllers {
     /// Runs migrations.
     pub migrator: bool,
-    /// Makes migrations when storage versions change.
+    /// Creates migrations when storage versions change.
     pub trigger: bool,
-    /// Makes migrations when encryption configurations change.
+    /// Creates migrations when encryption configurations change.
     pub encryption: bool,
     /// Prunes storedVersions after migrations.
     pub pruner: bool,
 }
 
-/// Who rewrites objects. restow verifies either way.
+/// Which controller rewrites objects; restow verifies in both cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// restow itself.
+    /// The engine of restow.
     #[default]
     Restow,
-    /// The controller that comes with Kubernetes.
+    /// The built-in controller of Kubernetes.
     InTree,
 }
 
 /// How the controllers work.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How each migration is done.
+    /// The settings of each migration.
     pub migration: migration::Settings,
-    /// How many migrations run at once.
-    pub at_once: usize,
-    /// How often the storage versions are looked at, besides watching.
+    /// How many migrations run concurrently.
+    pub concurrent_migrations: usize,
+    /// How often the trigger checks all storage versions, besides watching.
     pub poll: Duration,
     /// The resources whose storage versions are watched; none for all.
     pub resources: Option<Vec<GroupResource>>,
-    /// The resources that the encryption configuration covers; none where nobody has said so.
+    /// The resources that the encryption configuration covers; none if that was not configured.
     pub encryption_resources: Option<Vec<Pattern>>,
-    /// Who rewrites objects.
+    /// Which controller rewrites objects.
     pub backend: Backend,
-    /// Whether migrations of the built-in API are served.
+    /// Whether migrations of the built-in API are served, too.
     pub adopt: bool,
 }

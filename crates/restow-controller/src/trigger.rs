@@ -1,4 +1,4 @@
-//! The trigger: looks at all storage versions and carries out what `restow_core::controller::trigger` decides.
+//! The trigger: checks all storage versions and carries out what `restow_core::controller::trigger` decides.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -36,25 +36,25 @@ use crate::settings::Controllers;
 mod carry_out;
 mod rival;
 
-/// How soon to look again after something could not be settled at once.
-const SOON: Duration = Duration::from_secs(1);
-/// Several changes in a row are looked at once.
-const GATHER: Duration = Duration::from_millis(300);
-/// However much changes, a look follows the one before no sooner.
-const APART: Duration = Duration::from_secs(2);
-/// How long the requests about one resource, or those before the first, may take before the loop counts as stuck.
-const SLOWEST: Duration = Duration::from_secs(600);
+/// The shortest time until the next check.
+const MIN_DELAY: Duration = Duration::from_secs(1);
+/// How long to collect changes before a check.
+const COLLECT_CHANGES: Duration = Duration::from_millis(300);
+/// The shortest time between the starts of two checks, however much changes.
+const MIN_INTERVAL: Duration = Duration::from_secs(2);
+/// How long the requests about one resource may take before the loop counts as stuck.
+const MAX_REQUESTS_TIME: Duration = Duration::from_secs(600);
 
-/// Why a look could not be finished.
+/// Why a check failed.
 #[derive(Debug, thiserror::Error)]
-enum LookError {
+enum CheckError {
     #[error(transparent)]
     Survey(#[from] RequestError),
     #[error(transparent)]
     Objects(#[from] kube::Error),
 }
 
-/// Looks at everything, again and again, until it is time to stop.
+/// Checks all storage versions again and again, until it is time to stop.
 pub(crate) async fn run(context: &Context, controllers: Controllers, stop: &Stop) {
     let mut trigger = Trigger {
         context,
@@ -72,17 +72,17 @@ pub(crate) async fn run(context: &Context, controllers: Controllers, stop: &Stop
         changes.mark_unchanged();
         trigger.beat();
         let began = Instant::now();
-        let wait = match stop.unless(trigger.look()).await {
+        let wait = match stop.unless(trigger.check()).await {
             None => break,
             Some(Ok(wait)) => wait.min(every),
             Some(Err(error)) => {
-                tracing::warn!(error = %plain(&error), "the storage versions could not be looked at");
-                SOON * 5
+                tracing::warn!(error = %plain(&error), "could not check the storage versions; retrying");
+                MIN_DELAY * 5
             }
         };
         let woken = async {
             let _ = changes.changed().await;
-            tokio::time::sleep(GATHER.max(APART.saturating_sub(began.elapsed()))).await;
+            tokio::time::sleep(COLLECT_CHANGES.max(MIN_INTERVAL.saturating_sub(began.elapsed()))).await;
         };
         stop.unless(async {
             tokio::select! {
@@ -102,27 +102,27 @@ struct Trigger<'a> {
     silent_since: HashMap<GroupResource, Instant>,
     /// Carries decisions out.
     executor: Executor<'a>,
-    /// What the last look missed.
+    /// Resources that the last check did not find.
     missing: HashSet<GroupResource>,
-    /// How many looks in a row found something on the move.
+    /// How many checks in a row found a resource that is still changing.
     unsettled: u32,
     /// Another controller that writes the same states.
     rival: Rival,
 }
 
 impl Trigger<'_> {
-    /// A look over all resources, with the requests it takes, turns the loop.
+    /// Reports that the loop is alive.
     fn beat(&self) {
-        let within = longest_silence(self.context.settings.poll, self.context.cluster.trust());
+        let within = max_silence(self.context.settings.poll, self.context.cluster.trust());
         self.context.health.beat("trigger", within);
     }
 
-    /// Looks once, and says how soon to look again.
-    async fn look(&mut self) -> Result<Duration, LookError> {
+    /// Checks once, and returns when to check again.
+    async fn check(&mut self) -> Result<Duration, CheckError> {
         let began = restow_clock::now();
         let survey = self.context.cluster.survey(false).await?;
         let covered = |resource: &Resource| {
-            self.looks_after(&resource.name) && self.context.is_encrypted(&resource.name)
+            self.is_responsible_for(&resource.name) && self.context.is_encrypted(&resource.name)
         };
         let covered = survey.resources.iter().any(covered);
         let keys = if self.controllers.encryption && covered { self.keys().await } else { None };
@@ -135,31 +135,32 @@ impl Trigger<'_> {
         if let Some(written) = self.rival.wrote(&states) {
             rival::report(self.context, written);
         }
-        let stands_back = self.rival.is_about();
+        let rival_active = self.rival.is_active();
         let (mut settled, mut disagreeing, mut unsettled) = (true, 0_usize, 0_usize);
         let mut next = Duration::MAX;
-        let watched = |resource: &&Resource| resource.obstacle.is_none() && self.looks_after(&resource.name);
+        let watched =
+            |resource: &&Resource| resource.obstacle.is_none() && self.is_responsible_for(&resource.name);
         for resource in survey.resources.iter().filter(watched).collect::<Vec<_>>() {
             let name = resource.name.to_string();
             let of_resource: Vec<&StorageVersionMigration> =
                 migrations.items.iter().filter(|migration| migration.spec.resource.name() == name).collect();
             let state = states.get(&name);
             let (decision, word) = self.decide(&survey, resource, keys.as_ref(), state, &of_resource, began);
-            // Its own states are to outlive the other controller, or all would be migrated anew.
-            if stands_back && !decision.is_heartbeat(state.and_then(|state| state.status.as_ref())) {
+            // The heartbeats are renewed even so: otherwise everything would be migrated again afterwards.
+            if rival_active && !decision.is_heartbeat(state.and_then(|state| state.status.as_ref())) {
                 continue;
             }
             disagreeing += usize::from(!matches!(word, Consensus::Agreed(_)));
             let after = decision.state.as_ref().or(state.and_then(|state| state.status.as_ref()));
             unsettled += usize::from(!after.is_some_and(StorageStateStatus::is_settled));
-            // A definition's discovery follows it in a moment.
+            // Discovery shows a changed definition a moment later.
             settled &= resource.crd.is_none()
                 || matches!(&word, Consensus::Agreed(hash) if Some(hash) == resource.hash.as_ref());
             next = next.min(after.and_then(until_next_migration).unwrap_or(Duration::MAX));
             self.beat();
             next = next.min(self.executor.carry_out(resource, state, &of_resource, decision).await);
         }
-        if stands_back {
+        if rival_active {
             return Ok(Duration::MAX);
         }
         let served = |name: &GroupResource| survey.resources.iter().any(|resource| resource.name == *name);
@@ -171,22 +172,22 @@ impl Trigger<'_> {
         Ok(if settled { next } else { next.min(retry::again(self.unsettled)) })
     }
 
-    /// Whether a resource is this controller's; for the sake of its key alone, only one that is encrypted.
-    fn looks_after(&self, resource: &GroupResource) -> bool {
+    /// Whether this controller is responsible for a resource; without `trigger`, only for encrypted ones.
+    fn is_responsible_for(&self, resource: &GroupResource) -> bool {
         self.context.is_watched(resource) && (self.controllers.trigger || self.context.is_encrypted(resource))
     }
 
-    /// The encryption configurations, unless they may not be read. Metrics that cannot be had concern only what is
-    /// encrypted.
+    /// The encryption configurations; none without permission to read metrics. Unreadable metrics affect only encrypted
+    /// resources.
     async fn keys(&self) -> Option<Keys> {
         match self.context.cluster.encryption().await {
             Ok(Encryption { word, reloads, .. }) => word.map(|word| Keys { word, reloads }),
             Err(error) if is_refused(&error) => {
-                tracing::warn!(%error, "the API servers' metrics may not be read, so key rotations are not seen");
+                tracing::warn!(%error, "no permission to read the API servers' metrics; key rotations are not detected");
                 None
             }
             Err(error) => {
-                tracing::warn!(%error, "the API servers' metrics could not be read, so key rotations are not seen now");
+                tracing::warn!(%error, "cannot read the API servers' metrics; key rotations are not detected for now");
                 Some(Keys { word: Consensus::Silent(Vec::new()), reloads: BTreeMap::new() })
             }
         }
@@ -248,8 +249,7 @@ impl Trigger<'_> {
         (decision, word)
     }
 
-    /// Removes what is left of resources that are served no more, and only of those; false when that is to be looked at
-    /// once more.
+    /// Deletes the states and migrations of resources that are no longer served; false if that must be checked again.
     async fn forget_gone(
         &mut self,
         survey: &Survey,
@@ -260,31 +260,31 @@ impl Trigger<'_> {
         for state in states.values() {
             let of = &state.spec.resource;
             let name = GroupResource::new(&of.group, &of.resource);
-            if !self.looks_after(&name) || !survey.is_missing(&name) || self.stop.is_stopped() {
+            if !self.is_responsible_for(&name) || !survey.is_missing(&name) || self.stop.is_stopped() {
                 continue;
             }
             self.beat();
             self.missing.insert(name.clone());
-            // Missed by two looks in a row, and by every server that is ready.
+            // Missing in two checks in a row, and at every server that is ready.
             let gone = before.contains(&name)
                 && self.context.cluster.is_served_nowhere(&name).await.unwrap_or(false);
             if !gone || self.stop.is_stopped() {
-                tracing::debug!(resource = %name, "it may be served no more");
+                tracing::debug!(resource = %name, "the resource may no longer be served");
                 continue;
             }
-            tracing::info!(resource = %name, "it is served no more");
+            tracing::info!(resource = %name, "the resource is no longer served");
             match self.forget(state, migrations).await {
                 Ok(()) => drop(self.missing.remove(&name)),
                 Err(error) => {
-                    tracing::info!(resource = %name, error = %plain(&error), "its state or its migrations could not be deleted");
+                    tracing::info!(resource = %name, error = %plain(&error), "could not delete the state or migrations of the resource; retrying");
                 }
             }
         }
         self.missing.is_empty()
     }
 
-    /// Deletes a state, and then the migrations under way: were they deleted first, a stop in between would leave a
-    /// state that waits for a migration, should the resource come back.
+    /// Deletes a state, and then its unfinished migrations: in the other order, a stop in between would leave a state that
+    /// waits for a migration if the resource comes back.
     async fn forget(
         &self,
         state: &StorageState,
@@ -307,39 +307,39 @@ impl Trigger<'_> {
                 break;
             }
             delete(&api, migration).await?;
-            self.executor.report_deleted(migration, "its resource is served no more");
+            self.executor.report_deleted(migration, "its resource is no longer served");
         }
         Ok(())
     }
 }
 
-/// How long it may be from one sign of life to the next before the loop counts as stuck.
-fn longest_silence(poll: Duration, trust: &Trust) -> Duration {
-    // One period for the storage versions, one for the keys, and one more where a server restarts meanwhile.
+/// How long the loop may be silent before it counts as stuck.
+fn max_silence(poll: Duration, trust: &Trust) -> Duration {
+    // One period for the storage versions, one for the keys, and one more if a server restarts meanwhile.
     let samples = match trust {
         Trust::Sampled(period) => *period * 3,
         _ => Duration::ZERO,
     };
-    look_every(poll) * 2 + SLOWEST + samples
+    look_every(poll) * 2 + MAX_REQUESTS_TIME + samples
 }
 
-/// The encryption configurations, and when they were taken up.
+/// The encryption configurations, and when the API servers loaded them.
 struct Keys {
     word: Consensus,
     reloads: BTreeMap<String, String>,
 }
 
-/// How long it is until a failed migration is replaced.
+/// How long until a failed migration is replaced.
 fn until_next_migration(status: &StorageStateStatus) -> Option<Duration> {
     let due = status.next_migration_time.as_ref()?.0;
-    Some(Duration::try_from(due.duration_since(restow_clock::now())).unwrap_or_default().max(SOON))
+    Some(Duration::try_from(due.duration_since(restow_clock::now())).unwrap_or_default().max(MIN_DELAY))
 }
 
-/// What a migration object proves.
+/// What a migration object says about its progress.
 fn attempt(migration: &StorageVersionMigration) -> Attempt {
     let progress = migration.status.as_ref().and_then(checkpoint);
     let verified = progress.as_ref().is_some_and(|progress| progress.verified);
-    // One that is being deleted was superseded and does nothing more, however long a finalizer keeps it.
+    // A migration that is being deleted was superseded, and does nothing more however long a finalizer keeps it.
     let deleted = migration.metadata.deletion_timestamp.is_some();
     Attempt {
         name: migration.name_any(),
@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_migration_that_is_being_deleted_does_nothing_more() {
+    fn a_migration_that_is_being_deleted_counts_as_finished() {
         let mut migration = StorageVersionMigration::default();
         migration.spec.suspend = Some(true);
         let live = attempt(&migration);
@@ -384,9 +384,9 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_samples_is_not_taken_for_stuck() {
+    fn a_check_that_samples_servers_does_not_count_as_stuck() {
         let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
-        assert_eq!(longest_silence(minute, &Trust::Members), minute * 2 + SLOWEST);
-        assert_eq!(longest_silence(minute, &Trust::Sampled(hour)), minute * 2 + SLOWEST + hour * 3);
+        assert_eq!(max_silence(minute, &Trust::Members), minute * 2 + MAX_REQUESTS_TIME);
+        assert_eq!(max_silence(minute, &Trust::Sampled(hour)), minute * 2 + MAX_REQUESTS_TIME + hour * 3);
     }
 }

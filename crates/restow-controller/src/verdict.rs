@@ -1,4 +1,4 @@
-//! What the end of a run means for its migration: what its object says, and when it runs again.
+//! What the end of a run means for its migration: its condition, and when it is attempted again.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use restow_migrate::rewrite::Unfinished;
 
 use crate::record::Lost;
 
-/// How long one waits that the API servers do not agree on.
-pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// How long one waits that lacks a right, or whose server cannot be asked.
-pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(30);
+/// How long a migration waits for the API servers to agree, before the next attempt.
+pub(crate) const RETRY_SOON: Duration = Duration::from_secs(5);
+/// How long a migration waits for a permission, or for a server, before the next attempt.
+pub(crate) const RETRY_LATER: Duration = Duration::from_secs(30);
 
 /// When a migration is attempted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +24,14 @@ pub(crate) enum Requeue {
     After(Duration),
 }
 
-/// How an attempt ended, as its object tells it.
+/// How an attempt ended, as the migration's object reports it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Verdict {
     pub(crate) stage: Stage,
     pub(crate) reason: Reason,
     pub(crate) message: String,
-    pub(crate) after: Requeue,
-    /// Whether what was done counts for nothing now.
+    pub(crate) requeue: Requeue,
+    /// Whether the progress is discarded.
     pub(crate) forget: bool,
 }
 
@@ -41,7 +41,7 @@ impl Verdict {
             stage: Stage::Waiting,
             reason,
             message: message.to_string(),
-            after: Requeue::After(wait),
+            requeue: Requeue::After(wait),
             forget: false,
         }
     }
@@ -51,13 +51,41 @@ impl Verdict {
             stage: Stage::Failed,
             reason,
             message: message.to_string(),
-            after: Requeue::Never,
+            requeue: Requeue::Never,
             forget: false,
         }
     }
 }
 
-/// A migration that is for another version, or another key, than the API servers use now.
+/// Why an attempt ended before its run was complete.
+pub(crate) enum AttemptError {
+    /// The attempt itself decided how it ends.
+    Verdict(Verdict),
+    /// The run failed.
+    Failure(Failure),
+    /// The migration's object can no longer be written.
+    Lost(Lost),
+}
+
+impl From<Verdict> for AttemptError {
+    fn from(verdict: Verdict) -> Self {
+        Self::Verdict(verdict)
+    }
+}
+
+impl From<Failure> for AttemptError {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+impl From<Lost> for AttemptError {
+    fn from(lost: Lost) -> Self {
+        Self::Lost(lost)
+    }
+}
+
+/// Fails a migration that was created for another version, or another key, than the API servers use now.
 pub(crate) fn superseded(object: &StorageVersionMigration, progress: &Progress) -> Option<Failure> {
     let spec = &object.spec;
     let other = |wanted: &Option<String>, now: Option<&String>| {
@@ -66,17 +94,17 @@ pub(crate) fn superseded(object: &StorageVersionMigration, progress: &Progress) 
     if let Some(wanted) = other(&spec.storage_version_hash, Some(&progress.storage_version_hash)) {
         let now = &progress.storage_version_hash;
         return Some(Failure::Moved(format!(
-            "it is for storage version {wanted}, the API servers use {now} now"
+            "the migration is for storage version {wanted}, but the API servers now use {now}"
         )));
     }
     let wanted = other(&spec.encryption_config_hash, progress.encryption.as_ref())?;
     let now = progress.encryption.clone().unwrap_or_default();
     Some(Failure::Moved(format!(
-        "it is for encryption configuration {wanted}, the API servers use {now} now"
+        "the migration is for encryption configuration {wanted}, but the API servers now use {now}"
     )))
 }
 
-/// What the end of a run means for its object.
+/// Decides what the end of a run means for its migration.
 pub(crate) fn judge(result: Result<Progress, Failure>, object: &StorageVersionMigration) -> Verdict {
     let failure = match result {
         Ok(progress) if progress.verified => {
@@ -84,13 +112,13 @@ pub(crate) fn judge(result: Result<Progress, Failure>, object: &StorageVersionMi
                 stage: Stage::Succeeded,
                 reason: Reason::Verified,
                 message: condition::summary(&progress),
-                after: Requeue::Never,
+                requeue: Requeue::Never,
                 forget: false,
             };
         }
         Ok(progress) if progress.counts.quarantined + progress.verify.quarantined > 0 => {
             let message = format!(
-                "{}; status.quarantined names them, and `restow retry {}` tries them once more",
+                "{}; status.quarantined names them; once fixed, run: restow retry {}",
                 condition::summary(&progress),
                 object.metadata.name.as_deref().unwrap_or_default()
             );
@@ -101,46 +129,46 @@ pub(crate) fn judge(result: Result<Progress, Failure>, object: &StorageVersionMi
     };
     let text = failure.to_string();
     match failure {
-        // What was written before may have been written over by a server that stores another version.
+        // A server that stores another version may have overwritten what was rewritten before.
         Failure::Disagreement(why) => Verdict {
             forget: true,
-            ..Verdict::waiting(Reason::WaitingForAgreement, format!("{text}; {}", why.advice()), ASK_AGAIN)
+            ..Verdict::waiting(Reason::WaitingForAgreement, format!("{text}; {}", why.advice()), RETRY_SOON)
         },
         Failure::Moved(_) if object.spec.storage_version_hash.is_some() => {
             Verdict::failed(Reason::StorageVersionChanged, text)
         }
         Failure::Moved(_) => {
-            Verdict { forget: true, ..Verdict::waiting(Reason::StorageVersionChanged, text, ASK_AGAIN) }
+            Verdict { forget: true, ..Verdict::waiting(Reason::StorageVersionChanged, text, RETRY_SOON) }
         }
         Failure::Restless(_) => Verdict::failed(Reason::Restless, text),
         Failure::Page(PageError::Refused { code: 401, .. }) => {
-            Verdict::waiting(Reason::Unauthorized, text, TRY_AGAIN)
+            Verdict::waiting(Reason::Unauthorized, text, RETRY_LATER)
         }
         Failure::Page(PageError::Refused { code: 403, .. }) => {
-            Verdict::waiting(Reason::Forbidden, text, TRY_AGAIN)
+            Verdict::waiting(Reason::Forbidden, text, RETRY_LATER)
         }
-        // A webhook that is down, say; what was done stays done.
+        // For example a webhook that is down. The progress is kept.
         Failure::Page(PageError::Unavailable { .. }) | Failure::Unfinished(Unfinished::Unavailable(_)) => {
-            Verdict::waiting(Reason::WaitingForServer, text, TRY_AGAIN)
+            Verdict::waiting(Reason::WaitingForServer, text, RETRY_LATER)
         }
         Failure::Page(_) => Verdict::failed(Reason::ListRefused, text),
-        Failure::Unfinished(_) => Verdict::waiting(Reason::Unauthorized, text, TRY_AGAIN),
+        Failure::Unfinished(_) => Verdict::waiting(Reason::Unauthorized, text, RETRY_LATER),
         Failure::Request(error) if error.code() == Some(401) => {
-            Verdict::waiting(Reason::Unauthorized, text, TRY_AGAIN)
+            Verdict::waiting(Reason::Unauthorized, text, RETRY_LATER)
         }
         Failure::Request(error) if error.code() == Some(403) => {
-            Verdict::waiting(Reason::Forbidden, text, TRY_AGAIN)
+            Verdict::waiting(Reason::Forbidden, text, RETRY_LATER)
         }
-        Failure::Request(_) => Verdict::waiting(Reason::WaitingForServer, text, ASK_AGAIN),
-        Failure::Journal(_) => Verdict::waiting(Reason::WaitingForServer, text, ASK_AGAIN),
+        Failure::Request(_) => Verdict::waiting(Reason::WaitingForServer, text, RETRY_SOON),
+        Failure::Journal(_) => Verdict::waiting(Reason::WaitingForServer, text, RETRY_SOON),
     }
 }
 
-/// What becomes of a migration whose object cannot be written: one that the server refuses may be taken later, and is
-/// not begun anew before that.
-pub(crate) fn after_loss(lost: &Lost) -> Requeue {
+/// Decides when a migration is attempted again whose object could not be written: the server may accept a refused write
+/// later.
+pub(crate) fn requeue_after(lost: &Lost) -> Requeue {
     match lost {
-        Lost::Refused(_) => Requeue::After(TRY_AGAIN),
+        Lost::Refused(_) => Requeue::After(RETRY_LATER),
         Lost::Gone | Lost::Taken | Lost::Stopped => Requeue::Never,
     }
 }

@@ -1,4 +1,4 @@
-//! Watches on whatever a storage version depends on: a change wakes the trigger.
+//! Watches on definitions, StorageVersions, API servers and StorageStates: a change wakes the trigger.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -18,42 +18,42 @@ use serde::de::DeserializeOwned;
 
 use crate::context::{Context, changed};
 
-/// How often a cluster that serves no StorageVersions is asked for them.
-const LOOK_FOR_REGISTRATIONS: Duration = Duration::from_secs(60);
-/// Watches are opened anew after so many seconds, well before a silent one would be given up.
-pub(crate) const WATCH: u32 = 55;
+/// How often to check whether the cluster serves StorageVersions.
+const STORAGE_VERSIONS_CHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// The timeout of a watch in seconds: shorter than the time after which the client gives up a silent connection.
+pub(crate) const WATCH_TIMEOUT: u32 = 55;
 
 /// Wakes the trigger at every change of a definition, a StorageVersion, an API server or a StorageState.
 pub(crate) async fn run(context: &Context) {
     futures::join!(definitions(context), registrations(context), members(context), states(context));
 }
 
-/// A changed definition may have changed a storage version; a changed StorageVersion is what the API servers
-/// themselves say of one.
+/// A changed definition may change a storage version.
 async fn definitions(context: &Context) {
     wake_on_change::<CustomResourceDefinition>(context).await;
 }
 
+/// The API servers publish their storage versions as StorageVersions.
 async fn registrations(context: &Context) {
     let api = Api::<StorageVersion>::all(context.client().clone());
     let mut tries = 0_u32;
     while let Err(error) = api.list_metadata(&kube::api::ListParams::default().limit(1)).await {
         tries = tries.saturating_add(1);
-        tokio::time::sleep(until_registered(&error, tries)).await;
+        tokio::time::sleep(retry_delay(&error, tries)).await;
     }
     wake_on_change::<StorageVersion>(context).await;
 }
 
-/// How soon to ask again for the StorageVersions. Most clusters do not serve them, but may after an upgrade; whatever
-/// else went wrong passes.
-fn until_registered(error: &kube::Error, tries: u32) -> Duration {
+/// When to ask again for the StorageVersions. Most clusters do not serve them, but may after an upgrade; other
+/// errors are temporary.
+fn retry_delay(error: &kube::Error, tries: u32) -> Duration {
     match error {
-        kube::Error::Api(status) if status.code == 404 => LOOK_FOR_REGISTRATIONS,
+        kube::Error::Api(status) if status.code == 404 => STORAGE_VERSIONS_CHECK_INTERVAL,
         _ => retry::again(tries),
     }
 }
 
-/// A deleted StorageState is made anew, and everything migrated: that is how people reset one.
+/// Users delete a StorageState to reset it: it is created again, and all objects are migrated.
 async fn states(context: &Context) {
     wake_on::<StorageState>(context, |event| matches!(event, watcher::Event::Delete(_))).await;
 }
@@ -73,7 +73,7 @@ where
     K::Scope: Send,
 {
     let api = Api::<PartialObjectMeta<K>>::all(context.client().clone());
-    let stream = watcher(api, watcher::Config::default().timeout(WATCH)).default_backoff();
+    let stream = watcher(api, watcher::Config::default().timeout(WATCH_TIMEOUT)).default_backoff();
     stream
         .for_each(|event| {
             if event.is_ok_and(|event| wakes(&event)) {
@@ -84,18 +84,19 @@ where
         .await;
 }
 
-/// An API server that comes, goes or starts anew may store things otherwise; one that renews its Lease does not.
+/// An API server that starts, stops or restarts may change storage versions; one that only renews its Lease does not.
 async fn members(context: &Context) {
     let api = Api::<Lease>::namespaced(context.client().clone(), "kube-system");
-    let config =
-        watcher::Config::default().labels("apiserver.kubernetes.io/identity=kube-apiserver").timeout(WATCH);
+    let config = watcher::Config::default()
+        .labels("apiserver.kubernetes.io/identity=kube-apiserver")
+        .timeout(WATCH_TIMEOUT);
     let mut holders: HashMap<String, Option<String>> = HashMap::new();
-    let stream = watcher(api, config)
-        .default_backoff()
-        .map_err(|error| tracing::debug!(error = %plain(&error), "watching Leases"));
+    let stream = watcher(api, config).default_backoff().map_err(
+        |error| tracing::debug!(error = %plain(&error), "the watch of identity Leases failed; reopening it"),
+    );
     stream
         .for_each(|event| {
-            let moved = match event {
+            let changed_holder = match event {
                 Ok(watcher::Event::Apply(lease) | watcher::Event::InitApply(lease)) => {
                     let holder = lease.spec.and_then(|spec| spec.holder_identity);
                     let name = lease.metadata.name.unwrap_or_default();
@@ -106,7 +107,7 @@ async fn members(context: &Context) {
                 }
                 _ => false,
             };
-            if moved {
+            if changed_holder {
                 changed(&context.storage_changed);
             }
             std::future::ready(())
@@ -121,12 +122,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn registrations_are_asked_for_until_they_can_be_watched() {
+    fn a_cluster_without_storage_versions_is_asked_once_a_minute() {
         for (code, tries, seconds) in
             [(404, 1, 60), (404, 9, 60), (503, 1, 1), (503, 3, 4), (403, 9, 60), (500, u32::MAX, 60)]
         {
             let error = kube::Error::Api(Box::new(Status { code, ..Status::default() }));
-            assert_eq!(until_registered(&error, tries).as_secs(), seconds, "{code} {tries}");
+            assert_eq!(retry_delay(&error, tries).as_secs(), seconds, "{code} {tries}");
         }
     }
 }

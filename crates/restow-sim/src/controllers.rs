@@ -108,7 +108,7 @@ fn settings(plan: &Plan) -> Settings {
             manner: Manner { dry_run: false, repair_managed_fields: true },
             encrypted: Demand::Reported,
         },
-        at_once: 1,
+        concurrent_migrations: 1,
         poll: POLL,
         encryption_resources: Some(if plan.scene.encrypts() {
             vec![Pattern::new(&watched.to_string())]

@@ -1,4 +1,4 @@
-//! The adopter: serves migrations of the built-in API, each through a migration that the migrator runs.
+//! The adopter: for each migration of the built-in API it creates one that the migrator runs, and reports its status back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,44 +21,47 @@ use restow_migrate::server::plain;
 use tokio::sync::watch;
 
 use crate::context::{Context, changed};
-use crate::in_tree::api::{GROUP, InTree, Object};
+use crate::in_tree::api::{Availability, GROUP, InTree, Object};
 use crate::ownership::managed;
 use crate::requests::{code, delete};
-use crate::watches::WATCH;
+use crate::watches::WATCH_TIMEOUT;
 
-/// How often a cluster that does not serve the API is looked at.
-const LOOK_FOR_API: Duration = Duration::from_secs(5);
-/// How often all are looked at when nothing happens, and how soon after something went wrong.
-const IDLE: Duration = Duration::from_secs(60);
-const SOON: Duration = Duration::from_secs(5);
-/// How long the resourceVersion of a list is waited for; it is told where it can be had.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How often to check whether the cluster serves the API.
+const API_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// How often to check all migrations when nothing changes.
+const IDLE_INTERVAL: Duration = Duration::from_secs(60);
+/// How soon to check again after an error.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+/// How long to wait for the resourceVersion of a list; the status has none if that takes longer.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Serves them until it is time to stop.
+/// Serves the built-in API's migrations until it is time to stop.
 pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
-    let mut told = false;
+    let mut warned = false;
     while !stop.is_stopped() {
-        context.health.beat("adopter", IDLE * 3);
+        context.health.beat("adopter", IDLE_INTERVAL * 3);
         match stop.unless(InTree::find(context)).await {
-            Some(Ok(Ok(in_tree))) => {
-                tracing::info!(api = in_tree.resource.api_version, "its migrations are served");
-                told = false;
+            Some(Ok(Availability::Served(in_tree))) => {
+                tracing::info!(api = in_tree.resource.api_version, "serving migrations of this API");
+                warned = false;
                 stop.unless(serve(context, &in_tree, migrations, stop)).await;
             }
-            Some(Ok(Err(why))) if !told => {
+            Some(Ok(Availability::NotServed(why))) if !warned => {
                 tracing::warn!(
-                    "{why}; where Kubernetes does not serve it, `restow install --adopt in-tree` defines it"
+                    "cannot serve built-in migrations: {why}; `restow install --adopt in-tree` installs the API where Kubernetes does not serve it"
                 );
-                told = true;
+                warned = true;
             }
-            Some(Err(error)) => tracing::warn!(error = %plain(&error), "{GROUP} could not be looked for"),
+            Some(Err(error)) => {
+                tracing::warn!(error = %plain(&error), "could not find out whether {GROUP} is served; retrying")
+            }
             _ => {}
         }
-        stop.unless(tokio::time::sleep(LOOK_FOR_API)).await;
+        stop.unless(tokio::time::sleep(API_CHECK_INTERVAL)).await;
     }
 }
 
-/// Serves them as long as the API is there in this version.
+/// Serves them while the cluster serves the API in this version.
 async fn serve(
     context: &Context,
     in_tree: &InTree,
@@ -68,13 +71,16 @@ async fn serve(
     let writer = Writer::<Object>::new(in_tree.resource.clone());
     let asked = writer.as_reader();
     let heard = watch::Sender::new(0);
-    let stream = watcher(in_tree.api.clone(), watcher::Config::default().timeout(WATCH)).default_backoff();
+    let stream =
+        watcher(in_tree.api.clone(), watcher::Config::default().timeout(WATCH_TIMEOUT)).default_backoff();
     let watched = reflector(writer, stream)
         .take_while(|event| std::future::ready(!event.as_ref().is_err_and(is_gone)))
         .for_each(|event| {
             match event {
                 Ok(_) => changed(&heard),
-                Err(error) => tracing::info!(error = %plain(&error), "watching {GROUP}"),
+                Err(error) => {
+                    tracing::info!(error = %plain(&error), "the watch of {GROUP} failed; reopening it")
+                }
             }
             std::future::ready(())
         });
@@ -110,14 +116,14 @@ struct Adopter<'a> {
 }
 
 impl Adopter<'_> {
-    /// Looks at all whenever one of them, or a migration, has changed.
+    /// Checks all whenever one of them, or a migration, has changed.
     async fn work(&self, mut heard: watch::Receiver<u64>) {
         let mut changes = self.context.migrations_changed.subscribe();
         while !self.stop.is_stopped() {
             heard.mark_unchanged();
             changes.mark_unchanged();
             self.beat();
-            let wait = if self.look().await { IDLE } else { SOON };
+            let wait = if self.check().await { IDLE_INTERVAL } else { RETRY_DELAY };
             tokio::select! {
                 biased;
                 _ = heard.changed() => {}
@@ -128,18 +134,18 @@ impl Adopter<'_> {
     }
 
     fn beat(&self) {
-        self.context.health.beat("adopter", IDLE * 3);
+        self.context.health.beat("adopter", IDLE_INTERVAL * 3);
     }
 
-    /// Looks once; false when something has to be tried again.
-    async fn look(&self) -> bool {
+    /// Checks all once; false if something must be retried.
+    async fn check(&self) -> bool {
         let objects = self.asked.state();
         let all: Vec<Asked> = objects.iter().map(|object| asked(object)).collect();
-        let mut well = true;
-        let mut take_in = |name: &str, done: Result<(), kube::Error>| {
+        let mut complete = true;
+        let mut note = |name: &str, done: Result<(), kube::Error>| {
             if let Err(error) = done {
-                tracing::info!(adopted = name, error = %plain(&error), "to be looked at again");
-                well = false;
+                tracing::info!(adopted = name, error = %plain(&error), "could not follow a built-in migration; retrying");
+                complete = false;
             }
         };
         for ours in self.migrations.state().iter().filter(|ours| is_orphan(ours, &all)) {
@@ -147,8 +153,11 @@ impl Adopter<'_> {
                 return true;
             }
             self.beat();
-            tracing::info!(migration = ours.name_any(), "what it served is gone");
-            take_in(&ours.name_any(), delete(&self.ours(), ours.as_ref()).await);
+            tracing::info!(
+                migration = ours.name_any(),
+                "deleting a migration whose built-in migration is gone"
+            );
+            note(&ours.name_any(), delete(&self.ours(), ours.as_ref()).await);
         }
         for (object, asked) in objects.iter().zip(&all) {
             self.beat();
@@ -156,22 +165,22 @@ impl Adopter<'_> {
             let done = match step(asked, ours.as_deref(), restow_clock::now()) {
                 _ if self.stop.is_stopped() => return true,
                 Step::Leave => Ok(()),
-                Step::Make => self.make(object).await,
-                Step::Tell(status) => self.tell(object, status).await,
+                Step::Make => self.create(object).await,
+                Step::Tell(status) => self.write_status(object, status).await,
             };
-            take_in(&asked.name, done);
+            note(&asked.name, done);
         }
-        well
+        complete
     }
 
     fn ours(&self) -> Api<StorageVersionMigration> {
         Api::all(self.context.client().clone())
     }
 
-    /// Makes a migration for one.
-    async fn make(&self, object: &Arc<Object>) -> Result<(), kube::Error> {
+    /// Creates a migration for a built-in one.
+    async fn create(&self, object: &Arc<Object>) -> Result<(), kube::Error> {
         let of = &object.spec.resource;
-        let at = tokio::time::timeout(PATIENCE, self.listed_at(&of.group, &of.resource));
+        let at = tokio::time::timeout(LIST_TIMEOUT, self.listed_at(&of.group, &of.resource));
         let at = at.await.ok().flatten();
         if self.stop.is_stopped() {
             return Ok(());
@@ -200,14 +209,14 @@ impl Adopter<'_> {
         };
         match self.ours().create(&PostParams::default(), &migration).await {
             Ok(made) => tracing::info!(adopted = object.name_any(), migration = made.name_any(), "adopted"),
-            // The cache has not heard of it yet, or an earlier one has to go first.
+            // The cache is behind, or an earlier one is still being deleted.
             Err(error) if code(&error) == Some(409) => {}
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// The resourceVersion of a resource's list, where it can be listed.
+    /// The resourceVersion of a resource's list, if it can be listed.
     async fn listed_at(&self, group: &str, resource: &str) -> Option<String> {
         let inventory = self.context.cluster.inventory(true).await.ok()?;
         let named = |found: &&restow_core::resource::inventory::Resource| {
@@ -222,8 +231,12 @@ impl Adopter<'_> {
         page.metadata.resource_version
     }
 
-    /// Writes a status, on condition that it is still the one that was seen.
-    async fn tell(&self, object: &Arc<Object>, status: InTreeMigrationStatus) -> Result<(), kube::Error> {
+    /// Writes a status, with what was read as the precondition.
+    async fn write_status(
+        &self,
+        object: &Arc<Object>,
+        status: InTreeMigrationStatus,
+    ) -> Result<(), kube::Error> {
         let mut new = Object::clone(object);
         new.types = Some(kube::core::TypeMeta {
             api_version: self.in_tree.resource.api_version.clone(),
@@ -232,7 +245,7 @@ impl Adopter<'_> {
         new.status = Some(status);
         match self.in_tree.api.replace_status(&object.name_any(), &PostParams::default(), &new).await {
             Ok(_) => Ok(()),
-            // Its next event, or its deletion, says more.
+            // The next watch event shows what changed.
             Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
             Err(error) => Err(error),
         }

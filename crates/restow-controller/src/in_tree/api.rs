@@ -1,4 +1,4 @@
-//! The API of the built-in migrator, in whichever version it is served.
+//! Finds `storagemigration.k8s.io`, the API of the built-in migrator, in the version that the cluster serves.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::Api;
@@ -8,13 +8,20 @@ use restow_migrate::server::RequestError;
 
 use crate::context::Context;
 
-/// Its group.
+/// The API group.
 pub(crate) const GROUP: &str = "storagemigration.k8s.io";
 
-/// A migration of that API.
+/// A migration of the built-in API.
 pub(crate) type Object = kube::core::Object<InTreeMigrationSpec, InTreeMigrationStatus>;
 
-/// The API as one cluster serves it.
+/// Whether the cluster serves the API in a version that restow can use.
+pub(crate) enum Availability {
+    Served(InTree),
+    /// Why it cannot be used.
+    NotServed(String),
+}
+
+/// The API in the version that the cluster serves.
 #[derive(Clone)]
 pub(crate) struct InTree {
     pub(crate) api: Api<Object>,
@@ -22,20 +29,21 @@ pub(crate) struct InTree {
 }
 
 impl InTree {
-    /// Looks for it; the inner error says why it cannot be used.
-    pub(crate) async fn find(context: &Context) -> Result<Result<Self, String>, RequestError> {
+    /// Asks the cluster for the API.
+    pub(crate) async fn find(context: &Context) -> Result<Availability, RequestError> {
         let group: APIGroup = match context.cluster.server().get(&format!("/apis/{GROUP}")).await {
             Ok(group) => group,
-            Err(error) if error.code() == Some(404) => return Ok(Err(unusable(&[]))),
+            Err(error) if error.code() == Some(404) => return Ok(Availability::NotServed(unusable(&[]))),
             Err(error) => return Err(error),
         };
         let served: Vec<&str> = group.versions.iter().map(|served| served.version.as_str()).collect();
         let Some(version) = IN_TREE_VERSIONS.iter().find(|version| served.contains(version)) else {
-            return Ok(Err(unusable(&served)));
+            return Ok(Availability::NotServed(unusable(&served)));
         };
         let kind = GroupVersionKind::gvk(GROUP, version, "StorageVersionMigration");
         let resource = ApiResource::from_gvk_with_plural(&kind, "storageversionmigrations");
-        Ok(Ok(Self { api: Api::all_with(context.client().clone(), &resource), resource }))
+        let api = Api::all_with(context.client().clone(), &resource);
+        Ok(Availability::Served(Self { api, resource }))
     }
 }
 
@@ -46,7 +54,7 @@ fn unusable(served: &[&str]) -> String {
     }
     let (served, read) = (served.join(", "), IN_TREE_VERSIONS.join(" and "));
     format!(
-        "{GROUP} is served as {served} only, and restow reads {read}: Kubernetes 1.35 is the first that has it"
+        "{GROUP} is served only as {served}, but restow needs {read}, which Kubernetes 1.35 and later serve"
     )
 }
 
@@ -55,9 +63,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_form_of_the_api_is_named() {
+    fn an_unsupported_version_is_named() {
         assert_eq!(unusable(&[]), "storagemigration.k8s.io is not served");
         let why = unusable(&["v1alpha1"]);
-        assert!(why.contains("served as v1alpha1 only") && why.contains("v1 and v1beta1"), "{why}");
+        assert!(why.contains("served only as v1alpha1") && why.contains("v1 and v1beta1"), "{why}");
     }
 }

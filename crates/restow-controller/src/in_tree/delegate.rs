@@ -1,4 +1,4 @@
-//! The first pass of a migration, handed to the built-in controller of Kubernetes.
+//! Delegates the first pass of a migration to the built-in controller of Kubernetes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,91 +17,61 @@ use restow_migrate::rewrite::Unfinished;
 use restow_migrate::server::plain;
 
 use crate::context::Context;
-use crate::in_tree::api::{GROUP, InTree, Object};
+use crate::in_tree::api::{Availability, GROUP, InTree, Object};
 use crate::ownership::managed;
 use crate::record::{Lost, Record, put};
 use crate::requests::{code, delete};
 use crate::settings::Backend;
-use crate::verdict::{TRY_AGAIN, Verdict};
+use crate::verdict::{AttemptError, RETRY_LATER, Verdict};
 
-/// How often it is looked at.
-const ASK_EVERY: Duration = Duration::from_secs(1);
-/// How often the API servers' agreement is looked at meanwhile.
-const CHECK_EVERY: Duration = Duration::from_secs(10);
+/// How often the built-in migration is read.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the API servers' agreement is checked meanwhile.
+const AGREEMENT_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Why a pass that was handed over did not end well.
-pub(crate) enum Undelegated {
-    /// As the migration's object tells it.
-    Verdict(Verdict),
-    /// As a pass of restow's own fails.
-    Failure(Failure),
-    /// The migration's object cannot be written any more.
-    Lost(Lost),
-}
-
-impl From<Verdict> for Undelegated {
-    fn from(verdict: Verdict) -> Self {
-        Self::Verdict(verdict)
-    }
-}
-
-impl From<Failure> for Undelegated {
-    fn from(failure: Failure) -> Self {
-        Self::Failure(failure)
-    }
-}
-
-impl From<Lost> for Undelegated {
-    fn from(lost: Lost) -> Self {
-        Self::Lost(lost)
-    }
-}
-
-impl Undelegated {
-    /// Whether there is nothing left to be done for.
-    fn is_over(&self) -> bool {
-        use Failure::{Disagreement, Moved, Unfinished as NotFinished};
-        match self {
-            Self::Lost(lost) => matches!(lost, Lost::Gone),
-            Self::Failure(failure) => {
-                matches!(failure, Disagreement(_) | Moved(_) | NotFinished(Unfinished::Stopped))
-            }
-            Self::Verdict(_) => false,
+/// Whether the delegated pass serves no purpose any more.
+fn is_obsolete(error: &AttemptError) -> bool {
+    use Failure::{Disagreement, Moved, Unfinished as NotFinished};
+    match error {
+        AttemptError::Lost(lost) => matches!(lost, Lost::Gone),
+        AttemptError::Failure(failure) => {
+            matches!(failure, Disagreement(_) | Moved(_) | NotFinished(Unfinished::Stopped))
         }
+        AttemptError::Verdict(_) => false,
     }
 }
 
-/// Finds the API to hand the first pass over by; none where restow rewrites by itself.
+/// Finds the built-in API if the first pass is delegated; none if restow rewrites by itself.
 pub(crate) async fn backend(context: &Context) -> Result<Option<InTree>, Verdict> {
     if context.settings.backend == Backend::Restow {
         return Ok(None);
     }
     match InTree::find(context).await {
-        Ok(Ok(in_tree)) => Ok(Some(in_tree)),
-        Ok(Err(why)) => {
-            let message = format!("{why}, so nothing can be handed to its controller");
-            Err(Verdict::waiting(Reason::BackendNotServed, message, TRY_AGAIN))
+        Ok(Availability::Served(in_tree)) => Ok(Some(in_tree)),
+        Ok(Availability::NotServed(why)) => {
+            let message = format!("cannot delegate to the built-in controller: {why}");
+            Err(Verdict::waiting(Reason::BackendNotServed, message, RETRY_LATER))
         }
-        Err(error) => Err(Verdict::waiting(Reason::WaitingForServer, error, ASK_EVERY)),
+        Err(error) => Err(Verdict::waiting(Reason::WaitingForServer, error, POLL_INTERVAL)),
     }
 }
 
-/// Has the built-in controller do the first pass; what is left then is to verify.
+/// Has the built-in controller do the first pass. restow verifies afterwards.
 pub(crate) async fn delegate<O: Observer>(
     in_tree: InTree,
     migration: &Migration<'_, O>,
     record: &Record,
     progress: &mut Progress,
     lead: &Stop,
-) -> Result<(), Undelegated> {
+) -> Result<(), AttemptError> {
     let (owner, run) = (record.object().await, progress.started.to_string());
-    // Kept before anything is made, so that a crash goes on with the same run.
+    // Saved before the built-in migration is created, so that after a crash the same run is resumed.
     let now = restow_clock::now();
     record.update(|status| put(status, progress, (now, 0), now)).await?;
     let delegate = Delegate { in_tree, owner, run, record, lead };
-    let ended = delegate.see_through(migration, progress).await;
-    // Another leader would go on with it.
-    if ended.as_ref().is_err_and(Undelegated::is_over) {
+    let ended = delegate.wait_for_end(migration, progress).await;
+    // Another leader would otherwise resume it.
+    if ended.as_ref().is_err_and(is_obsolete) {
         delegate.take_back().await;
     }
     ended?;
@@ -109,30 +79,30 @@ pub(crate) async fn delegate<O: Observer>(
     Ok(())
 }
 
-/// One run of a migration in the hands of the built-in controller.
+/// One run of a migration that the built-in controller does.
 struct Delegate<'a> {
     in_tree: InTree,
     owner: StorageVersionMigration,
     run: String,
     record: &'a Record,
-    /// Stops when this controller must not write at all.
+    /// Stops when this process no longer leads.
     lead: &'a Stop,
 }
 
 impl Delegate<'_> {
-    /// Waits for its end.
-    async fn see_through<O: Observer>(
+    /// Waits until the built-in controller has finished.
+    async fn wait_for_end<O: Observer>(
         &self,
         migration: &Migration<'_, O>,
         progress: &mut Progress,
-    ) -> Result<(), Undelegated> {
+    ) -> Result<(), AttemptError> {
         let (began, mut checked) = (Instant::now(), Instant::now());
         let mut woken: Option<Instant> = None;
         loop {
             if migration.stop.is_stopped() {
                 return Err(Failure::from(Unfinished::Stopped).into());
             }
-            let status = match self.look(migration).await? {
+            let status = match self.get_or_create(migration).await? {
                 Some(object) => object.status.unwrap_or_default(),
                 None => Default::default(),
             };
@@ -140,22 +110,25 @@ impl Delegate<'_> {
             match step(&Look { status: &status, waited: began.elapsed(), woken: woken_ago }) {
                 Step::Verify => return Ok(()),
                 Step::Fail(message) => return Err(Verdict::failed(Reason::DelegateFailed, message).into()),
-                Step::Wait(why) => self.tell(why).await?,
+                Step::Wait(why) => self.report(why).await?,
                 Step::Wake => {
                     woken = Some(Instant::now());
                     self.wake(migration, progress).await?;
                 }
             }
-            if checked.elapsed() >= CHECK_EVERY {
+            if checked.elapsed() >= AGREEMENT_CHECK_INTERVAL {
                 migration.check(progress).await?;
                 checked = Instant::now();
             }
-            migration.stop.unless(tokio::time::sleep(ASK_EVERY)).await;
+            migration.stop.unless(tokio::time::sleep(POLL_INTERVAL)).await;
         }
     }
 
-    /// The object as it is, made where it is missing; none while one has to go first, or the server is silent.
-    async fn look<O: Observer>(&self, migration: &Migration<'_, O>) -> Result<Option<Object>, Undelegated> {
+    /// The built-in migration, created if it is missing; none while an old one is being deleted or the server does not answer.
+    async fn get_or_create<O: Observer>(
+        &self,
+        migration: &Migration<'_, O>,
+    ) -> Result<Option<Object>, AttemptError> {
         let api = &self.in_tree.api;
         let found = api.get_opt(&self.owner.name_any()).await;
         if migration.stop.is_stopped() {
@@ -170,25 +143,25 @@ impl Delegate<'_> {
                     Claim::Others => return Err(self.name_taken().into()),
                 }
             }
-            Ok(None) => self.make(&migration.resource.name).await,
+            Ok(None) => self.create(&migration.resource.name).await,
             Err(error) => Err(error),
         };
         match done {
             Ok(found) => Ok(found),
             Err(error) => match code(&error) {
-                Some(401 | 403) => Err(Verdict::waiting(Reason::Forbidden, error, TRY_AGAIN).into()),
+                Some(401 | 403) => Err(Verdict::waiting(Reason::Forbidden, error, RETRY_LATER).into()),
                 Some(400 | 422) => Err(Verdict::failed(Reason::DelegateRefused, error).into()),
-                Some(404) => Err(Verdict::waiting(Reason::BackendNotServed, error, TRY_AGAIN).into()),
+                Some(404) => Err(Verdict::waiting(Reason::BackendNotServed, error, RETRY_LATER).into()),
                 _ => {
-                    migration.observer.waiting(&error.to_string(), ASK_EVERY);
+                    migration.observer.waiting(&error.to_string(), POLL_INTERVAL);
                     Ok(None)
                 }
             },
         }
     }
 
-    async fn make(&self, of: &GroupResource) -> Result<Option<Object>, kube::Error> {
-        let resource = of.clone();
+    async fn create(&self, of: &GroupResource) -> Result<Option<Object>, kube::Error> {
+        let resource = restow_api::GroupResource { group: of.group.clone(), resource: of.resource.clone() };
         let name = self.owner.name_any();
         let mut object = Object::new(&name, &self.in_tree.resource, InTreeMigrationSpec { resource });
         object.metadata.labels = Some(managed());
@@ -196,7 +169,11 @@ impl Delegate<'_> {
         object.metadata.owner_references = self.owner.controller_owner_ref(&()).map(|owner| vec![owner]);
         match self.in_tree.api.create(&PostParams::default(), &object).await {
             Ok(made) => {
-                tracing::info!(migration = name, api = self.in_tree.resource.api_version, "handed over");
+                tracing::info!(
+                    migration = name,
+                    api = self.in_tree.resource.api_version,
+                    "delegated to the built-in controller"
+                );
                 Ok(Some(made))
             }
             Err(error) if code(&error) == Some(409) => Ok(None),
@@ -205,11 +182,14 @@ impl Delegate<'_> {
     }
 
     fn name_taken(&self) -> Verdict {
-        let message = format!("{GROUP} has a {} already that restow did not make", self.owner.name_any());
-        Verdict::waiting(Reason::DelegateNameTaken, message, TRY_AGAIN)
+        let message = format!(
+            "{GROUP} already has a migration named {} that restow did not create",
+            self.owner.name_any()
+        );
+        Verdict::waiting(Reason::DelegateNameTaken, message, RETRY_LATER)
     }
 
-    async fn tell(&self, why: &str) -> Result<(), Lost> {
+    async fn report(&self, why: &str) -> Result<(), Lost> {
         let (now, name) = (restow_clock::now(), self.owner.name_any());
         let message = format!("{why} ({GROUP} {name})");
         self.record
@@ -217,8 +197,8 @@ impl Delegate<'_> {
             .await
     }
 
-    /// Its controller waits until its cache is as new as the resource's list; in an idle cluster only a write
-    /// of the resource brings that about soon.
+    /// Writes one object. The built-in controller waits until its cache is as new as the resource's list, and in an idle
+    /// cluster only a write of the resource brings that about soon.
     async fn wake<O: Observer>(
         &self,
         migration: &Migration<'_, O>,
@@ -227,17 +207,17 @@ impl Delegate<'_> {
         let stored = migration.touch(progress).await?;
         let name = self.owner.name_any();
         if stored {
-            tracing::info!(migration = name, "one object was written, to wake the built-in controller");
+            tracing::info!(migration = name, "wrote one object to wake the built-in controller");
         } else {
             tracing::info!(
                 migration = name,
-                "no write had an effect that would wake the built-in controller"
+                "could not wake the built-in controller: no write changed an object"
             );
         }
         Ok(())
     }
 
-    /// Deletes what was handed over.
+    /// Deletes the built-in migration.
     async fn take_back(&self) {
         let (api, name) = (&self.in_tree.api, self.owner.name_any());
         let found = api.get_opt(&name).await;
@@ -254,8 +234,10 @@ impl Delegate<'_> {
             Err(error) => Err(error),
         };
         match done {
-            Ok(()) => tracing::info!(migration = name, "taken back from the built-in controller"),
-            Err(error) => tracing::info!(migration = name, error = %plain(&error), "not taken back yet"),
+            Ok(()) => tracing::info!(migration = name, "deleted the built-in migration"),
+            Err(error) => {
+                tracing::info!(migration = name, error = %plain(&error), "could not delete the built-in migration yet")
+            }
         }
     }
 }
@@ -274,10 +256,10 @@ mod tests {
 
     use super::*;
 
-    /// A server that has one object, and tells of each request before it answers.
-    fn server(object: Value, asked: impl Fn(Method) + Clone + Send + 'static) -> Client {
+    /// A server that has one object, and reports each request before it answers.
+    fn server(object: Value, on_request: impl Fn(Method) + Clone + Send + 'static) -> Client {
         let answer = move |request: Request<Body>| {
-            asked(request.method().clone());
+            on_request(request.method().clone());
             let body = Body::from(object.to_string().into_bytes());
             std::future::ready(Ok::<_, std::io::Error>(Response::new(body)))
         };
@@ -285,12 +267,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_lost_the_lead_meanwhile_takes_nothing_back() {
+    async fn a_process_that_no_longer_leads_deletes_nothing() {
         let migration = json!({
             "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration",
             "metadata": {"name": "m", "uid": "u"}, "spec": {"resource": {"resource": "secrets"}},
         });
-        let handed_over = json!({
+        let delegated = json!({
             "apiVersion": "storagemigration.k8s.io/v1beta1", "kind": "StorageVersionMigration",
             "metadata": {
                 "name": "m", "uid": "x", "labels": {MANAGED_BY: MANAGER}, "annotations": {DELEGATED_RUN: "run"},
@@ -301,13 +283,13 @@ mod tests {
             "spec": {"resource": {"resource": "secrets"}},
         });
         for (lost, expected) in [(false, vec![Method::GET, Method::DELETE]), (true, vec![Method::GET])] {
-            let told = CancellationToken::new();
-            let (lead, sent) = (Stop::from(told.clone()), Arc::new(Mutex::new(Vec::new())));
+            let lost_lead = CancellationToken::new();
+            let (lead, sent) = (Stop::from(lost_lead.clone()), Arc::new(Mutex::new(Vec::new())));
             let log = Arc::clone(&sent);
-            let client = server(handed_over.clone(), move |method| {
+            let client = server(delegated.clone(), move |method| {
                 log.lock().unwrap().push(method);
                 if lost {
-                    told.cancel();
+                    lost_lead.cancel();
                 }
             });
             let kind = GroupVersionKind::gvk(GROUP, "v1beta1", "StorageVersionMigration");

@@ -1,5 +1,4 @@
-//! Takes back from the built-in controller what was handed to it for migrations that were deleted or suspended
-//! while nobody was at them.
+//! Deletes built-in migrations whose own migration was deleted or suspended while no attempt was running.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,37 +12,37 @@ use restow_lease::Stop;
 use restow_migrate::server::plain;
 
 use crate::context::Context;
-use crate::in_tree::api::{InTree, Object};
+use crate::in_tree::api::{Availability, InTree, Object};
 use crate::requests::delete;
 
-/// How often it looks when nothing happens.
-const IDLE: Duration = Duration::from_secs(30);
-/// How long one look may take; what it did not come to is looked at the next time.
-const PATIENCE: Duration = Duration::from_secs(75);
+/// How often to check when nothing changes.
+const IDLE_INTERVAL: Duration = Duration::from_secs(30);
+/// The timeout of one check; the next check does the rest.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// Why a look could not be finished.
+/// Why a check failed.
 #[derive(Debug, thiserror::Error)]
-enum LookError {
+enum CheckError {
     #[error(transparent)]
     Discovery(#[from] restow_migrate::server::RequestError),
     #[error(transparent)]
     Objects(#[from] kube::Error),
 }
 
-/// Looks whenever the set of migrations that go on has changed, until it is time to stop.
+/// Checks whenever the set of unfinished migrations has changed, until it is time to stop.
 pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
     let mut changes = context.migrations_changed.subscribe();
     while !stop.is_stopped() {
         changes.mark_unchanged();
-        context.health.beat("undelegate", IDLE * 4);
+        context.health.beat("undelegate", IDLE_INTERVAL * 4);
         let wanted = wanted(migrations);
-        match stop.unless(tokio::time::timeout(PATIENCE, look(context, &wanted, stop))).await {
+        match stop.unless(tokio::time::timeout(CHECK_TIMEOUT, check(context, &wanted, stop))).await {
             Some(Ok(Err(error))) => {
-                tracing::info!(error = %plain(&error), "what was handed to the built-in controller could not be looked at");
+                tracing::info!(error = %plain(&error), "could not check the built-in migrations; retrying");
             }
-            Some(Err(_)) => tracing::info!(
-                "what was handed to the built-in controller could not be looked at in {PATIENCE:?}"
-            ),
+            Some(Err(_)) => {
+                tracing::info!("could not check the built-in migrations within {CHECK_TIMEOUT:?}; retrying")
+            }
             Some(Ok(Ok(()))) | None => {}
         }
         let another =
@@ -52,34 +51,34 @@ pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigr
             tokio::select! {
                 biased;
                 () = another => {}
-                () = tokio::time::sleep(IDLE) => {}
+                () = tokio::time::sleep(IDLE_INTERVAL) => {}
             }
         })
         .await;
     }
 }
 
-/// The uids of those that go on.
+/// The uids of unfinished migrations.
 fn wanted(migrations: &Store<StorageVersionMigration>) -> HashSet<String> {
     let all = migrations.state();
     all.iter().filter(|migration| is_wanted(migration)).filter_map(|migration| migration.uid()).collect()
 }
 
-async fn look(context: &Context, wanted: &HashSet<String>, stop: &Stop) -> Result<(), LookError> {
-    let Ok(in_tree) = InTree::find(context).await? else { return Ok(()) };
+async fn check(context: &Context, wanted: &HashSet<String>, stop: &Stop) -> Result<(), CheckError> {
+    let Availability::Served(in_tree) = InTree::find(context).await? else { return Ok(()) };
     let made = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
     for object in in_tree.api.list(&made).await? {
         let unwanted = owner(&object.metadata).is_some_and(|owner| !wanted.contains(&owner.uid));
-        if unwanted && !is_wanted_after_all(context, &object).await? && !stop.is_stopped() {
+        if unwanted && !is_still_wanted(context, &object).await? && !stop.is_stopped() {
             delete(&in_tree.api, &object).await?;
-            tracing::info!(migration = object.name_any(), "taken back from the built-in controller");
+            tracing::info!(migration = object.name_any(), "deleted the built-in migration");
         }
     }
     Ok(())
 }
 
-/// Asks the server itself: the cache may not have heard yet.
-async fn is_wanted_after_all(context: &Context, object: &Object) -> Result<bool, kube::Error> {
+/// Reads the migration from the server: the cache may be behind.
+async fn is_still_wanted(context: &Context, object: &Object) -> Result<bool, kube::Error> {
     let Some(owner) = owner(&object.metadata) else { return Ok(true) };
     let api = Api::<StorageVersionMigration>::all(context.client().clone());
     let migration = api.get_opt(&owner.name).await?;

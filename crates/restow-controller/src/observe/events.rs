@@ -1,6 +1,6 @@
-//! Kubernetes Events about objects, few enough to be read.
+//! Publishes Kubernetes Events, limited in number.
 //!
-//! They are sent in the background: an Events API that is slow or down holds nothing up.
+//! They are sent in the background: an Events API that is slow or down delays nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,18 +19,18 @@ use tokio::task::JoinHandle;
 
 use crate::observe::metrics::Metrics;
 
-/// How long an Event may take to be sent.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout for sending an Event.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many Events may wait to be sent; more are dropped and counted.
-const QUEUE: usize = 256;
-/// How many bytes of a message the API server takes.
-const LONGEST_MESSAGE: usize = 1024;
-/// How many of a reason.
-const LONGEST_REASON: usize = 128;
-/// How many of the name of who reports.
-const LONGEST_INSTANCE: usize = 128;
+const QUEUE_LENGTH: usize = 256;
+/// The longest message that the API server accepts, in bytes.
+const MAX_MESSAGE: usize = 1024;
+/// The longest reason, in bytes.
+const MAX_REASON: usize = 128;
+/// The longest `reportingInstance`, in bytes.
+const MAX_INSTANCE: usize = 128;
 
-/// Tells of what happens to objects.
+/// Publishes Events about objects.
 pub struct Events {
     identity: String,
     queue: Mutex<Option<mpsc::Sender<Event>>>,
@@ -41,9 +41,9 @@ pub struct Events {
 }
 
 impl Events {
-    /// Events in the name of restow, from the process of this identity.
+    /// Events with restow as reporting controller and `identity` as its instance.
     pub fn new(client: kube::Client, identity: String, metrics: Arc<Metrics>) -> Self {
-        let (queue, events) = mpsc::channel(QUEUE);
+        let (queue, events) = mpsc::channel(QUEUE_LENGTH);
         Self {
             identity,
             queue: Mutex::new(Some(queue)),
@@ -54,30 +54,30 @@ impl Events {
         }
     }
 
-    /// Tells something about an object, unless it or too much else was told just now.
+    /// Publishes an Event about an object, unless it is a repetition or too many were published recently.
     ///
-    /// It returns at once. An Event that cannot be sent is lost, and no more than that.
-    pub fn tell(&self, object: &ObjectReference, kind: EventType, reason: &str, message: &str) {
+    /// Returns at once. An Event that cannot be sent is dropped.
+    pub fn publish(&self, object: &ObjectReference, kind: EventType, reason: &str, message: &str) {
         if !self.admit(object, reason, message) {
             let name = object.name.as_deref();
-            return tracing::debug!(name, reason, message, "an Event is kept back");
+            return tracing::debug!(name, reason, message, "suppressed an Event");
         }
         let event = self.event(object, kind, reason, message);
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.as_ref().is_none_or(|queue| queue.try_send(event).is_err()) {
             self.metrics.event_dropped();
-            tracing::debug!(reason, message, "an Event is dropped: too many wait to be sent");
+            tracing::debug!(reason, message, "dropped an Event: too many wait to be sent");
         }
     }
 
-    /// Sends what is still waiting, for a moment and no longer.
+    /// Sends the Events that still wait, within a timeout.
     pub async fn finish(&self) {
         drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         let sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut sending) = sending else { return };
-        if tokio::time::timeout(PATIENCE, &mut sending).await.is_err() {
+        if tokio::time::timeout(SEND_TIMEOUT, &mut sending).await.is_err() {
             sending.abort();
-            tracing::info!("some Events were not sent in {PATIENCE:?}");
+            tracing::info!("could not send all Events within {SEND_TIMEOUT:?}");
         }
     }
 
@@ -88,13 +88,13 @@ impl Events {
         Event {
             metadata: ObjectMeta {
                 name: Some(object_name::of_event(about, number)),
-                // As for all objects that are cluster-wide.
+                // Where Events about cluster-scoped objects belong.
                 namespace: Some(object.namespace.clone().unwrap_or_else(|| "default".to_owned())),
                 ..ObjectMeta::default()
             },
-            action: Some(cut(reason, LONGEST_REASON).to_owned()),
-            reason: Some(cut(reason, LONGEST_REASON).to_owned()),
-            note: Some(cut(message, LONGEST_MESSAGE).to_owned()),
+            action: Some(truncate(reason, MAX_REASON).to_owned()),
+            reason: Some(truncate(reason, MAX_REASON).to_owned()),
+            note: Some(truncate(message, MAX_MESSAGE).to_owned()),
             type_: Some(match kind {
                 EventType::Normal => "Normal".to_owned(),
                 EventType::Warning => "Warning".to_owned(),
@@ -102,7 +102,7 @@ impl Events {
             event_time: Some(MicroTime(now)),
             regarding: Some(object.clone()),
             reporting_controller: Some(restow_api::MANAGER.to_owned()),
-            reporting_instance: Some(cut(&self.identity, LONGEST_INSTANCE).to_owned()),
+            reporting_instance: Some(truncate(&self.identity, MAX_INSTANCE).to_owned()),
             ..Event::default()
         }
     }
@@ -114,22 +114,22 @@ impl Events {
     }
 }
 
-/// Sends one Event after the other, until nobody tells any more.
+/// Sends one Event after the other, until the queue is closed.
 async fn send_all(client: kube::Client, mut events: mpsc::Receiver<Event>) {
     while let Some(event) = events.recv().await {
         let namespace = event.metadata.namespace.as_deref().unwrap_or("default");
         let api = Api::<Event>::namespaced(client.clone(), namespace);
         let (reason, message) = (event.reason.as_deref(), event.note.as_deref());
-        match tokio::time::timeout(PATIENCE, api.create(&PostParams::default(), &event)).await {
+        match tokio::time::timeout(SEND_TIMEOUT, api.create(&PostParams::default(), &event)).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(reason, message, "an Event could not be sent: {error}"),
-            Err(_) => tracing::warn!(reason, message, "an Event could not be sent in {PATIENCE:?}"),
+            Ok(Err(error)) => tracing::warn!(reason, message, "could not send an Event: {error}"),
+            Err(_) => tracing::warn!(reason, message, "could not send an Event within {SEND_TIMEOUT:?}"),
         }
     }
 }
 
-/// The beginning of a text, up to a number of bytes.
-fn cut(text: &str, longest: usize) -> &str {
+/// Truncates a text to a number of bytes, between characters.
+fn truncate(text: &str, longest: usize) -> &str {
     let end = (0..=longest.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or_default()]
 }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_cut_between_characters() {
+    fn texts_are_truncated_between_characters() {
         for (text, longest, expected) in [
             ("", 3, ""),
             ("abc", 3, "abc"),
@@ -148,7 +148,7 @@ mod tests {
             ("aäö", 2, "a"),
             ("ä", 1, ""),
         ] {
-            assert_eq!(cut(text, longest), expected, "{text} to {longest}");
+            assert_eq!(truncate(text, longest), expected, "{text} to {longest}");
         }
     }
 
@@ -161,21 +161,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_is_silent_holds_nothing_up() {
+    async fn a_silent_server_delays_nothing() {
         let metrics = Arc::new(Metrics::default());
         let events = Events::new(silent(), "one".to_owned(), Arc::clone(&metrics));
         let began = Instant::now();
-        for number in 0..QUEUE + 50 {
+        for number in 0..QUEUE_LENGTH + 50 {
             let object = ObjectReference { name: Some(format!("m-{number}")), ..ObjectReference::default() };
-            events.tell(&object, EventType::Normal, "Started", "to storage version v2");
+            events.publish(&object, EventType::Normal, "Started", "to storage version v2");
         }
         assert_eq!(began.elapsed(), Duration::ZERO);
-        // One is being sent at most, the queue is full, and the rest is counted.
+        // At most one is being sent, the queue is full, and the rest is counted.
         let text = metrics.encode();
         let line = text.lines().find(|line| line.starts_with("restow_events_dropped_total ")).unwrap();
         let dropped: usize = line.rsplit(' ').next().unwrap().parse().unwrap();
         assert!((49..=50).contains(&dropped), "{line}");
         events.finish().await;
-        assert_eq!(began.elapsed(), PATIENCE);
+        assert_eq!(began.elapsed(), SEND_TIMEOUT);
     }
 }

@@ -1,4 +1,4 @@
-//! Whether the loops of this process still turn, and whether it is ready to be relied on.
+//! Liveness and readiness of this process: whether its loops still run, and what it waits for.
 
 use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use restow_clock::Instant;
 
-/// What the loops say of themselves.
+/// The state that `/healthz` and `/readyz` report.
 #[derive(Debug)]
 pub struct Health {
     state: Mutex<State>,
@@ -14,12 +14,12 @@ pub struct Health {
 
 #[derive(Debug)]
 struct State {
-    /// What it waits for; none when it is ready.
+    /// What the process waits for; none if it is ready.
     waits_for: Option<Cow<'static, str>>,
     beats: Vec<Beat>,
 }
 
-/// A loop that has promised to beat again.
+/// The last heartbeat of a loop, and when the next one is due.
 #[derive(Debug)]
 struct Beat {
     name: &'static str,
@@ -29,23 +29,23 @@ struct Beat {
 
 impl Default for Health {
     fn default() -> Self {
-        let state = State { waits_for: Some(Cow::Borrowed("its start")), beats: Vec::new() };
+        let state = State { waits_for: Some(Cow::Borrowed("startup")), beats: Vec::new() };
         Self { state: Mutex::new(state) }
     }
 }
 
 impl Health {
-    /// It waits for nothing any more.
+    /// Marks the process as ready.
     pub fn ready(&self) {
         self.state().waits_for = None;
     }
 
-    /// It is not ready, and what for.
+    /// Marks the process as not ready.
     pub fn waits_for(&self, what: impl Into<Cow<'static, str>>) {
         self.state().waits_for = Some(what.into());
     }
 
-    /// A loop turns, and will have turned again within this time.
+    /// Records that a loop runs; its next heartbeat is due within `within`.
     pub fn beat(&self, name: &'static str, within: Duration) {
         let last = Instant::now();
         let mut state = self.state();
@@ -55,24 +55,24 @@ impl Health {
         }
     }
 
-    /// A loop has ended and need not beat.
-    pub fn rests(&self, name: &'static str) {
+    /// Removes a loop that has ended.
+    pub fn ended(&self, name: &'static str) {
         self.state().beats.retain(|beat| beat.name != name);
     }
 
-    /// Names the loops that have been silent for too long.
+    /// Fails with the names of loops whose heartbeat is overdue.
     pub fn alive(&self) -> Result<(), String> {
         let mut silent = Vec::new();
         for Beat { name, last, within } in &self.state().beats {
             let silence = last.elapsed();
             if silence > *within {
-                silent.push(format!("{name} has been silent for {} s", silence.as_secs()));
+                silent.push(format!("{name} has not run for {} s", silence.as_secs()));
             }
         }
         if silent.is_empty() { Ok(()) } else { Err(silent.join("; ")) }
     }
 
-    /// Says what it waits for.
+    /// Fails with what the process waits for.
     pub fn is_ready(&self) -> Result<(), String> {
         match &self.state().waits_for {
             None => Ok(()),
@@ -90,30 +90,30 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_loop_is_named() {
+    async fn a_stuck_loop_is_named() {
         let health = Health::default();
         let pass = |seconds| tokio::time::sleep(Duration::from_secs(seconds));
-        assert_eq!(health.alive(), Ok(()), "no loop has promised anything");
+        assert_eq!(health.alive(), Ok(()), "no loop is registered");
         health.beat("trigger", Duration::from_secs(60));
         health.beat("migrator", Duration::from_secs(10));
         pass(10).await;
         assert_eq!(health.alive(), Ok(()));
         pass(2).await;
-        assert_eq!(health.alive(), Err("migrator has been silent for 12 s".to_owned()));
+        assert_eq!(health.alive(), Err("migrator has not run for 12 s".to_owned()));
         pass(60).await;
         assert_eq!(
             health.alive(),
-            Err("trigger has been silent for 72 s; migrator has been silent for 72 s".to_owned())
+            Err("trigger has not run for 72 s; migrator has not run for 72 s".to_owned())
         );
         health.beat("trigger", Duration::from_secs(60));
-        health.rests("migrator");
+        health.ended("migrator");
         assert_eq!(health.alive(), Ok(()));
     }
 
     #[test]
-    fn readiness_says_what_it_waits_for() {
+    fn readiness_says_what_the_process_waits_for() {
         let health = Health::default();
-        assert_eq!(health.is_ready(), Err("waiting for its start".to_owned()));
+        assert_eq!(health.is_ready(), Err("waiting for startup".to_owned()));
         health.waits_for(format!("{} of 2 caches", 1));
         assert_eq!(health.is_ready(), Err("waiting for 1 of 2 caches".to_owned()));
         health.ready();

@@ -1,7 +1,7 @@
-//! What is counted, and how Prometheus reads it.
+//! The metrics of a controller process.
 //!
-//! The text is of Prometheus' own format and not of OpenMetrics, which has no counter without `_total` in its name:
-//! those of kube-storage-version-migrator, which dashboards know, have none.
+//! The text is in Prometheus' own format. OpenMetrics requires `_total` in the name of a counter, and the counters of
+//! kube-storage-version-migrator, which dashboards use, do not have it.
 
 mod count;
 mod resource;
@@ -22,7 +22,7 @@ use restow_migrate::prune::{PruneError, Pruned};
 use count::{Count, gauge_value};
 pub use resource::ResourceMetrics;
 
-/// The type of the text.
+/// The content type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 const PHASES: [&str; 5] = ["Waiting", "Suspended", "Running", "Succeeded", "Failed"];
@@ -47,20 +47,20 @@ const TRIGGER_REASONS: [Reason; 14] = [
 
 type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
 
-/// How a migration ended.
+/// How a migration ended, as it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// Verified.
     Succeeded,
-    /// Otherwise.
+    /// For any other reason than a changed storage version.
     Failed,
-    /// Failed, because its storage version is no longer the one.
+    /// Failed, because the storage version changed.
     Superseded,
-    /// Given up before its end, and to be begun again.
+    /// Abandoned, to be started again.
     Aborted,
 }
 
-/// All that is counted.
+/// All metrics of a controller process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -84,7 +84,7 @@ pub struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
-        // The names that dashboards of kube-storage-version-migrator know.
+        // The names that dashboards of kube-storage-version-migrator use.
         let to = registry.sub_registry_with_prefix("storage_migrator_core_migrator");
         let migrated = new(to, "migrated_objects", "Objects that have been migrated");
         let remaining = new(to, "remaining_objects", "Objects that still require migration");
@@ -120,7 +120,7 @@ impl Default for Metrics {
     }
 }
 
-/// Something to count, already registered.
+/// Creates and registers a metric.
 fn new<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();
     registry.register(name, help, metric.clone());
@@ -128,7 +128,7 @@ fn new<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &
 }
 
 impl Metrics {
-    /// Shows from the start what can be counted, so that a rate sees the first one.
+    /// Creates all label values at zero, so that a rate includes the first increment.
     fn zeroed(self) -> Self {
         for result in [Ended::Succeeded, Ended::Failed, Ended::Aborted] {
             drop(self.ended.get_or_create(&one("result", result.name())));
@@ -145,7 +145,7 @@ impl Metrics {
         self
     }
 
-    /// What is counted of one resource, such as `widgets.example.com`: to be kept while it is migrated.
+    /// The metrics of one resource, such as `widgets.example.com`. Keep them while it is migrated.
     pub fn resource(&self, name: &str) -> ResourceMetrics {
         let outcome = |outcome: &'static str| {
             let [resource] = one("resource", name.to_owned());
@@ -164,20 +164,20 @@ impl Metrics {
         }
     }
 
-    /// A migration of a resource has ended.
+    /// Counts a migration that has ended.
     pub fn ended(&self, resource: &str, how: Ended) {
         self.ended.get_or_create(&one("result", how.name())).add_one();
         let status = match how {
             Ended::Succeeded => "Succeeded",
             Ended::Failed | Ended::Superseded => "Failed",
-            // The predecessor knows no such end.
+            // kube-storage-version-migrator has no such end.
             Ended::Aborted => return,
         };
         let [resource] = one("resource", resource.to_owned());
         self.completed.get_or_create(&[resource, ("status", status.into())]).add_one();
     }
 
-    /// All migrations there are now.
+    /// Counts the existing migrations by phase.
     pub fn migrations<'a>(&self, all: impl IntoIterator<Item = &'a StorageVersionMigration>) {
         let mut counts = PHASES.map(|phase| (phase, 0));
         for migration in all {
@@ -194,33 +194,33 @@ impl Metrics {
         self.leader.set(i64::from(leads));
     }
 
-    /// The storage state of a resource was changed.
+    /// Counts a change of a StorageState.
     pub fn triggered(&self, reason: Reason) {
         self.decisions.get_or_create(&one("reason", reason_label(reason))).add_one();
     }
 
-    /// On how many resources the API servers do not agree.
+    /// Sets the number of resources that the API servers do not agree on.
     pub fn disagreeing(&self, resources: usize) {
         self.disagreeing.set(gauge_value(resources as u64));
     }
 
-    /// How many storage states say that objects may be stored in more than one way.
+    /// Sets the number of StorageStates whose objects may be stored in several versions.
     pub fn unsettled(&self, states: usize) {
         self.unsettled.set(gauge_value(states as u64));
     }
 
-    /// A page of objects was finished and kept.
+    /// Counts a finished page.
     pub fn page(&self, took: Duration) {
         self.pages.add_one();
         self.page_seconds.observe(took.as_secs_f64());
     }
 
-    /// How many writes may be under way.
+    /// Sets the limit of writes in flight.
     pub fn in_flight_limit(&self, limit: f64) {
         self.in_flight_limit.set(limit);
     }
 
-    /// What came of cutting storedVersions down.
+    /// Counts an attempt to prune storedVersions.
     pub fn pruned(&self, result: &Result<Option<Pruned>, PruneError>) {
         let result = match result {
             Ok(Some(_)) => "pruned",
@@ -231,15 +231,15 @@ impl Metrics {
         self.prunes.get_or_create(&one("result", result)).add_one();
     }
 
-    /// An Event was dropped, because too many waited to be sent.
+    /// Counts an Event that was dropped because too many waited to be sent.
     pub fn event_dropped(&self) {
         self.events_dropped.add_one();
     }
 
-    /// All of it as text, of the type [`CONTENT_TYPE`].
+    /// All metrics as text of type [`CONTENT_TYPE`].
     pub fn encode(&self) -> String {
         let mut encoded = String::with_capacity(8 * 1024);
-        // A String takes everything.
+        // Writing to a String never fails.
         text::encode_registry(&mut encoded, &self.registry).ok();
         encoded
     }
@@ -255,7 +255,7 @@ impl Ended {
     }
 }
 
-/// Where a migration stands, told by what holds for the predecessor's objects too.
+/// The phase of a migration, computed from its conditions: objects of kube-storage-version-migrator have no `status.phase`.
 fn phase(migration: &StorageVersionMigration) -> &'static str {
     match () {
         () if migration.is(ConditionType::Succeeded) => "Succeeded",

@@ -1,4 +1,4 @@
-//! What is served over HTTP: whether the process lives and is ready, and its metrics.
+//! The HTTP endpoints of a controller process: `/healthz`, `/readyz` and `/metrics`.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -19,20 +19,20 @@ use tokio_util::sync::CancellationToken;
 use crate::observe::health::Health;
 use crate::observe::metrics::{self, Metrics};
 
-/// How many connections there are at once; more wait to be accepted.
-const AT_ONCE: usize = 32;
-/// How long one connection may take from its first byte to its last.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How much of a request is held; the least that hyper can.
-const BUFFER: usize = 8 * 1024;
-/// How long to wait when no connection can be accepted, for want of file descriptors.
-const AFTER_AN_ERROR: Duration = Duration::from_millis(100);
+/// The most concurrent connections; more wait to be accepted.
+const MAX_CONNECTIONS: usize = 32;
+/// The timeout of one connection, from its first byte to its last.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// The read buffer of a connection, in bytes; the smallest that hyper allows.
+const BUFFER_SIZE: usize = 8 * 1024;
+/// How long to wait after a connection could not be accepted, for want of file descriptors.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Serves `/healthz`, `/readyz` and `/metrics` until told to stop; requests under way are answered first.
+/// Serves `/healthz`, `/readyz` and `/metrics` until `stop` is cancelled; requests in flight are answered first.
 ///
-/// A connection serves one request and has a time to do so, so that there are no idle or slow ones to pile up.
+/// A connection serves one request and has a timeout, so that idle or slow connections do not pile up.
 pub async fn serve(
     listener: TcpListener,
     health: Arc<Health>,
@@ -44,14 +44,14 @@ pub async fn serve(
         tokio::select! {
             () = stop.cancelled() => break,
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < AT_ONCE => match accepted {
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, _)) => {
                     let (health, metrics) = (Arc::clone(&health), Arc::clone(&metrics));
                     connections.spawn(connection(stream, health, metrics, stop.clone()));
                 }
                 Err(error) => {
-                    tracing::warn!("accepting a connection: {error}");
-                    tokio::time::sleep(AFTER_AN_ERROR).await;
+                    tracing::warn!("could not accept a connection: {error}");
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 }
             },
         }
@@ -67,10 +67,10 @@ async fn connection(stream: TcpStream, health: Arc<Health>, metrics: Arc<Metrics
     });
     let connection = http1::Builder::new()
         .keep_alive(false)
-        .max_buf_size(BUFFER)
+        .max_buf_size(BUFFER_SIZE)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    let served = tokio::time::timeout(PATIENCE, async {
+    let served = tokio::time::timeout(CONNECTION_TIMEOUT, async {
         tokio::select! {
             served = connection.as_mut() => return served,
             () = stop.cancelled() => {}
@@ -80,8 +80,8 @@ async fn connection(stream: TcpStream, health: Arc<Health>, metrics: Arc<Metrics
     });
     match served.await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!("serving a connection: {error}"),
-        Err(_) => tracing::debug!("a connection was closed after {PATIENCE:?}"),
+        Ok(Err(error)) => tracing::debug!("a connection failed: {error}"),
+        Err(_) => tracing::debug!("closed a connection after {CONNECTION_TIMEOUT:?}"),
     }
 }
 
@@ -89,7 +89,7 @@ fn answer(method: &Method, path: &str, health: &Health, metrics: &Metrics) -> Re
     let read = [Method::GET, Method::HEAD].contains(method);
     match path {
         "/healthz" | "/readyz" | "/metrics" if !read => {
-            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served here\n");
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are supported\n");
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
             response
         }
@@ -101,7 +101,7 @@ fn answer(method: &Method, path: &str, health: &Health, metrics: &Metrics) -> Re
             response.headers_mut().insert(header::CONTENT_TYPE, content_type);
             response
         }
-        _ => text(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics\n"),
+        _ => text(StatusCode::NOT_FOUND, "not found; this server has /healthz, /readyz and /metrics\n"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a running migration says of itself between pages.
+//! Observes a running migration: counts what it does, and remembers what it waits for.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use restow_migrate::throttle::Throttle;
 
 use crate::observe::metrics::{Metrics, ResourceMetrics};
 
-/// Waits shorter than this are not worth telling.
-const WORTH_TELLING: Duration = Duration::from_secs(3);
+/// Shorter waits are not reported.
+const MIN_REPORTED_WAIT: Duration = Duration::from_secs(3);
 
-/// Counts outcomes and pages, and remembers what is being waited for.
+/// Counts outcomes and pages, and remembers what the migration waits for.
 pub(crate) struct Watcher<'a> {
     metrics: &'a Metrics,
     throttle: &'a Throttle,
@@ -41,13 +41,13 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// What has been waited for long enough to be told.
+    /// What the migration has waited for long enough to report it.
     pub(crate) fn waits_for(&self) -> Option<String> {
         let mut waiting = lock(&self.waiting);
-        if waiting.as_ref().is_some_and(|wait| wait.until + WORTH_TELLING < Instant::now()) {
+        if waiting.as_ref().is_some_and(|wait| wait.until + MIN_REPORTED_WAIT < Instant::now()) {
             *waiting = None;
         }
-        waiting.as_ref().filter(|wait| wait.since.elapsed() >= WORTH_TELLING).map(|wait| wait.why.clone())
+        waiting.as_ref().filter(|wait| wait.since.elapsed() >= MIN_REPORTED_WAIT).map(|wait| wait.why.clone())
     }
 
     fn wait(&self, why: &str, wait: Duration) {
@@ -96,18 +96,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_long_waits_are_told() {
+    fn only_long_waits_are_reported() {
         let (metrics, throttle) = (Metrics::default(), Throttle::new(Preset::Steady.bounds()));
         let watcher = Watcher::new(&metrics, &throttle, "widgets.example.com");
         assert_eq!(watcher.waits_for(), None);
         watcher.waiting("the API server is overloaded", Duration::from_secs(1));
         assert_eq!(watcher.waits_for(), None, "it may be over in a moment");
         if let Some(wait) = watcher.waiting.lock().unwrap().as_mut() {
-            wait.since -= WORTH_TELLING;
+            wait.since -= MIN_REPORTED_WAIT;
         }
         assert_eq!(watcher.waits_for().as_deref(), Some("the API server is overloaded"));
         if let Some(wait) = watcher.waiting.lock().unwrap().as_mut() {
-            wait.until -= WORTH_TELLING * 2;
+            wait.until -= MIN_REPORTED_WAIT * 2;
         }
         assert_eq!(watcher.waits_for(), None, "it went on since");
     }

@@ -1,4 +1,4 @@
-//! Carries a decision out, step by step, and tries again what failed.
+//! Carries out a decision step by step, and retries failed ones.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -24,35 +24,35 @@ use crate::ownership::{is_triggered, managed};
 use crate::requests::{code, delete};
 use restow_migrate::server::plain;
 
-/// A decision that could not be carried out.
+/// A decision that failed, and when it is retried.
 struct Unfinished {
-    what: What,
+    effect: Effect,
     tries: u32,
-    /// It is not tried again before.
+    /// It is not retried before.
     until: Instant,
 }
 
-/// What a decision comes to, whenever it is taken.
-type What = (Vec<String>, Option<Wanted>, Option<Reason>);
+/// What a decision does, to recognize the same decision at the next check.
+type Effect = (Vec<String>, Option<Wanted>, Option<Reason>);
 
-fn what(decision: &Decision) -> What {
+fn effect(decision: &Decision) -> Effect {
     (decision.delete.clone(), decision.create.clone(), decision.reason)
 }
 
-/// Why migrations are deleted by a decision, and what comes in their place.
+/// Why a decision deletes migrations, and what replaces them.
 fn deletion(decision: &Decision) -> String {
     let why = decision.reason.map(|reason| format!("{}; ", explain(reason))).unwrap_or_default();
     let pending = decision.state.as_ref().and_then(|state| state.pending_migration.as_ref());
     match pending.filter(|_| decision.create.is_some()) {
-        Some(pending) => format!("{why}{} takes its place", pending.name),
-        None => format!("{why}another one is made when all API servers agree"),
+        Some(pending) => format!("{why}{} replaces it", pending.name),
+        None => format!("{why}another one is created once all API servers agree"),
     }
 }
 
-/// Why a decision was not carried out.
+/// Why a decision could not be carried out.
 #[derive(Debug, thiserror::Error)]
 enum StepError {
-    #[error("this controller is to stop")]
+    #[error("the controller is stopping")]
     Stopped,
     #[error(transparent)]
     Request(#[from] kube::Error),
@@ -75,7 +75,7 @@ impl<'a> Executor<'a> {
         self.unfinished.retain(|name, _| served(name));
     }
 
-    /// Carries a decision out; says when to look again if something came in between.
+    /// Carries out a decision; returns when to check again if it failed.
     pub(super) async fn carry_out(
         &mut self,
         resource: &Resource,
@@ -83,8 +83,8 @@ impl<'a> Executor<'a> {
         migrations: &[&StorageVersionMigration],
         decision: Decision,
     ) -> Duration {
-        let what = what(&decision);
-        let before = self.unfinished.remove(&resource.name).filter(|before| before.what == what);
+        let effect = effect(&decision);
+        let before = self.unfinished.remove(&resource.name).filter(|before| before.effect == effect);
         let tries = before.as_ref().map_or(1, |before| before.tries.saturating_add(1));
         if let Some(before) = before.filter(|before| before.until > Instant::now()) {
             let wait = before.until.duration_since(Instant::now());
@@ -95,10 +95,10 @@ impl<'a> Executor<'a> {
             Ok(()) | Err(StepError::Stopped) => return Duration::MAX,
             Err(StepError::Request(error)) => error,
         };
-        // Whatever was done already is found at the next look.
+        // The next check finds the steps that succeeded.
         let wait = retry::again(tries);
-        tracing::warn!(resource = %resource.name, error = %plain(&error), tries, "its state could not be followed; trying again in {wait:?}");
-        let unfinished = Unfinished { what, tries, until: Instant::now() + wait };
+        tracing::warn!(resource = %resource.name, error = %plain(&error), tries, "could not update the StorageState and its migrations; retrying in {wait:?}");
+        let unfinished = Unfinished { effect, tries, until: Instant::now() + wait };
         self.unfinished.insert(resource.name.clone(), unfinished);
         wait
     }
@@ -114,7 +114,7 @@ impl<'a> Executor<'a> {
         let mut reason = decision.reason;
         let retries = decision.state.as_ref().is_some_and(|state| state.replaced_migrations.is_some());
         for step in decision.steps(state.as_ref().and_then(|state| state.status.as_ref())) {
-            self.may_go_on()?;
+            self.check_stopped()?;
             match step {
                 Step::Delete(name) => {
                     if let Some(migration) = migrations.iter().find(|one| one.name_any() == name) {
@@ -135,7 +135,7 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    fn may_go_on(&self) -> Result<(), StepError> {
+    fn check_stopped(&self) -> Result<(), StepError> {
         if self.stop.is_stopped() { Err(StepError::Stopped) } else { Ok(()) }
     }
 
@@ -151,14 +151,14 @@ impl<'a> Executor<'a> {
         tracing::info!(resource = %resource.name, "{message}");
         let reference: ObjectReference = written.object_ref(&());
         let why = status.message.map(|why| format!("; {why}")).unwrap_or_default();
-        let next = status.next_migration_time.map(|time| format!("; it is replaced at {}", time.0));
+        let next = status.next_migration_time.map(|time| format!("; it will be replaced at {}", time.0));
         let text = format!("{message}{why}{}", next.unwrap_or_default());
-        // A changed version is what the trigger is for, and nothing to be mended.
+        // A changed version is normal and needs no advice.
         let text = if reason == Reason::StorageVersionChanged { text } else { explained(reason, &text) };
-        self.context.events.tell(&reference, EventType::Normal, reason.as_str(), &text);
+        self.context.events.publish(&reference, EventType::Normal, reason.as_str(), &text);
     }
 
-    /// Says in an Event that somebody else's migration was deleted, and why.
+    /// Reports in an Event why a migration was deleted that the trigger had not created.
     pub(super) fn report_deleted(&self, migration: &StorageVersionMigration, why: &str) {
         if is_triggered(migration) {
             return;
@@ -166,7 +166,7 @@ impl<'a> Executor<'a> {
         tracing::info!(migration = migration.name_any(), "deleted: {why}");
         let reference: ObjectReference = migration.object_ref(&());
         let message = explained(Reason::Superseded, &format!("deleted: {why}"));
-        self.context.events.tell(&reference, EventType::Warning, Reason::Superseded.as_str(), &message);
+        self.context.events.publish(&reference, EventType::Warning, Reason::Superseded.as_str(), &message);
     }
 
     async fn delete(&self, migration: &StorageVersionMigration, retries: bool) -> Result<(), kube::Error> {
@@ -174,7 +174,7 @@ impl<'a> Executor<'a> {
         if !retries {
             return delete(&api, migration).await;
         }
-        // One that failed, and for which somebody has asked for another try since, is left to that.
+        // The precondition keeps a failed migration that a user has asked to retry since.
         let preconditions =
             Preconditions { uid: migration.uid(), resource_version: migration.resource_version() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
@@ -184,7 +184,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Makes a migration, unless it is there already.
+    /// Creates a migration, unless it exists already.
     async fn create(
         &self,
         resource: &Resource,
@@ -214,19 +214,19 @@ impl<'a> Executor<'a> {
         let api = Api::<StorageVersionMigration>::all(self.context.client().clone());
         match api.create(&PostParams::default(), &migration).await {
             Ok(_) => Ok(()),
-            // The answer to an earlier try was lost; but a webhook denies with the same code.
+            // An earlier attempt may have created it; but an admission webhook may deny with the same code.
             Err(error) if code(&error) == Some(409) => {
-                let there = api.get_opt(&pending.name).await?;
-                let same = |there: &StorageVersionMigration| {
-                    is_triggered(there) && there.spec.resource.name() == resource.name.to_string()
+                let existing = api.get_opt(&pending.name).await?;
+                let same = |existing: &StorageVersionMigration| {
+                    is_triggered(existing) && existing.spec.resource.name() == resource.name.to_string()
                 };
-                if there.as_ref().is_some_and(same) { Ok(()) } else { Err(error) }
+                if existing.as_ref().is_some_and(same) { Ok(()) } else { Err(error) }
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Writes a state, on condition that it is still the one that was seen.
+    /// Writes a state, with what was read as the precondition.
     async fn write(
         &self,
         resource: &Resource,
@@ -241,9 +241,9 @@ impl<'a> Executor<'a> {
                 let spec = StorageStateSpec { resource: resource.name.clone() };
                 let mut new = StorageState::new(&name, spec);
                 new.metadata.labels = Some(managed());
-                let made = api.create(&PostParams::default(), &new).await?;
-                self.may_go_on()?;
-                made
+                let created = api.create(&PostParams::default(), &new).await?;
+                self.check_stopped()?;
+                created
             }
         };
         let mut status = status.clone();

@@ -13,20 +13,20 @@ use restow_core::controller::troubleshooting::explained;
 use crate::context::Context;
 use crate::observe::events::EventType;
 
-/// How long it has to be silent: kube-storage-version-migrator writes every ten minutes.
-const SILENT: Duration = Duration::from_secs(15 * 60);
+/// Without a write for this long it counts as stopped: kube-storage-version-migrator writes every ten minutes.
+const STOPPED_AFTER: Duration = Duration::from_secs(15 * 60);
 
-/// What is known of it.
+/// What is known about the other controller.
 #[derive(Default)]
 pub(super) struct Rival {
-    /// The states as they were last seen.
+    /// The states as they were last read.
     seen: BTreeMap<String, StorageStateStatus>,
-    /// When it was last seen to write.
+    /// When its last write was seen.
     wrote: Option<Instant>,
 }
 
 impl Rival {
-    /// A state that it has written since the last look. What was there before the first look is only taken over.
+    /// A state that it has written since the last check. Writes before the first check do not count.
     pub(super) fn wrote<'a>(
         &mut self,
         states: &'a BTreeMap<String, StorageState>,
@@ -45,19 +45,19 @@ impl Rival {
     }
 
     /// Whether it may still be running.
-    pub(super) fn is_about(&self) -> bool {
-        self.wrote.is_some_and(|wrote| wrote.elapsed() < SILENT)
+    pub(super) fn is_active(&self) -> bool {
+        self.wrote.is_some_and(|wrote| wrote.elapsed() < STOPPED_AFTER)
     }
 }
 
-/// Reports that it has written a state.
+/// Reports that another controller has written a state.
 pub(super) fn report(context: &Context, state: &StorageState) {
-    let message = "another controller writes this storage state, such as kube-storage-version-migrator, and marks \
-        resources as migrated that nobody has verified. restow triggers no migration until the other one has been \
-        silent for 15 minutes: scale it down";
+    let message = "another controller, such as kube-storage-version-migrator, writes this StorageState and marks resources as \
+        migrated without verifying them. restow triggers no migration until the other controller has not written for \
+        15 minutes: scale it down";
     tracing::warn!(state = state.metadata.name, "{message}");
     let reference: ObjectReference = state.object_ref(&());
-    context.events.tell(
+    context.events.publish(
         &reference,
         EventType::Warning,
         Reason::AnotherController.as_str(),

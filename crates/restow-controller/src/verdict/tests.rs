@@ -1,4 +1,4 @@
-//! How runs end, and what becomes of their migrations.
+//! Tables of how a run ends, and what follows for its migration.
 
 use restow_core::agreement::version::Disagreement;
 use restow_core::resource::name::GroupResource;
@@ -7,7 +7,7 @@ use restow_migrate::server::RequestError;
 use super::*;
 
 #[test]
-fn what_passes_is_waited_for_and_what_is_done_is_kept() {
+fn a_temporary_failure_waits_and_keeps_the_progress() {
     let name = || GroupResource::parse("widgets.example.com");
     let down = || "the webhook is down".to_owned();
     let unreadable = PageError::Unavailable { resource: name(), behind: String::new(), message: down() };
@@ -37,18 +37,18 @@ fn what_passes_is_waited_for_and_what_is_done_is_kept() {
         let verdict = judge(Err(failure), &StorageVersionMigration::default());
         assert_eq!((verdict.stage, verdict.reason, verdict.forget), (stage, reason, forget), "{text}");
         assert!(verdict.message.starts_with(&text), "{verdict:?}");
-        assert_eq!(verdict.after == Requeue::Never, stage == Stage::Failed, "{text}");
+        assert_eq!(verdict.requeue == Requeue::Never, stage == Stage::Failed, "{text}");
     }
 }
 
 #[test]
-fn a_status_that_is_refused_is_tried_again_after_a_pause() {
+fn a_migration_whose_status_is_refused_is_requeued() {
     for (lost, after) in [
-        (Lost::Refused("a webhook denied it".to_owned()), Requeue::After(TRY_AGAIN)),
+        (Lost::Refused("a webhook denied it".to_owned()), Requeue::After(RETRY_LATER)),
         (Lost::Gone, Requeue::Never),
         (Lost::Taken, Requeue::Never),
         (Lost::Stopped, Requeue::Never),
     ] {
-        assert_eq!(after_loss(&lost), after, "{lost}");
+        assert_eq!(requeue_after(&lost), after, "{lost}");
     }
 }

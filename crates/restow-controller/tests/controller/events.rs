@@ -1,4 +1,4 @@
-//! Events on a real API server, as kubectl shows them.
+//! Events on a real API server, and as kubectl shows them.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use restow_lab::{Cluster, assets};
 
 use crate::support::{shared, wait};
 
-/// A migration of nothing, and how to speak of it.
+/// Creates a migration to publish Events about.
 async fn migration(client: &Client, name: &str) -> ObjectReference {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     for crd in restow_api::crds() {
-        // Another test may have been first.
+        // Another test may have created it.
         definitions.create(&PostParams::default(), &crd).await.ok();
     }
     let migrations: Api<StorageVersionMigration> = Api::all(client.clone());
@@ -29,18 +29,18 @@ async fn migration(client: &Client, name: &str) -> ObjectReference {
     migrations.create(&PostParams::default(), &migration).await.unwrap().object_ref(&())
 }
 
-/// Type, reason and note of all Events about an object, sorted.
-async fn told(client: &Client, object: &ObjectReference) -> Vec<[String; 3]> {
+/// The type, reason and note of all Events about an object, sorted.
+async fn published(client: &Client, object: &ObjectReference) -> Vec<[String; 3]> {
     let events: Api<Event> = Api::all(client.clone());
     let about = |event: &Event| event.regarding.as_ref().is_some_and(|other| other.uid == object.uid);
     let all = events.list(&ListParams::default()).await.unwrap();
-    let mut told: Vec<_> = all
+    let mut found: Vec<_> = all
         .into_iter()
         .filter(about)
         .map(|event| [event.type_, event.reason, event.note].map(Option::unwrap_or_default))
         .collect();
-    told.sort();
-    told
+    found.sort();
+    found
 }
 
 fn describe(cluster: &Cluster, name: &str) -> Option<String> {
@@ -59,15 +59,15 @@ fn describe(cluster: &Cluster, name: &str) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_are_told_once_each_and_kubectl_shows_them() {
+async fn each_event_is_published_once_and_kubectl_shows_it() {
     let Some(cluster) = shared() else { return };
     let client = cluster.client(0).unwrap();
     let object = migration(&client, "told").await;
     let events = Events::new(client.clone(), "pod_1".to_owned(), Arc::default());
     for _ in 0..3 {
-        events.tell(&object, EventType::Normal, "Started", "300 objects to look at");
-        events.tell(&object, EventType::Warning, "Quarantined", "one was refused");
-        events.tell(&object, EventType::Warning, "Quarantined", "two were refused");
+        events.publish(&object, EventType::Normal, "Started", "300 objects to look at");
+        events.publish(&object, EventType::Warning, "Quarantined", "one was refused");
+        events.publish(&object, EventType::Warning, "Quarantined", "two were refused");
     }
     events.finish().await;
     let expected = [
@@ -75,7 +75,7 @@ async fn events_are_told_once_each_and_kubectl_shows_them() {
         ["Warning", "Quarantined", "one was refused"],
         ["Warning", "Quarantined", "two were refused"],
     ];
-    assert_eq!(told(&client, &object).await, expected);
+    assert_eq!(published(&client, &object).await, expected);
 
     let Some(described) = describe(cluster, "told") else { return };
     let (_, shown) = described.split_once("\nEvents:").expect("Events in it");
@@ -88,30 +88,30 @@ async fn events_are_told_once_each_and_kubectl_shows_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_message_is_cut_and_a_flood_is_dammed() {
+async fn long_messages_are_truncated_and_floods_are_limited() {
     let Some(cluster) = shared() else { return };
     let client = cluster.client(0).unwrap();
     // As long as a name may be: the name of an Event must not be longer.
     let object = migration(&client, &format!("dammed-{}", "d".repeat(246))).await;
     let events = Events::new(client.clone(), "pod_1".to_owned(), Arc::default());
-    events.tell(&object, EventType::Warning, &"R".repeat(500), &"ö".repeat(5000));
+    events.publish(&object, EventType::Warning, &"R".repeat(500), &"ö".repeat(5000));
     for number in 0..30 {
-        events.tell(&object, EventType::Normal, "Number", &format!("{number}"));
+        events.publish(&object, EventType::Normal, "Number", &format!("{number}"));
     }
     events.finish().await;
-    let told = told(&client, &object).await;
-    assert_eq!(told.len(), restow_core::controller::flood::OF_ONE_OBJECT, "{told:?}");
-    let [_, reason, note] = told.last().unwrap();
+    let found = published(&client, &object).await;
+    assert_eq!(found.len(), restow_core::controller::flood::OF_ONE_OBJECT, "{found:?}");
+    let [_, reason, note] = found.last().unwrap();
     assert_eq!((reason.len(), note.len()), (128, 1024));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_that_are_refused_are_no_trouble() {
+async fn refused_events_are_dropped() {
     let Some(cluster) = shared() else { return };
     let client = cluster.client(0).unwrap();
     let object = migration(&client, "refused").await;
     let events = Events::new(cluster.client_as(0, "alice").unwrap(), "pod_1".to_owned(), Arc::default());
-    events.tell(&object, EventType::Normal, "Started", "by one who may not");
+    events.publish(&object, EventType::Normal, "Started", "without permission");
     events.finish().await;
-    assert_eq!(told(&client, &object).await, Vec::<[String; 3]>::new());
+    assert_eq!(published(&client, &object).await, Vec::<[String; 3]>::new());
 }

@@ -1,4 +1,4 @@
-//! Health and metrics over real connections, on a port of chance.
+//! Health and metrics over real connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ async fn start() -> Served {
     Served { addr, health, metrics, stop, task }
 }
 
-/// Everything that comes back until the connection is closed; nothing when it is reset.
+/// Reads until the connection is closed; empty if it is reset.
 async fn rest(mut connection: TcpStream) -> String {
     let mut answer = String::new();
     connection.read_to_string(&mut answer).await.ok();
@@ -57,10 +57,10 @@ impl Served {
 }
 
 #[tokio::test]
-async fn health_and_readiness_are_told() {
+async fn healthz_and_readyz_report_the_state() {
     let served = start().await;
     assert_eq!(served.get("/healthz").await, (200, "ok".to_owned()));
-    assert_eq!(served.get("/readyz").await, (500, "waiting for its start".to_owned()));
+    assert_eq!(served.get("/readyz").await, (500, "waiting for startup".to_owned()));
     served.health.waits_for("the definitions");
     assert_eq!(served.get("/readyz").await, (500, "waiting for the definitions".to_owned()));
     served.health.ready();
@@ -74,7 +74,7 @@ async fn health_and_readiness_are_told() {
 }
 
 #[tokio::test]
-async fn metrics_are_served_as_prometheus_reads_them() {
+async fn metrics_are_served_in_prometheus_format() {
     let served = start().await;
     served.metrics.leading(true);
     let answer = served.ask("GET", "/metrics").await;
@@ -84,7 +84,7 @@ async fn metrics_are_served_as_prometheus_reads_them() {
 }
 
 #[tokio::test]
-async fn nothing_else_is_served() {
+async fn other_paths_and_methods_are_refused() {
     let served = start().await;
     for (method, path, status) in [
         ("GET", "/", 404),
@@ -99,7 +99,7 @@ async fn nothing_else_is_served() {
         assert_eq!(answer.contains("allow: GET, HEAD\r\n"), status == 405, "{answer}");
         assert_eq!(answer.ends_with("\r\n\r\n"), method == "HEAD", "{answer}");
     }
-    // Neither nonsense nor a head without end keeps it from answering.
+    // Invalid requests and endless headers do not stop the server from answering.
     for bytes in
         ["nonsense\r\n\r\n".to_owned(), "GET /healthz HTTP/1.1\r\nLong: ".to_owned() + &"x".repeat(100_000)]
     {
@@ -111,9 +111,9 @@ async fn nothing_else_is_served() {
     assert_eq!(served.get("/healthz").await.0, 200);
 }
 
-/// The clock stands still and jumps to the next timer whenever everybody waits.
+/// The clock is paused, and advances to the next timer when all tasks wait.
 #[tokio::test(start_paused = true)]
-async fn connections_that_say_nothing_are_closed() {
+async fn silent_connections_are_closed() {
     let served = start().await;
     let began = tokio::time::Instant::now();
     let mut silent = Vec::new();
@@ -132,12 +132,12 @@ async fn connections_that_say_nothing_are_closed() {
 }
 
 #[tokio::test]
-async fn it_ends_when_told_to_and_leaves_nobody_waiting() {
+async fn a_stopped_server_closes_all_connections() {
     let served = start().await;
     let idle = served.connect().await;
     assert_eq!(served.get("/healthz").await.0, 200);
     served.stop.cancel();
     tokio::time::timeout(Duration::from_secs(5), served.task).await.expect("an end").unwrap();
     assert_eq!(rest(idle).await, "");
-    assert!(TcpStream::connect(served.addr).await.is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(served.addr).await.is_err(), "the port is still open");
 }

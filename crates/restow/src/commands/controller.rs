@@ -129,7 +129,7 @@ impl Controller {
                 manner: Manner { dry_run: false, repair_managed_fields: !self.keep_managed_fields },
                 ..self.pace.settings()
             },
-            at_once: usize::from(self.concurrent_migrations),
+            concurrent_migrations: usize::from(self.concurrent_migrations),
             poll: self.poll_interval,
             resources: (!self.resources.is_empty()).then(|| named(&self.resources)),
             // Without that controller nobody watches keys, and metrics need not be readable.

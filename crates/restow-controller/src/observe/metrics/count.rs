@@ -1,4 +1,4 @@
-//! Counters whose names are what they are registered by.
+//! Counters without `_total` appended to their names.
 
 use std::fmt;
 
@@ -6,12 +6,11 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
-/// A counter under the very name it is registered by; the crate's own appends `_total`.
+/// A counter whose name is exactly the registered one; the crate's own counter appends `_total`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Count(Counter);
 
 impl Count {
-    /// One more.
     pub(crate) fn add_one(&self) {
         self.0.inc();
     }
@@ -23,7 +22,7 @@ impl TypedMetric for Count {
 
 impl EncodeMetric for Count {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        // A gauge differs from a counter in the text by the name alone.
+        // In the text, a gauge is encoded like a counter but without `_total`.
         encoder.encode_gauge(&self.0.get())
     }
 
@@ -32,7 +31,7 @@ impl EncodeMetric for Count {
     }
 }
 
-/// A count as a gauge takes it.
+/// Converts a count to a gauge's type.
 pub(crate) fn gauge_value(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

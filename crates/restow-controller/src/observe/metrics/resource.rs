@@ -1,4 +1,4 @@
-//! What is counted of one resource while it is migrated.
+//! The metrics of one resource while it is migrated.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,9 +9,7 @@ use restow_core::rewrite::progress::{Phase, Progress};
 
 use super::count::{Count, gauge_value};
 
-/// What is counted of one resource; counting takes neither a lock nor memory.
-///
-/// Its methods are those of an observer of the migration.
+/// The metrics of one resource. Counting neither locks nor allocates.
 #[derive(Clone, Debug)]
 pub struct ResourceMetrics {
     pub(super) migrated: Count,
@@ -38,7 +36,7 @@ impl ResourceMetrics {
         }
     }
 
-    /// An object was decided. As migrated it counts once, however often it is looked at to verify that.
+    /// Counts an object's outcome. Verification does not count an object as migrated again.
     pub fn decided(&self, outcome: &Outcome) {
         let count = match outcome {
             Outcome::Rewritten => &self.rewritten,
@@ -57,7 +55,7 @@ impl ResourceMetrics {
         }
     }
 
-    /// Nothing is left to be looked at.
+    /// No objects remain.
     pub fn done(&self) {
         self.remaining.set(0);
     }

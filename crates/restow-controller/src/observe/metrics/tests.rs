@@ -75,7 +75,7 @@ fn objects_are_counted_under_new_and_old_names() {
 }
 
 #[test]
-fn what_remains_is_told_after_each_page() {
+fn remaining_objects_are_set_after_each_page() {
     let metrics = Metrics::default();
     let widgets = metrics.resource("widgets.example.com");
     let remaining = "storage_migrator_core_migrator_remaining_objects{resource=\"widgets.example.com\"}";
@@ -93,7 +93,7 @@ fn what_remains_is_told_after_each_page() {
 }
 
 #[test]
-fn the_ends_of_migrations() {
+fn ended_migrations_are_counted_by_result() {
     let metrics = Metrics::default();
     let of = |result: &str| value(&metrics, &format!("restow_migrations_total{{result=\"{result}\"}}"));
     assert_eq!((of("succeeded"), of("failed"), of("aborted")), (Some(0.0), Some(0.0), Some(0.0)));
@@ -108,7 +108,7 @@ fn the_ends_of_migrations() {
 }
 
 #[test]
-fn migrations_by_where_they_stand() {
+fn migrations_are_counted_by_phase() {
     let migration = |holds: Option<ConditionType>, suspend: bool| {
         let mut migration = StorageVersionMigration::default();
         migration.spec.suspend = Some(suspend);
@@ -141,7 +141,7 @@ fn migrations_by_where_they_stand() {
 }
 
 #[test]
-fn everything_else() {
+fn other_metrics_are_counted() {
     let metrics = Metrics::default();
     metrics.leading(true);
     metrics.triggered(Reason::StaleHeartbeat);
@@ -177,9 +177,9 @@ fn everything_else() {
     assert_eq!(value(&metrics, "restow_leader"), Some(0.0));
 }
 
-/// Every sample stands under a type of its own name, and every type is one that Prometheus' text format knows.
+/// Every sample has a type line of its own name, and every type is one of Prometheus' text format.
 #[test]
-fn the_text_is_of_prometheus_own_format() {
+fn the_text_is_in_prometheus_format() {
     let metrics = Metrics::default();
     metrics.resource("widgets.example.com").decided(&Outcome::Current);
     metrics.ended("widgets.example.com", Ended::Succeeded);
