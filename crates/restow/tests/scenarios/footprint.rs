@@ -22,7 +22,7 @@ async fn a_quiet_cluster_is_left_in_peace() {
     let controller = Controller::start(&restow, &args).await;
     // Before there is anything to work on.
     wait("the controller to say what it waits for", || async {
-        controller.get("/readyz").await.contains("migration.k8s.io is not defined")
+        controller.get("/readyz").await.contains("migration.k8s.io is not served")
     })
     .await;
     define(&client).await;
