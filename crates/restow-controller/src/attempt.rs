@@ -287,8 +287,8 @@ impl Attempt<'_> {
         }
         let now = restow_clock::now();
         let (reason, message) = match self.context.settings.backend {
-            Backend::Restow => ("Rewriting", "sending every object a write that changes nothing"),
-            Backend::InTree => ("Delegated", "the built-in controller rewrites every object"),
+            Backend::Restow => (Reason::Rewriting, "sending every object a write that changes nothing"),
+            Backend::InTree => (Reason::Delegated, "the built-in controller rewrites every object"),
         };
         record
             .update(|status| {
@@ -301,7 +301,7 @@ impl Attempt<'_> {
             record.clear_retry_request().await?;
         }
         let message = format!("to storage version {}", progress.storage_version);
-        self.report(object, EventType::Normal, "Started", &message);
+        self.report(object, EventType::Normal, Reason::Started, &message);
         Ok(progress)
     }
 
