@@ -135,10 +135,14 @@ impl Store for Memory {
         self.change(self.state(), write)
     }
 
-    async fn write_while(&self, write: Write, unchanged: Unchanged) -> Result<Option<Written>, StoreError> {
+    async fn write_while(
+        &self,
+        write: Write,
+        unchanged: Vec<Unchanged>,
+    ) -> Result<Option<Written>, StoreError> {
         let state = self.state();
-        let other = state.at(&unchanged.key, state.revision).map_or(0, |entry| entry.mod_revision);
-        if other != unchanged.mod_revision {
+        let revision = |key: &str| state.at(key, state.revision).map_or(0, |entry| entry.mod_revision);
+        if unchanged.iter().any(|other| revision(&other.key) != other.mod_revision) {
             return Ok(None);
         }
         self.change(state, write).map(Some)
@@ -212,7 +216,11 @@ impl Store for Door {
         self.store.write(write).await
     }
 
-    async fn write_while(&self, write: Write, unchanged: Unchanged) -> Result<Option<Written>, StoreError> {
+    async fn write_while(
+        &self,
+        write: Write,
+        unchanged: Vec<Unchanged>,
+    ) -> Result<Option<Written>, StoreError> {
         self.pass().await;
         self.store.write_while(write, unchanged).await
     }

@@ -164,26 +164,31 @@ impl Store for EtcdStore {
             // Nothing to delete: etcd would agree that there is nothing, and call it done.
             return Ok(Written::Conflict { current: self.get(&key).await?.entry });
         }
-        let answer: TxnResponse = self.client.ask(TXN, transaction(&key, expected, value, None)).await?;
+        let answer: TxnResponse = self.client.ask(TXN, transaction(&key, expected, value, &[])).await?;
         if answer.succeeded {
             return Ok(Written::Done { revision: newest(answer.header)? });
         }
-        let [current] = found(answer)?;
+        let (current, _) = found(answer)?;
         Ok(Written::Conflict { current })
     }
 
-    async fn write_while(&self, write: Write, unchanged: Unchanged) -> Result<Option<Written>, StoreError> {
+    async fn write_while(
+        &self,
+        write: Write,
+        unchanged: Vec<Unchanged>,
+    ) -> Result<Option<Written>, StoreError> {
         let Write { key, expected, value } = write;
         let nothing_to_delete = value.is_none() && expected == 0;
         // A key that is to be deleted and not to be there matches nothing.
         let expected = if nothing_to_delete { u64::MAX >> 1 } else { expected };
-        let ask = transaction(&key, expected, value, Some(&unchanged));
+        let ask = transaction(&key, expected, value, &unchanged);
         let answer: TxnResponse = self.client.ask(TXN, ask).await?;
         if answer.succeeded {
             return Ok(Some(Written::Done { revision: newest(answer.header)? }));
         }
-        let [current, other] = found(answer)?;
-        let is_unchanged = other.map_or(0, |other| other.mod_revision) == unchanged.mod_revision;
+        let (current, others) = found(answer)?;
+        let revisions = others.iter().map(|other| other.as_ref().map_or(0, |other| other.mod_revision));
+        let is_unchanged = revisions.eq(unchanged.iter().map(|unchanged| unchanged.mod_revision));
         Ok(is_unchanged.then_some(Written::Conflict { current }))
     }
 
@@ -225,8 +230,8 @@ impl Store for EtcdStore {
     }
 }
 
-/// A change on condition of its key, and perhaps of another one; both are read if it is not made.
-fn transaction(key: &str, expected: u64, value: Option<Bytes>, other: Option<&Unchanged>) -> TxnRequest {
+/// A change on condition of its key and of others; all of them are read if it is not made.
+fn transaction(key: &str, expected: u64, value: Option<Bytes>, others: &[Unchanged]) -> TxnRequest {
     let compare = |key: &str, revision: u64| Compare {
         result: CompareResult::Equal.into(),
         target: CompareTarget::Mod.into(),
@@ -245,21 +250,22 @@ fn transaction(key: &str, expected: u64, value: Option<Bytes>, other: Option<&Un
         success: vec![operation(change)],
         failure: vec![operation(get(key))],
     };
-    if let Some(other) = other {
+    for other in others {
         asked.compare.push(compare(&other.key, other.mod_revision));
         asked.failure.push(operation(get(&other.key)));
     }
     asked
 }
 
-/// What a transaction that was not made has read instead.
-fn found<const N: usize>(answer: TxnResponse) -> Result<[Option<Entry>; N], StoreError> {
+/// What a transaction that was not made has read instead: its key and the others.
+fn found(answer: TxnResponse) -> Result<(Option<Entry>, Vec<Option<Entry>>), StoreError> {
     let lacking = || damaged("a transaction lacks an answer");
-    let read = answer.responses.into_iter().map(|response| {
+    let mut read = answer.responses.into_iter().map(|response| {
         let found = response.range.ok_or_else(lacking)?;
         found.kvs.into_iter().next().map(entry).transpose()
     });
-    read.collect::<Result<Vec<_>, _>>()?.try_into().map_err(|_| lacking())
+    let first = read.next().ok_or_else(lacking)??;
+    Ok((first, read.collect::<Result<_, _>>()?))
 }
 
 fn entry(found: KeyValue) -> Result<Entry, StoreError> {

@@ -172,12 +172,16 @@ impl Store for FileStore {
     }
 
     async fn write(&self, write: Write) -> Result<Written, StoreError> {
-        // Without another key there is none that can have changed.
-        self.ask(Ask::Write(write, None)).await?.ok_or_else(closed)
+        // Without other keys there is none that can have changed.
+        self.ask(Ask::Write(write, Vec::new())).await?.ok_or_else(closed)
     }
 
-    async fn write_while(&self, write: Write, unchanged: Unchanged) -> Result<Option<Written>, StoreError> {
-        self.ask(Ask::Write(write, Some(unchanged))).await
+    async fn write_while(
+        &self,
+        write: Write,
+        unchanged: Vec<Unchanged>,
+    ) -> Result<Option<Written>, StoreError> {
+        self.ask(Ask::Write(write, unchanged)).await
     }
 
     async fn watch(

@@ -158,8 +158,13 @@ pub trait Store: Send + Sync + 'static {
     /// Makes one change, if the key is as the writer knows it. To delete what is not there is a conflict with nothing.
     async fn write(&self, write: Write) -> Result<Written, StoreError>;
 
-    /// Makes one change as `write` does, if another key is unchanged; none if that has changed, and nothing was written.
-    async fn write_while(&self, write: Write, unchanged: Unchanged) -> Result<Option<Written>, StoreError>;
+    /// Makes one change as `write` does, if the other keys are unchanged. Writes nothing and returns `None` if one of
+    /// them has changed.
+    async fn write_while(
+        &self,
+        write: Write,
+        unchanged: Vec<Unchanged>,
+    ) -> Result<Option<Written>, StoreError>;
 
     /// All changes to keys with this prefix after a revision, which must have been reached. An error ends the stream,
     /// and that the revision is compacted may be the first thing it tells.

@@ -202,13 +202,14 @@ async fn write(
     Ok(written.map_err(|error| refused(&error))?.into())
 }
 
-/// Stores a new object on condition that its namespace takes new ones still: conversion may have taken long.
+/// Stores a new object on condition that its namespace and its definition still take new ones: conversion may have
+/// taken long, and other servers may be ahead of this one.
 async fn write_new(
     api: &Api,
     call: &Call,
     name: &str,
     plain: Bytes,
-    mut namespace: Option<Unchanged>,
+    mut unchanged: Vec<Unchanged>,
 ) -> Result<Outcome, Failure> {
     let key = call.resource.key(&call.target.namespace, name);
     let value = Some(api.seal(&call.resource, &key, plain)?);
@@ -216,13 +217,13 @@ async fn write_new(
     loop {
         // Each time: the gate may have closed since.
         let _writing = writing(api, call).await?;
-        let written = match namespace {
-            Some(unchanged) => api.store.write_while(write.clone(), unchanged).await,
-            None => api.store.write(write.clone()).await.map(Some),
+        let written = match unchanged.is_empty() {
+            true => api.store.write(write.clone()).await.map(Some),
+            false => api.store.write_while(write.clone(), unchanged).await,
         };
         match written.map_err(|error| refused(&error))? {
             Some(written) => return Ok(written.into()),
-            None => namespace = admission::in_namespace(api, call, name).await?,
+            None => unchanged = admission::conditions_again(api, call, name).await?,
         }
     }
 }

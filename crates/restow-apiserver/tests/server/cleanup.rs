@@ -123,6 +123,34 @@ async fn objects_of_a_new_definition_are_not_deleted_with_the_old_one() {
     server.stop().await;
 }
 
+/// The other server lets a create in before the deletion begins, and stores its object after the definition is gone.
+#[tokio::test]
+async fn a_create_on_another_server_does_not_outlive_its_definition() {
+    let store = Memory::new();
+    let first = start(&store).await;
+    let settings = Settings { server_id: "apiserver-other".to_owned(), ..Settings::new(store.clone()) };
+    let second = Server::start(settings).await.unwrap();
+    defined(&first, "v1").await;
+    until("the other serves it", || async { send(&second, "POST", WIDGETS, &widget("b")).await.is_ok() })
+        .await;
+    send(&second, "DELETE", &format!("{WIDGETS}/b"), &json!({})).await.unwrap();
+    store.hold(&["/registry/example.com/widgets/"]);
+    let late = widget("a");
+    let creating = send(&second, "POST", WIDGETS, &late);
+    let deleting = async {
+        store.holds().await;
+        send(&first, "DELETE", &format!("{DEFINITIONS}/widgets.example.com"), &json!({})).await.unwrap();
+        until("the definition is gone", || async { !is_stored(&store, KEY).await }).await;
+        store.hold(&[]);
+    };
+    let (created, ()) = tokio::join!(creating, deleting);
+    let Err(kube::Error::Api(status)) = created else { panic!("{created:?}") };
+    assert!([404, 405].contains(&status.code), "{status:?}");
+    assert!(!is_stored(&store, OBJECT).await, "an object outlives its definition");
+    second.stop().await;
+    first.stop().await;
+}
+
 /// Whoever may make definitions does not thereby get hold of what the server itself goes by.
 #[tokio::test]
 async fn a_definition_does_not_take_the_place_of_a_built_in_resource() {

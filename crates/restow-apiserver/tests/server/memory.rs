@@ -179,12 +179,18 @@ impl Store for Memory {
         Ok(self.change(self.state(), write))
     }
 
-    async fn write_while(&self, write: Write, unchanged: Unchanged) -> Result<Option<Written>, StoreError> {
+    async fn write_while(
+        &self,
+        write: Write,
+        unchanged: Vec<Unchanged>,
+    ) -> Result<Option<Written>, StoreError> {
         self.pass(&write.key).await;
         let state = self.state();
-        let other =
-            state.at(state.revision).get(unchanged.key.as_str()).map_or(0, |entry| entry.mod_revision);
-        Ok((other == unchanged.mod_revision).then(|| self.change(state, write)))
+        let entries = state.at(state.revision);
+        let revision = |key: &str| entries.get(key).map_or(0, |entry| entry.mod_revision);
+        let is_unchanged = unchanged.iter().all(|other| revision(&other.key) == other.mod_revision);
+        drop(entries);
+        Ok(is_unchanged.then(|| self.change(state, write)))
     }
 
     async fn watch(

@@ -9,7 +9,7 @@ use super::{
     read::{Version, last_version},
     tables::{COUNTS, INDEX, LOG, META, Record, damaged, failed, index_key},
 };
-use crate::{Entry, StoreError, Write, Written};
+use crate::{Entry, StoreError, Unchanged, Write, Written};
 
 /// The tables, open for writing.
 pub(super) struct Tables<'t> {
@@ -114,9 +114,14 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// The revision of the write that put there what a key has; 0 for nothing.
-    pub(super) fn revision_of(&self, key: &str) -> Result<u64, StoreError> {
-        Ok(self.current(key)?.map_or(0, |version| version.revision))
+    /// Whether one of these keys is not as a writer knows it.
+    pub(super) fn is_any_changed(&self, keys: &[Unchanged]) -> Result<bool, StoreError> {
+        for Unchanged { key, mod_revision } in keys {
+            if self.current(key)?.map_or(0, |version| version.revision) != *mod_revision {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn current(&self, key: &str) -> Result<Option<Version>, StoreError> {

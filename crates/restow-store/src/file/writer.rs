@@ -54,8 +54,8 @@ pub(super) struct Job {
 
 /// What a job is.
 pub(super) enum Ask {
-    /// Make a change, if another key is unchanged.
-    Write(Write, Option<Unchanged>),
+    /// Make a change, if the other keys are unchanged.
+    Write(Write, Vec<Unchanged>),
     /// Forget what was stored before a revision.
     Compact(u64),
 }
@@ -229,9 +229,7 @@ impl Writer {
         let (mut answers, mut done) = (Vec::with_capacity(asks.len()), Vec::with_capacity(asks.len()));
         for ask in asks {
             match ask {
-                Ask::Write(_, Some(other)) if tables.revision_of(&other.key)? != other.mod_revision => {
-                    answers.push(Ok(None));
-                }
+                Ask::Write(_, others) if tables.is_any_changed(&others)? => answers.push(Ok(None)),
                 Ask::Write(write, _) => {
                     let (written, change) = tables.write(progress.newest, write)?;
                     progress.newest += u64::from(change.is_some());

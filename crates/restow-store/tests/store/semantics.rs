@@ -43,7 +43,9 @@ pub(crate) async fn a_write_can_need_another_key_as_its_writer_saw_it(store: Arc
     let (store, key, other) = (&*store, &format!("{at}key"), &format!("{at}other"));
     let write = async |expected: u64, value: Option<&'static str>, mod_revision: u64| {
         let write = Write { key: key.clone(), expected, value: value.map(Bytes::from) };
-        store.write_while(write, Unchanged { key: other.clone(), mod_revision }).await.unwrap()
+        let third = Unchanged { key: format!("{at}third"), mod_revision: 0 };
+        let unchanged = vec![third, Unchanged { key: other.clone(), mod_revision }];
+        store.write_while(write, unchanged).await.unwrap()
     };
     let conflict = |current| Some(Written::Conflict { current });
     assert_eq!(write(0, Some("a"), 1).await, None, "there is no other");
@@ -57,6 +59,9 @@ pub(crate) async fn a_write_can_need_another_key_as_its_writer_saw_it(store: Arc
     let changed = done(store, other, seen, Some("y")).await;
     assert_eq!(write(first, None, seen).await, None, "the other has changed");
     assert_eq!(store.get(key).await.unwrap().entry, Some(there));
+    let third = done(store, &format!("{at}third"), 0, Some("z")).await;
+    assert_eq!(write(first, None, changed).await, None, "one of two others is new");
+    done(store, &format!("{at}third"), third, None).await;
     let Some(Written::Done { revision }) = write(first, None, changed).await else { panic!("not deleted") };
     assert!(revision > changed);
     assert_eq!(store.get(key).await.unwrap().entry, None);

@@ -112,11 +112,11 @@ async fn absent(
     let mut read = incoming::read(call, sent.clone())?;
     update::check_names(&mut read.object, &rules, &call.target.namespace, &call.target.name)?;
     update::check_uid(&read.object, None, &rules, &call.key())?;
-    let namespace = admission::in_namespace(api, call, &call.target.name).await?;
+    let unchanged = admission::conditions(api, call, &call.target.name).await?;
     let mut object = create::made(api, call, call.body.len(), read.object).await?;
     if !call.options.dry_run {
         let bytes = to_store(api, call, permit, object.clone()).await?;
-        match write_new(api, call, &call.target.name, bytes, namespace).await? {
+        match write_new(api, call, &call.target.name, bytes, unchanged).await? {
             Outcome::Done(revision) => set_version(&mut object, revision),
             Outcome::Faster(_) => {
                 return Err(Failure::already_exists(&call.resource.name, &call.target.name));

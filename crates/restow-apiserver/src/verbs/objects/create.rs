@@ -28,12 +28,12 @@ pub async fn create(api: &Arc<Api>, mut call: Call) -> Result<Answer, Failure> {
     let call = Arc::new(call);
     let reading = Arc::clone(&call);
     let read = api.workers.run(size, move || incoming::read(&reading, sent(&reading)?)).await?;
-    let namespace = admission::in_namespace(api, &call, name(&read.object)).await?;
+    let unchanged = admission::conditions(api, &call, name(&read.object)).await?;
     let generated = is_generated(&read.object);
     let tries = if generated { NAMES } else { 1 };
     for last in (0..tries).rev() {
         let object = made(api, &call, size, read.object.clone()).await?;
-        let stored = store(api, &call, permit.as_ref(), namespace.clone(), object.clone()).await?;
+        let stored = store(api, &call, permit.as_ref(), unchanged.clone(), object.clone()).await?;
         if let Some(object) = stored {
             let made = Some(name(&object).to_owned());
             let body = Body::from(call.view.answer(object));
@@ -100,7 +100,7 @@ async fn store(
     api: &Api,
     call: &Call,
     permit: Option<&super::Permit>,
-    namespace: Option<Unchanged>,
+    unchanged: Vec<Unchanged>,
     mut object: Value,
 ) -> Result<Option<Value>, Failure> {
     if call.options.dry_run {
@@ -108,7 +108,7 @@ async fn store(
         return Ok(api.entry(&key).await?.is_none().then_some(object));
     }
     let bytes = to_store(api, call, permit, object.clone()).await?;
-    match write_new(api, call, name(&object), bytes, namespace).await? {
+    match write_new(api, call, name(&object), bytes, unchanged).await? {
         Outcome::Done(revision) => {
             set_version(&mut object, revision);
             Ok(Some(object))

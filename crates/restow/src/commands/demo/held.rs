@@ -60,7 +60,11 @@ impl Store for Held {
         self.inner.write(write).await
     }
 
-    async fn write_while(&self, write: Write, unchanged: Unchanged) -> Result<Option<Written>, StoreError> {
+    async fn write_while(
+        &self,
+        write: Write,
+        unchanged: Vec<Unchanged>,
+    ) -> Result<Option<Written>, StoreError> {
         if write.key.starts_with(STORAGE_VERSIONS) {
             released(&self.holds.registrations).await;
         }
