@@ -3,6 +3,7 @@
 pub mod managed_fields;
 pub mod meta;
 pub mod patch;
+pub(crate) mod path;
 pub mod protobuf;
 pub mod schema;
 pub mod selector;

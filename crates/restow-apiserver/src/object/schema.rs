@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::http::status::{Cause, CauseKind};
+use crate::object::path::Path;
 use format::Format;
 use pattern::Pattern;
 use rule::Rule;
@@ -147,17 +148,17 @@ impl Schema {
     /// What is wrong with an object that is to be created.
     pub fn check_create(&self, object: &Value) -> Vec<Cause> {
         let mut causes = validate::causes(self, object, None, "");
-        causes.extend(embedded::faults(self, object, ""));
-        causes.extend(lists::faults(self, object, ""));
+        causes.extend(embedded::faults(self, object, &Path::default()));
+        causes.extend(lists::faults(self, object, &Path::default()));
         self.with_rules(causes, object, None)
     }
 
     /// What is wrong with an object that is to replace `old`; faults of what was not changed are let pass.
     pub fn check_update(&self, object: &Value, old: &Value) -> Vec<Cause> {
         let mut causes = validate::causes(self, object, Some(old), "");
-        causes.extend(embedded::faults(self, object, ""));
-        if lists::faults(self, old, "").is_empty() {
-            causes.extend(lists::faults(self, object, ""));
+        causes.extend(embedded::faults(self, object, &Path::default()));
+        if lists::faults(self, old, &Path::default()).is_empty() {
+            causes.extend(lists::faults(self, object, &Path::default()));
         }
         self.with_rules(causes, object, Some(old))
     }
@@ -168,8 +169,8 @@ impl Schema {
             (Some(schema), Some(status)) => validate::causes(schema, status, old.get("status"), "status"),
             _ => Vec::new(),
         };
-        if lists::faults(self, old, "").is_empty() {
-            causes.extend(lists::faults(self, object, ""));
+        if lists::faults(self, old, &Path::default()).is_empty() {
+            causes.extend(lists::faults(self, object, &Path::default()));
         }
         self.with_rules(causes, object, Some(old))
     }
@@ -214,7 +215,7 @@ impl Schema {
         if causes.iter().any(|cause| blocking.contains(&cause.kind)) {
             causes.push(Cause::invalid("<nil>", &Value::Null, NOT_CHECKED));
         } else {
-            causes.extend(rule::faults(self, object, old, ""));
+            causes.extend(rule::faults(self, object, old, &Path::default()));
         }
         causes
     }

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::http::status::golang::quote;
 use crate::http::status::{Cause, Failure, GroupKind};
+use crate::object::path::{Path, Paths};
 use crate::object::protobuf;
 use crate::registry::served::Resource;
 
@@ -87,25 +88,25 @@ fn other_type(fields: &Map<String, Value>, resource: &Resource, api_version: &st
 
 /// The paths of fields that were sent and not kept; what is null counts as not sent.
 pub fn unknown(sent: &Value, kept: &Value) -> Vec<String> {
-    let mut paths = Vec::new();
-    compare(sent, kept, "", &mut paths);
-    paths
+    let mut paths = Paths::default();
+    compare(sent, kept, &Path::default(), &mut paths);
+    paths.into_vec()
 }
 
-fn compare(sent: &Value, kept: &Value, path: &str, paths: &mut Vec<String>) {
+fn compare(sent: &Value, kept: &Value, path: &Path<'_>, paths: &mut Paths) {
     match (sent, kept) {
         (Value::Object(sent), Value::Object(kept)) => {
             for (key, value) in sent.iter().filter(|(_, value)| !value.is_null()) {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let path = path.field(key);
                 match kept.get(key) {
                     Some(kept) => compare(value, kept, &path, paths),
-                    None => paths.push(path),
+                    None => paths.push(&path),
                 }
             }
         }
         (Value::Array(sent), Value::Array(kept)) => {
             for (at, (sent, kept)) in sent.iter().zip(kept).enumerate() {
-                compare(sent, kept, &format!("{path}[{at}]"), paths);
+                compare(sent, kept, &path.item(at), paths);
             }
         }
         _ => {}

@@ -3,12 +3,13 @@
 use restow_core::resource::name::GroupResource;
 use serde_json::{Value, json};
 
-use super::{Schema, child};
+use super::Schema;
 use crate::http::status::{Cause, GroupKind, MOST_CAUSES};
 use crate::object::meta::{NameRule, Rules, name, set, shape, text, validate};
+use crate::object::path::Path;
 
 /// What is wrong with embedded resources, at any depth below the object itself.
-pub(super) fn faults(schema: &Schema, value: &Value, path: &str) -> Vec<Cause> {
+pub(super) fn faults(schema: &Schema, value: &Value, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     match value {
         Value::Object(fields) => {
@@ -20,9 +21,9 @@ pub(super) fn faults(schema: &Schema, value: &Value, path: &str) -> Vec<Cause> {
                     break;
                 }
                 if let Some(property) = schema.properties.get(key) {
-                    causes.extend(faults(property, value, &child(path, key)));
+                    causes.extend(faults(property, value, &path.field(key)));
                 } else if let Some(additional) = schema.field(key) {
-                    causes.extend(faults(additional, value, &format!("{path}[{key}]")));
+                    causes.extend(faults(additional, value, &path.key(key)));
                 }
             }
         }
@@ -32,7 +33,7 @@ pub(super) fn faults(schema: &Schema, value: &Value, path: &str) -> Vec<Cause> {
                 if causes.len() > MOST_CAUSES {
                     break;
                 }
-                causes.extend(faults(schema, item, &format!("{path}[{index}]")));
+                causes.extend(faults(schema, item, &path.item(index)));
             }
         }
         _ => {}
@@ -40,41 +41,41 @@ pub(super) fn faults(schema: &Schema, value: &Value, path: &str) -> Vec<Cause> {
     causes
 }
 
-fn faults_of_resource(value: &Value, path: &str) -> Vec<Cause> {
+fn faults_of_resource(value: &Value, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for key in ["apiVersion", "kind"] {
-        let field = child(path, key);
+        let field = || path.field(key).to_string();
         match value.get(key) {
-            None => causes.push(Cause::required(field, "")),
+            None => causes.push(Cause::required(field(), "")),
             Some(Value::String(text)) if text.is_empty() => {
-                causes.push(Cause::invalid_text(field, text, "must not be empty"));
+                causes.push(Cause::invalid_text(field(), text, "must not be empty"));
             }
             Some(Value::String(text)) if key == "kind" => {
                 let wrong = name::dns_1035_label(&text.to_lowercase());
                 if !wrong.is_empty() {
                     let detail =
                         format!("may have mixed case, but should otherwise match: {}", wrong.join(","));
-                    causes.push(Cause::invalid_text(field, text, &detail));
+                    causes.push(Cause::invalid_text(field(), text, &detail));
                 }
             }
             Some(Value::String(text)) if text.matches('/').count() > 1 => {
                 let detail = format!("unexpected GroupVersion string: {text}");
-                causes.push(Cause::invalid_text(field, text, &detail));
+                causes.push(Cause::invalid_text(field(), text, &detail));
             }
             Some(Value::String(_)) => {}
-            Some(other) => causes.push(Cause::invalid(field, other, "must be a string")),
+            Some(other) => causes.push(Cause::invalid(field(), other, "must be a string")),
         }
     }
     if let Some(metadata) = value.get("metadata") {
-        causes.extend(faults_of_metadata(metadata, &child(path, "metadata")));
+        causes.extend(faults_of_metadata(metadata, &path.field("metadata")));
     }
     causes
 }
 
-fn faults_of_metadata(metadata: &Value, path: &str) -> Vec<Cause> {
+fn faults_of_metadata(metadata: &Value, path: &Path<'_>) -> Vec<Cause> {
     let coerced = match shape::coerced(metadata, "", &mut Vec::new()) {
         Ok(coerced) => coerced,
-        Err(misfit) => return vec![Cause::invalid(path, metadata, &misfit.message)],
+        Err(misfit) => return vec![Cause::invalid(path.to_string(), metadata, &misfit.message)],
     };
     let mut object = json!({ "metadata": coerced });
     if text(&object, "name").is_empty() {
@@ -86,7 +87,7 @@ fn faults_of_metadata(metadata: &Value, path: &str) -> Vec<Cause> {
         Rules { name: NameRule::PathSegment, ..Rules::plain(resource, GroupKind::default(), namespaced) };
     let mut causes = validate::create(&object, &rules);
     for cause in &mut causes {
-        cause.field = cause.field.replacen("metadata", path, 1);
+        cause.field = cause.field.replacen("metadata", &path.to_string(), 1);
     }
     causes
 }

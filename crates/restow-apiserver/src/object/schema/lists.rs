@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::{Additional, ListType, Schema, child};
+use super::{Additional, ListType, Schema};
 use crate::http::status::{Cause, MOST_CAUSES};
+use crate::object::path::Path;
 
 /// The items of an older list by their keys, if its items have any.
 pub(super) struct Counterparts<'a> {
@@ -34,7 +35,7 @@ impl<'a> Counterparts<'a> {
 }
 
 /// The items that are there twice, at any depth.
-pub(super) fn faults(schema: &Schema, value: &Value, path: &str) -> Vec<Cause> {
+pub(super) fn faults(schema: &Schema, value: &Value, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     match value {
         Value::Object(fields) => {
@@ -43,12 +44,12 @@ pub(super) fn faults(schema: &Schema, value: &Value, path: &str) -> Vec<Cause> {
                     if causes.len() > MOST_CAUSES {
                         return causes;
                     }
-                    causes.extend(faults(schema, value, &format!("{path}[{key}]")));
+                    causes.extend(faults(schema, value, &path.key(key)));
                 }
             }
             for (key, value) in fields {
                 if let Some(schema) = schema.properties.get(key) {
-                    causes.extend(faults(schema, value, &child(path, key)));
+                    causes.extend(faults(schema, value, &path.field(key)));
                 }
             }
         }
@@ -59,7 +60,7 @@ pub(super) fn faults(schema: &Schema, value: &Value, path: &str) -> Vec<Cause> {
                     if causes.len() > MOST_CAUSES {
                         return causes;
                     }
-                    causes.extend(faults(schema, item, &format!("{path}[{index}]")));
+                    causes.extend(faults(schema, item, &path.item(index)));
                 }
             }
         }
@@ -68,7 +69,7 @@ pub(super) fn faults(schema: &Schema, value: &Value, path: &str) -> Vec<Cause> {
     causes
 }
 
-fn duplicates(list: &ListType, items: &[Value], path: &str) -> Vec<Cause> {
+fn duplicates(list: &ListType, items: &[Value], path: &Path<'_>) -> Vec<Cause> {
     match list {
         ListType::Atomic => Vec::new(),
         ListType::Set => repeated(items, path),
@@ -89,7 +90,7 @@ fn key_of(item: &Value, keys: &[String]) -> Value {
 }
 
 /// The second of each that are the same.
-fn repeated(items: &[Value], path: &str) -> Vec<Cause> {
+fn repeated(items: &[Value], path: &Path<'_>) -> Vec<Cause> {
     let mut seen = std::collections::BTreeMap::<String, usize>::new();
     let mut causes = Vec::new();
     for (index, item) in items.iter().enumerate() {

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use super::{Additional, Schema, child};
+use super::{Additional, Schema};
 use crate::object::meta::shape;
+use crate::object::path::{Path, Paths};
 
 const OWN: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
@@ -11,18 +12,19 @@ impl Schema {
     /// Drops what the schema does not know, but for apiVersion, kind and metadata of the object; answers with the
     /// paths of what was dropped.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
-        let mut dropped = Vec::new();
+        let mut dropped = Paths::default();
         if self.preserve_unknown {
-            keep(object, self, "", true, &mut dropped);
+            keep(object, self, &Path::default(), true, &mut dropped);
         } else {
-            prune(object, Some(self), "", true, &mut dropped);
+            prune(object, Some(self), &Path::default(), true, &mut dropped);
         }
+        let mut dropped = dropped.into_vec();
         dropped.sort();
         dropped
     }
 }
 
-fn prune(value: &mut Value, schema: Option<&Schema>, path: &str, root: bool, dropped: &mut Vec<String>) {
+fn prune(value: &mut Value, schema: Option<&Schema>, path: &Path<'_>, root: bool, dropped: &mut Paths) {
     if let Some(schema) = schema.filter(|schema| schema.preserve_unknown) {
         return keep(value, schema, path, root, dropped);
     }
@@ -35,11 +37,11 @@ fn prune(value: &mut Value, schema: Option<&Schema>, path: &str, root: bool, dro
                     true
                 }
                 Some(Place::Schema(schema)) => {
-                    prune(value, schema, &child(path, key), false, dropped);
+                    prune(value, schema, &path.field(key), false, dropped);
                     true
                 }
                 None => {
-                    dropped.push(child(path, key));
+                    dropped.push(&path.field(key));
                     false
                 }
             }
@@ -47,7 +49,7 @@ fn prune(value: &mut Value, schema: Option<&Schema>, path: &str, root: bool, dro
         Value::Array(items) => {
             for (index, item) in items.iter_mut().enumerate() {
                 let schema = schema.and_then(|schema| schema.items.as_deref());
-                prune(item, schema, &format!("{path}[{index}]"), false, dropped);
+                prune(item, schema, &path.item(index), false, dropped);
             }
         }
         _ => {}
@@ -55,13 +57,13 @@ fn prune(value: &mut Value, schema: Option<&Schema>, path: &str, root: bool, dro
 }
 
 /// Unknown fields stay, but what is known is pruned within.
-fn keep(value: &mut Value, schema: &Schema, path: &str, root: bool, dropped: &mut Vec<String>) {
+fn keep(value: &mut Value, schema: &Schema, path: &Path<'_>, root: bool, dropped: &mut Paths) {
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
                 match place(schema, key, root) {
                     Some(Place::Own) => own(value, key, path, root, dropped),
-                    Some(Place::Schema(schema)) => prune(value, schema, &child(path, key), false, dropped),
+                    Some(Place::Schema(schema)) => prune(value, schema, &path.field(key), false, dropped),
                     None => {}
                 }
             }
@@ -69,7 +71,7 @@ fn keep(value: &mut Value, schema: &Schema, path: &str, root: bool, dropped: &mu
         Value::Array(items) => {
             let Some(schema) = &schema.items else { return };
             for (index, item) in items.iter_mut().enumerate() {
-                keep(item, schema, &format!("{path}[{index}]"), false, dropped);
+                keep(item, schema, &path.item(index), false, dropped);
             }
         }
         _ => {}
@@ -77,14 +79,15 @@ fn keep(value: &mut Value, schema: &Schema, path: &str, root: bool, dropped: &mu
 }
 
 /// The metadata of an embedded resource is brought into form; that of the object itself is so already.
-fn own(value: &mut Value, key: &str, path: &str, root: bool, dropped: &mut Vec<String>) {
+fn own(value: &mut Value, key: &str, path: &Path<'_>, root: bool, dropped: &mut Paths) {
     if root || key != "metadata" {
         return;
     }
     let mut unknown = Vec::new();
     if let Ok(coerced) = shape::coerced(value, "", &mut unknown) {
         *value = coerced;
-        dropped.extend(unknown.iter().map(|field| format!("{}.{field}", child(path, key))));
+        let own = path.field(key);
+        unknown.iter().for_each(|field| dropped.push(&own.field(field)));
     }
 }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::lists::Counterparts;
 use super::{Schema, child};
 use crate::http::status::{Cause, CauseKind, MOST_CAUSES};
+use crate::object::path::Path;
 
 /// One rule.
 #[derive(Clone, Debug)]
@@ -92,7 +93,7 @@ impl Rule {
     }
 
     /// The fault of a value, if the rule is broken.
-    fn fault(&self, value: &Value, old: Option<&Value>, path: &str) -> Option<Cause> {
+    fn fault(&self, value: &Value, old: Option<&Value>, path: &Path<'_>) -> Option<Cause> {
         let expression = self.expression.as_ref()?;
         // A rule about changes says nothing of what was not there before, and what was not changed is let pass.
         if (self.is_transition() && old.is_none() && !self.optional_old_self) || old == Some(value) {
@@ -104,8 +105,8 @@ impl Rule {
         match expression.holds(value, old) {
             Ok(true) => None,
             Ok(false) => {
-                let path =
-                    self.field_path.as_deref().map_or_else(|| path.to_owned(), |field| child(path, field));
+                let path = path.to_string();
+                let path = self.field_path.as_deref().map_or(path.clone(), |field| child(&path, field));
                 Some(self.cause(field(path), value, message))
             }
             Err(why) => {
@@ -113,7 +114,7 @@ impl Rule {
                     Some(message) => format!("{why} evaluating rule: {}", message.trim()),
                     None => format!("{why} evaluating rule: {}", self.text.trim()),
                 };
-                Some(Cause::invalid_text(field(path.to_owned()), type_of(value), &words))
+                Some(Cause::invalid_text(field(path.to_string()), type_of(value), &words))
             }
         }
     }
@@ -145,7 +146,7 @@ fn type_of(value: &Value) -> &'static str {
 }
 
 /// All rules that are broken, at any depth.
-pub(super) fn faults(schema: &Schema, value: &Value, old: Option<&Value>, path: &str) -> Vec<Cause> {
+pub(super) fn faults(schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) -> Vec<Cause> {
     let mut causes: Vec<_> = schema.rules.iter().filter_map(|rule| rule.fault(value, old, path)).collect();
     match value {
         Value::Object(fields) => {
@@ -155,9 +156,9 @@ pub(super) fn faults(schema: &Schema, value: &Value, old: Option<&Value>, path: 
                 }
                 let before = old.and_then(|old| old.get(key));
                 if let Some(property) = schema.properties.get(key) {
-                    causes.extend(faults(property, value, before, &child(path, key)));
+                    causes.extend(faults(property, value, before, &path.field(key)));
                 } else if let Some(additional) = schema.field(key) {
-                    causes.extend(faults(additional, value, before, &format!("{path}[{key}]")));
+                    causes.extend(faults(additional, value, before, &path.key(key)));
                 }
             }
         }
@@ -168,7 +169,7 @@ pub(super) fn faults(schema: &Schema, value: &Value, old: Option<&Value>, path: 
                 if causes.len() > MOST_CAUSES {
                     break;
                 }
-                causes.extend(faults(item_schema, item, before.of(item), &format!("{path}[{index}]")));
+                causes.extend(faults(item_schema, item, before.of(item), &path.item(index)));
             }
         }
         _ => {}

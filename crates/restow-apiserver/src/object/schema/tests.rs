@@ -429,3 +429,28 @@ fn large_lists_with_keys_are_compared_in_linear_time() {
     assert_eq!(in_time(|| schema.check_update(&new, &old)), []);
     assert!(!in_time(|| schema.check_update(&old, &new)).is_empty());
 }
+
+/// One request holds a worker for as long as its bytes ask for, not for each item times the length of its path.
+#[test]
+fn items_below_a_long_key_are_checked_in_linear_time() {
+    let key = "k".repeat(1_500_000);
+    let strings = json!({"type": "array", "items": {"type": "string", "maxLength": 3, "minLength": 1}});
+    let objects = json!({"type": "array", "items": {"type": "object"}});
+    let start = restow_clock::Instant::now();
+    for (kind, item, is_valid, is_kept) in [
+        (&strings, json!("a"), true, true),
+        (&strings, json!("aaaa"), false, true),
+        (&objects, json!({"b": 1}), true, false),
+    ] {
+        let schema = Schema::parse(&json!({"type": "object", "additionalProperties": kind}));
+        let mut object = json!({});
+        object[&key] = Value::Array(vec![item; 300_000]);
+        let dropped = schema.prune(&mut object);
+        assert_eq!(dropped.is_empty(), is_kept);
+        assert!(dropped.iter().map(String::len).sum::<usize>() < 1_000_000);
+        let causes = schema.check_create(&object);
+        assert_eq!(causes.is_empty(), is_valid);
+        assert!(causes.iter().map(|cause| cause.field.len()).sum::<usize>() < 1_000_000);
+    }
+    assert!(start.elapsed() < std::time::Duration::from_secs(60), "{:?}", start.elapsed());
+}

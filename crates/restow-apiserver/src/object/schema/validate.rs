@@ -8,12 +8,13 @@ use super::lists::Counterparts;
 use super::{Additional, Limits, Schema, child};
 use crate::http::status::golang::{quote, show_float, show_number};
 use crate::http::status::{Cause, MOST_CAUSES};
+use crate::object::path::Path;
 
 /// What is wrong with a value. `place` is where it is in its object, for the fields of the causes; their words name
 /// places within the value.
 pub(super) fn causes(schema: &Schema, value: &Value, old: Option<&Value>, place: &str) -> Vec<Cause> {
     let mut result = Findings::default();
-    check(schema, value, old, &At { path: String::new(), place }, &mut result);
+    check(schema, value, old, &At { path: Path::default(), place }, &mut result);
     result.causes
 }
 
@@ -46,25 +47,24 @@ impl Findings {
 
 /// Where a value is.
 struct At<'a> {
-    path: String,
+    path: Path<'a>,
     place: &'a str,
 }
 
 impl At<'_> {
-    fn within(&self, key: &str) -> Self {
-        // A missing field of the object itself is told with a leading dot, which is not told in the cause's field.
-        Self { path: child(&self.path, key), place: self.place }
+    fn within<'b>(&'b self, key: &'b str) -> At<'b> {
+        At { path: self.path.field(key), place: self.place }
     }
 
-    fn item(&self, index: usize) -> Self {
-        Self { path: format!("{}[{index}]", self.path), place: self.place }
+    fn item(&self, index: usize) -> At<'_> {
+        At { path: self.path.item(index), place: self.place }
     }
 
     fn field(&self) -> String {
-        match (self.place, self.path.as_str()) {
-            ("", "") => "<nil>".to_owned(),
-            (place, "") => place.to_owned(),
-            (place, path) => child(place, path),
+        match (self.place, self.path.is_root()) {
+            ("", true) => "<nil>".to_owned(),
+            (place, true) => place.to_owned(),
+            (place, false) => child(place, &self.path.to_string()),
         }
     }
 
@@ -75,7 +75,7 @@ impl At<'_> {
     /// A fault of alternatives, which has no field of its own.
     fn composite(&self, words: &str) -> Cause {
         let field = if self.place.is_empty() { "<nil>" } else { self.place };
-        Cause::invalid(field, &json!(""), &format!("{} {words}", quote(&self.path)))
+        Cause::invalid(field, &json!(""), &format!("{} {words}", quote(&self.path.to_string())))
     }
 }
 
