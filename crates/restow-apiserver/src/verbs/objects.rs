@@ -9,6 +9,7 @@ mod incoming;
 mod managed;
 mod registered;
 mod remove;
+mod role;
 mod special;
 
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use restow_store::{Entry, Unchanged, Write, Written};
 use serde_json::Value;
 
 use crate::auth::authentication::User;
-use crate::auth::rbac::{Attributes, ResourceAttributes};
+use crate::auth::rbac::{self, Attributes, ResourceAttributes};
 use crate::http::body::Body;
 use crate::http::limits;
 use crate::http::negotiation::Accepted;
@@ -34,6 +35,7 @@ use crate::registry::conversion::convert;
 use crate::registry::served::{Nature, Resource};
 use crate::verbs::api::{Api, NOT_REGISTERED};
 use crate::verbs::view::View;
+use crate::verbs::workers::LARGE;
 
 pub use change::{patch, update};
 pub use create::create;
@@ -108,6 +110,12 @@ impl Call {
         limits::check_depth(object)?;
         let name = &self.resource.name;
         api.access.permit_write(&self.sender, (&name.group, &name.resource), object, before)
+    }
+
+    /// How many bytes the work of this call counts as. Rules are compared with all that their writer has, however few
+    /// bytes they have.
+    fn effort(&self, bytes: usize) -> usize {
+        if self.resource.name.group == rbac::GROUP { bytes.max(LARGE) } else { bytes }
     }
 
     /// Whether the sender of an update may create what is not there.

@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 use crate::http::status::Failure;
 
 /// From how many bytes on what is done to an object may take long.
-const LARGE: usize = 64 * 1024;
+pub(crate) const LARGE: usize = 64 * 1024;
 
 /// Threads for long work: as many at once as there are processors, so that short requests get their share of them.
 #[derive(Debug)]

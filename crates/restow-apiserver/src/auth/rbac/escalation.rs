@@ -14,6 +14,10 @@ use crate::http::status::Failure;
 
 /// How many single permissions are compared with those of the writer: verbs, groups, resources and names multiply.
 const MOST_PERMISSIONS: usize = 100_000;
+/// How many words of the writer's rules are looked at.
+const MOST_COMPARISONS: usize = 50_000_000;
+/// How many missing permissions are reported.
+const MOST_MISSING: usize = 500;
 
 /// A role or binding would give more than its writer has: `forbidden`, with this message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -145,16 +149,52 @@ fn held<'a>(user: &User, own: &[&Rule], wanted: impl Iterator<Item = &'a Rule>) 
     if wanted.iter().fold(0, |sum: usize, rule| sum.saturating_add(permissions(rule))) > MOST_PERMISSIONS {
         return Err(Escalation::TooMany);
     }
-    let missing: Vec<Atom<'_>> = wanted
-        .into_iter()
-        .flat_map(atoms)
-        .filter(|atom| !own.iter().any(|rule| covers(rule, atom)))
-        .collect();
+    let words = own.iter().fold(0, |sum: usize, rule| sum.saturating_add(words(rule)));
+    let looks = wanted.iter().fold(0, |sum: usize, rule| sum.saturating_add(rule.verbs.len() + things(rule)));
+    if looks.saturating_mul(words) > MOST_COMPARISONS {
+        return Err(Escalation::TooMany);
+    }
+    let missing = missing(own, &wanted);
     if missing.is_empty() {
         return Ok(());
     }
     let groups = quoted(user.groups.iter().map(String::as_str));
-    Err(Escalation::NotHeld { user: user.name.clone(), groups, missing: described(&missing) })
+    let mut lines = described(&missing);
+    if missing.len() == MOST_MISSING {
+        lines.push_str("\n(there may be more)");
+    }
+    Err(Escalation::NotHeld { user: user.name.clone(), groups, missing: lines })
+}
+
+/// The first permissions of some rules that others do not cover.
+///
+/// Each verb and each thing is held against each of the writer's rules once, not each verb on each thing.
+fn missing<'a>(own: &[&Rule], wanted: &[&'a Rule]) -> Vec<Atom<'a>> {
+    let mut missing = Vec::new();
+    for rule in wanted {
+        let verbs = rule.verbs.iter().map(|verb| (verb.as_str(), matching(own, |own| has(&own.verbs, verb))));
+        let verbs: Vec<(&str, Vec<u64>)> = verbs.collect();
+        for on in things_of(rule) {
+            let covering = matching(own, |own| covers(own, on));
+            for (verb, having) in &verbs {
+                if !having.iter().zip(&covering).any(|(one, other)| one & other != 0) {
+                    missing.push(Atom { verb, on });
+                }
+                if missing.len() == MOST_MISSING {
+                    return missing;
+                }
+            }
+        }
+    }
+    missing
+}
+
+/// Which rules match, one bit for each.
+fn matching(rules: &[&Rule], matches: impl Fn(&Rule) -> bool) -> Vec<u64> {
+    let bits = |rules: &[&Rule]| {
+        rules.iter().enumerate().fold(0, |bits, (at, rule)| bits | u64::from(matches(rule)) << at)
+    };
+    rules.chunks(64).map(bits).collect()
 }
 
 /// The smallest rule: one verb on one thing.
@@ -172,12 +212,25 @@ enum AtomOn<'a> {
 
 /// How many atoms a rule has.
 fn permissions(rule: &Rule) -> usize {
-    let resources = [rule.resources.len(), rule.resource_names.len().max(1)];
-    let resources = resources.into_iter().fold(rule.api_groups.len(), usize::saturating_mul);
-    resources.saturating_add(rule.non_resource_urls.len()).saturating_mul(rule.verbs.len())
+    things(rule).saturating_mul(rule.verbs.len())
 }
 
-fn atoms(rule: &Rule) -> Vec<Atom<'_>> {
+/// How many things a rule is about.
+fn things(rule: &Rule) -> usize {
+    let resources = [rule.resources.len(), rule.resource_names.len().max(1)];
+    let resources = resources.into_iter().fold(rule.api_groups.len(), usize::saturating_mul);
+    resources.saturating_add(rule.non_resource_urls.len())
+}
+
+/// How many words a rule has.
+fn words(rule: &Rule) -> usize {
+    [&rule.verbs, &rule.api_groups, &rule.resources, &rule.resource_names, &rule.non_resource_urls]
+        .iter()
+        .map(|words| words.len())
+        .sum()
+}
+
+fn things_of(rule: &Rule) -> Vec<AtomOn<'_>> {
     let mut on = Vec::new();
     for group in &rule.api_groups {
         for resource in &rule.resources {
@@ -189,20 +242,20 @@ fn atoms(rule: &Rule) -> Vec<Atom<'_>> {
         }
     }
     on.extend(rule.non_resource_urls.iter().map(|path| AtomOn::Path(path)));
-    on.into_iter().flat_map(|on| rule.verbs.iter().map(move |verb| Atom { verb, on })).collect()
+    on
 }
 
-fn covers(own: &Rule, atom: &Atom<'_>) -> bool {
-    has(&own.verbs, atom.verb)
-        && match atom.on {
-            AtomOn::Path(path) => own.non_resource_urls.iter().any(|own| path_covers(own, path)),
-            AtomOn::Resource { group, resource, name } => {
-                has(&own.api_groups, group)
-                    && covers_resource(&own.resources, resource)
-                    && (own.resource_names.is_empty()
-                        || name.is_some_and(|name| own.resource_names.iter().any(|own| own == name)))
-            }
+/// Whether a rule is about a thing, whatever its verbs are.
+fn covers(own: &Rule, on: AtomOn<'_>) -> bool {
+    match on {
+        AtomOn::Path(path) => own.non_resource_urls.iter().any(|own| path_covers(own, path)),
+        AtomOn::Resource { group, resource, name } => {
+            has(&own.api_groups, group)
+                && covers_resource(&own.resources, resource)
+                && (own.resource_names.is_empty()
+                    || name.is_some_and(|name| own.resource_names.iter().any(|own| own == name)))
         }
+    }
 }
 
 fn covers_resource(own: &[String], resource: &str) -> bool {
@@ -292,6 +345,25 @@ mod tests {
              {APIGroups:[\"apps\"], Resources:[\"pods\"], ResourceNames:[\"web\"], Verbs:[\"get\" \"list\"]}\n\
              {NonResourceURLs:[\"/x\"], Verbs:[\"get\"]}"
         );
+    }
+
+    #[test]
+    fn a_large_role_is_compared_with_many_rules_in_a_short_time() {
+        let user = User::known("alice", ["dev"]);
+        let many = |prefix: &str| (0..316).map(|n| format!("{prefix}{n}")).collect();
+        let wanted = Rule { verbs: many("v"), non_resource_urls: many("/x"), ..Rule::default() };
+        let own: Vec<Rule> = (0..20_000).map(|n| rule(&format!("v{}|/x{n}", n % 316))).collect();
+        let own: Vec<&Rule> = own.iter().collect();
+        let start = restow_clock::Instant::now();
+        let refused = held(&user, &own, [&wanted].into_iter()).unwrap_err().to_string();
+        assert!(refused.ends_with("(there may be more)"), "{refused}");
+        assert!(refused.lines().count() <= MOST_MISSING + 2);
+        let all = rule("*|*");
+        let with_all: Vec<&Rule> = own.iter().copied().chain([&all]).collect();
+        assert_eq!(held(&user, &with_all, [&wanted].into_iter()), Ok(()));
+        let larger = Rule { non_resource_urls: vec!["/y".to_owned(); 10_000], ..all.clone() };
+        assert_eq!(held(&user, &own, [&larger].into_iter()), Err(Escalation::TooMany));
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
     }
 
     fn policy() -> Policy {

@@ -77,7 +77,7 @@ async fn change(
     let mut entry = api.entry(&call.key()).await?;
     loop {
         let Some(found) = entry else { return absent(api, call, permit, &change).await };
-        let size = call.body.len() + found.value.len();
+        let size = call.effort(call.body.len() + found.value.len());
         let before = current(api, call, found).await?;
         let (own, calling, change) = (Arc::clone(api), Arc::clone(call), Arc::clone(&change));
         let work = move || {

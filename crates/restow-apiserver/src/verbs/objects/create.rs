@@ -64,6 +64,7 @@ pub(super) async fn made(
     size: usize,
     object: Value,
 ) -> Result<Value, Failure> {
+    let size = call.effort(size);
     let (own, call) = (Arc::clone(api), Arc::clone(call));
     let work = move || {
         let object = born(&call, object)?;

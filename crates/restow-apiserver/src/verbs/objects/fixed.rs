@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::binding;
+use super::{binding, role};
 use crate::http::status::Cause;
 
 /// How much a ConfigMap or Secret may hold, in bytes.
@@ -21,6 +21,7 @@ pub(super) fn validate(kind: &str, object: &Value, old: Option<&Value>) -> Vec<C
                 causes.extend(unchanged(kind, object, old));
             }
         }
+        "Role" | "ClusterRole" => causes.extend(role::validate(kind, object)),
         "RoleBinding" | "ClusterRoleBinding" => causes.extend(binding::validate(kind, object, old)),
         _ => {}
     }
