@@ -21,6 +21,7 @@ use crate::verbs::api::Api;
 use crate::verbs::selection::Selection;
 use crate::verbs::view::View;
 
+use pages::{MOST_ENTRIES, PAGE_BYTES};
 pub use pages::{Page, Pages};
 pub use start::{Start, refuse, revision, start};
 
@@ -65,13 +66,16 @@ pub async fn list(api: &Arc<Api>, wanted: Wanted, options: &Options) -> Result<B
     let start = start(options)?;
     let mut pages = Pages::new(Arc::clone(api), wanted.clone(), start, options.limit);
     let mut writer = Writer::new(wanted.view.clone());
-    let Some(page) = pages.next().await? else { return Ok(Body::from(writer.end(&pages))) };
-    writer.add(&wanted, page);
+    // What fails while nothing was sent yet is answered with a status.
+    while writer.count < MOST_ENTRIES && writer.bytes.len() < PAGE_BYTES {
+        let Some(page) = pages.next().await? else { break };
+        writer = writer.add(api, &wanted, page).await?;
+    }
     if pages.is_done() {
         return Ok(Body::from(writer.end(&pages)));
     }
     let (sender, receiver) = mpsc::channel(AHEAD);
-    tokio::spawn(send_rest(pages, writer, wanted, sender));
+    tokio::spawn(send_rest(Arc::clone(api), pages, writer, wanted, sender));
     let frames = stream::unfold(receiver, |mut receiver| async {
         receiver.recv().await.map(|frame: io::Result<Bytes>| (frame, receiver))
     });
@@ -79,34 +83,45 @@ pub async fn list(api: &Arc<Api>, wanted: Wanted, options: &Options) -> Result<B
 }
 
 async fn send_rest(
-    mut pages: Pages,
-    mut writer: Writer,
+    api: Arc<Api>,
+    pages: Pages,
+    writer: Writer,
     wanted: Wanted,
     sender: mpsc::Sender<io::Result<Bytes>>,
 ) {
+    if let Err(failure) = send_pages(&api, pages, writer, &wanted, &sender).await {
+        // It is too late for another status: the reader sees a list that has no end.
+        tracing::warn!("a list is broken off: {failure}");
+        let _ = sender.send(Err(io::Error::other(failure))).await;
+    }
+}
+
+async fn send_pages(
+    api: &Api,
+    mut pages: Pages,
+    mut writer: Writer,
+    wanted: &Wanted,
+    sender: &mpsc::Sender<io::Result<Bytes>>,
+) -> Result<(), Failure> {
     loop {
         if sender.send(Ok(writer.take())).await.is_err() {
-            return;
+            return Ok(());
         }
-        match pages.next().await {
-            Ok(Some(page)) => writer.add(&wanted, page),
-            Ok(None) => break,
-            // It is too late for another status: the reader sees a list that has no end.
-            Err(failure) => {
-                tracing::warn!("a list is broken off: {failure}");
-                let _ = sender.send(Err(io::Error::other(failure))).await;
-                return;
-            }
+        match pages.next().await? {
+            Some(page) => writer = writer.add(api, wanted, page).await?,
+            None => break,
         }
     }
     let _ = sender.send(Ok(writer.end(&pages))).await;
+    Ok(())
 }
 
 /// Writes a list, its metadata last: they are not known before.
 struct Writer {
     view: View,
     bytes: BytesMut,
-    begun: bool,
+    /// How many objects were written.
+    count: usize,
 }
 
 impl Writer {
@@ -122,17 +137,22 @@ impl Writer {
             json::append(&mut bytes, &view.headers());
             bytes.put_slice(br#","rows":["#);
         }
-        Self { view, bytes, begun: false }
+        Self { view, bytes, count: 0 }
     }
 
-    fn add(&mut self, wanted: &Wanted, page: Page) {
-        for object in page.objects {
-            if self.begun {
-                self.bytes.put_u8(b',');
+    async fn add(mut self, api: &Api, wanted: &Wanted, page: Page) -> Result<Self, Failure> {
+        let view = wanted.view.clone();
+        let work = move || {
+            for object in page.objects {
+                if self.count > 0 {
+                    self.bytes.put_u8(b',');
+                }
+                self.count += 1;
+                view.append_item(&mut self.bytes, view.item(object));
             }
-            self.begun = true;
-            wanted.view.append_item(&mut self.bytes, wanted.view.item(object));
-        }
+            Ok(self)
+        };
+        api.workers.run(page.bytes, work).await
     }
 
     fn take(&mut self) -> Bytes {

@@ -11,6 +11,7 @@ use crate::http::status::Failure;
 use crate::object::stored::Extent;
 use crate::object::table::{Columns, Include, metadata_of_one};
 use crate::registry::conversion::convert;
+use crate::registry::custom_resource::Custom;
 use crate::registry::served::{Nature, Resource};
 use crate::verbs::api::Api;
 use crate::verbs::selection::Selection;
@@ -64,23 +65,36 @@ impl View {
         }
     }
 
-    /// Objects as they are stored, in the version they are shown in.
-    pub async fn objects(&self, api: &Api, stored: Vec<Value>) -> Result<Vec<Value>, Failure> {
-        let mut stored = stored;
-        let custom = self.resource.custom().filter(|_| self.form != Form::Metadata);
-        if let Some(custom) = custom {
+    /// Completes objects as they are stored, before they are converted.
+    pub fn complete(&self, stored: &mut [Value]) {
+        if let Some(custom) = self.shaped_by() {
             stored.iter_mut().for_each(|object| custom.complete(object));
         }
-        let mut objects = convert(&*api.converter, &self.resource, &self.api_version, stored).await?;
-        if let Some(custom) = custom {
-            objects.iter_mut().for_each(|object| custom.cut(&self.version, object));
+    }
+
+    /// Complete objects in the version they are shown in.
+    pub async fn converted(&self, api: &Api, complete: Vec<Value>) -> Result<Vec<Value>, Failure> {
+        convert(&*api.converter, &self.resource, &self.api_version, complete).await
+    }
+
+    /// Drops what the version they are shown in does not know of converted objects.
+    pub fn cut(&self, converted: &mut [Value]) {
+        if let Some(custom) = self.shaped_by() {
+            converted.iter_mut().for_each(|object| custom.cut(&self.version, object));
         }
-        Ok(objects)
+    }
+
+    /// The definition whose schemas apply to what is shown, if any.
+    fn shaped_by(&self) -> Option<&Arc<Custom>> {
+        self.resource.custom().filter(|_| self.form != Form::Metadata)
     }
 
     /// One object as it is stored, in the version it is shown in.
     pub async fn object(&self, api: &Api, stored: Value) -> Result<Value, Failure> {
-        let mut objects = self.objects(api, vec![stored]).await?;
+        let mut objects = vec![stored];
+        self.complete(&mut objects);
+        let mut objects = self.converted(api, objects).await?;
+        self.cut(&mut objects);
         objects.pop().ok_or_else(|| Failure::plain("an object was lost in conversion"))
     }
 

@@ -150,3 +150,27 @@ async fn tables_have_the_columns_of_their_resource() {
     assert_eq!(rows[0]["object"]["kind"], "PartialObjectMetadata");
     server.stop().await;
 }
+
+#[tokio::test]
+async fn large_objects_are_not_all_read_at_once() {
+    let store = Memory::new();
+    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let large = "x".repeat(500_000);
+    for at in 0..60 {
+        let map = serde_json::json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"large": large},
+            "metadata": {"name": format!("m-{at:03}"), "namespace": "default"},
+        });
+        let key = format!("/registry/configmaps/default/m-{at:03}");
+        store.force(&key, Some(bytes::Bytes::from(map.to_string())));
+    }
+    for query in ["", "?limit=55", "?labelSelector=!none"] {
+        let list = read(&server, &format!("/api/v1/namespaces/default/configmaps{query}")).await;
+        let expected = if query.starts_with("?limit") { 55 } else { 60 };
+        let items: Vec<&Value> = list["items"].as_array().unwrap().iter().collect();
+        let names = items.iter().filter(|item| item["metadata"]["name"].as_str().unwrap().starts_with("m-"));
+        assert_eq!(names.count(), expected, "{query}");
+    }
+    assert!(store.most_listed() < 12_000_000, "{} bytes were read at once", store.most_listed());
+    server.stop().await;
+}

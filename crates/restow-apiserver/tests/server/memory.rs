@@ -22,6 +22,7 @@ pub(crate) struct Memory {
     is_broken: AtomicBool,
     checks: AtomicUsize,
     refused: Mutex<&'static str>,
+    most_listed: AtomicUsize,
 }
 
 /// Writes that are held up: those of keys that begin so, and how many wait.
@@ -70,6 +71,7 @@ impl Memory {
             is_broken: AtomicBool::new(false),
             checks: AtomicUsize::new(0),
             refused: Mutex::new(NONE),
+            most_listed: AtomicUsize::new(0),
         })
     }
 
@@ -103,6 +105,11 @@ impl Memory {
     /// How often it was asked how it is.
     pub(crate) fn checks(&self) -> usize {
         self.checks.load(Ordering::SeqCst)
+    }
+
+    /// How many bytes were listed at once, at most.
+    pub(crate) fn most_listed(&self) -> usize {
+        self.most_listed.load(Ordering::SeqCst)
     }
 
     /// Returns when a write is held up.
@@ -168,6 +175,8 @@ impl Store for Memory {
         if range.limit > 0 {
             entries.truncate(range.limit);
         }
+        let bytes = entries.iter().map(|entry| entry.value.len()).sum();
+        self.most_listed.fetch_max(bytes, Ordering::SeqCst);
         Ok(Listed { remaining: (all - entries.len()) as u64, entries, revision })
     }
 

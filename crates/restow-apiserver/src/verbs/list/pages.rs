@@ -11,13 +11,21 @@ use crate::object::stored;
 use crate::verbs::api::Api;
 use crate::verbs::list::{Start, Wanted};
 
-/// How many entries are read at once.
-const AT_ONCE: usize = 500;
+/// How many entries are read at once, at most.
+pub(super) const MOST_ENTRIES: usize = 500;
+/// How many are read first, before their size is known.
+const FIRST_ENTRIES: usize = 20;
+/// How many times as many may be read as the time before.
+const GROWTH: usize = 4;
+/// How many bytes are to be read at once. Stores take a number of entries, so it is kept to by the size of those before.
+pub(super) const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Some objects of a list, ready to be shown.
 pub struct Page {
     /// The objects.
     pub objects: Vec<Value>,
+    /// How many bytes were read for them.
+    pub bytes: usize,
 }
 
 /// A list under way.
@@ -28,6 +36,8 @@ pub struct Pages {
     prefix: String,
     /// How many more are wanted; none for all.
     left: Option<usize>,
+    /// How many entries are read next.
+    at_once: usize,
     revision: u64,
     next: Option<String>,
     remaining: u64,
@@ -40,7 +50,18 @@ impl Pages {
         let prefix = wanted.prefix();
         let next = start.key.as_ref().map(|key| format!("{prefix}{key}"));
         let left = (limit > 0).then_some(limit);
-        Self { api, wanted, start, prefix, left, revision: 0, next, remaining: 0, done: false }
+        Self {
+            api,
+            wanted,
+            start,
+            prefix,
+            left,
+            at_once: FIRST_ENTRIES,
+            revision: 0,
+            next,
+            remaining: 0,
+            done: false,
+        }
     }
 
     /// The next objects; none at the end.
@@ -50,12 +71,23 @@ impl Pages {
         }
         let listed = self.read().await?;
         let behind = listed.entries.last().map(|entry| format!("{}\0", entry.key));
-        let (objects, cut) = self.take(listed.entries)?;
+        let bytes = listed.entries.iter().map(|entry| entry.value.len()).sum();
+        self.at_once = next_count(listed.entries.len(), bytes);
+        let (api, wanted, left) = (Arc::clone(&self.api), self.wanted.clone(), self.left);
+        let work = move || take(&api, &wanted, left, listed.entries);
+        let Taken { objects, left, cut } = self.api.workers.run(bytes, work).await?;
+        self.left = left;
         self.remaining = listed.remaining;
         let more = listed.remaining > 0 || cut.is_some();
         self.done = !more || self.left == Some(0);
         self.next = if more { cut.or(behind) } else { None };
-        Ok(Some(Page { objects: self.wanted.view.objects(&self.api, objects).await? }))
+        let mut objects = self.wanted.view.converted(&self.api, objects).await?;
+        let view = self.wanted.view.clone();
+        let work = move || {
+            view.cut(&mut objects);
+            Ok(objects)
+        };
+        Ok(Some(Page { objects: self.api.workers.run(bytes, work).await?, bytes }))
     }
 
     /// Whether all of it was read.
@@ -79,8 +111,8 @@ impl Pages {
     async fn read(&mut self) -> Result<Listed, Failure> {
         let begun = self.revision > 0;
         let limit = match self.left {
-            Some(left) if self.wanted.selection.is_all() => left.min(AT_ONCE),
-            _ => AT_ONCE,
+            Some(left) if self.wanted.selection.is_all() => left.min(self.at_once),
+            _ => self.at_once,
         };
         let range = Range {
             prefix: self.wanted.range(),
@@ -96,25 +128,6 @@ impl Pages {
         Ok(listed)
     }
 
-    /// Those that are wanted, until there are enough; then also the key to go on from, if others follow.
-    fn take(&mut self, entries: Vec<Entry>) -> Result<(Vec<Value>, Option<String>), Failure> {
-        let mut taken = Vec::with_capacity(entries.len());
-        let extent = self.wanted.view.extent(&self.wanted.selection);
-        let mut behind = None;
-        for entry in entries {
-            if self.left == Some(0) {
-                return Ok((taken, behind));
-            }
-            behind = Some(format!("{}\0", entry.key));
-            let object = self.api.decode(&self.wanted.resource, entry, extent)?;
-            if self.wanted.selection.matches(&object) {
-                self.left = self.left.map(|left| left - 1);
-                taken.push(object);
-            }
-        }
-        Ok((taken, None))
-    }
-
     fn refused(&self, error: &StoreError) -> Failure {
         match error {
             StoreError::Compacted { .. } if self.start.continued => {
@@ -124,6 +137,62 @@ impl Pages {
             }
             StoreError::Compacted { .. } => Failure::list_expired(),
             other => stored::refused(other),
+        }
+    }
+}
+
+/// How many entries to read after so many of so many bytes.
+fn next_count(entries: usize, bytes: usize) -> usize {
+    let fitting = PAGE_BYTES / (bytes / entries.max(1)).max(1);
+    fitting.min(entries.saturating_mul(GROWTH)).clamp(1, MOST_ENTRIES)
+}
+
+/// What was taken of some entries.
+struct Taken {
+    objects: Vec<Value>,
+    /// How many more are wanted; none for all.
+    left: Option<usize>,
+    /// The key to go on from, if there are enough and others follow.
+    cut: Option<String>,
+}
+
+/// Those that are wanted, until there are enough.
+fn take(api: &Api, wanted: &Wanted, mut left: Option<usize>, entries: Vec<Entry>) -> Result<Taken, Failure> {
+    let mut objects = Vec::with_capacity(entries.len());
+    let extent = wanted.view.extent(&wanted.selection);
+    let mut behind = None;
+    for entry in entries {
+        if left == Some(0) {
+            wanted.view.complete(&mut objects);
+            return Ok(Taken { objects, left, cut: behind });
+        }
+        behind = Some(format!("{}\0", entry.key));
+        let object = api.decode(&wanted.resource, entry, extent)?;
+        if wanted.selection.matches(&object) {
+            left = left.map(|left| left - 1);
+            objects.push(object);
+        }
+    }
+    wanted.view.complete(&mut objects);
+    Ok(Taken { objects, left, cut: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_grow_as_far_as_their_bytes_allow() {
+        for (entries, bytes, expected) in [
+            (20, 20 * 1000, 80),
+            (320, 320 * 1000, 500),
+            (20, 20 * PAGE_BYTES, 1),
+            (20, PAGE_BYTES, 20),
+            (500, 2 * PAGE_BYTES, 250),
+            (0, 0, 1),
+            (3, 0, 12),
+        ] {
+            assert_eq!(next_count(entries, bytes), expected, "{entries} {bytes}");
         }
     }
 }
