@@ -28,7 +28,7 @@ use crate::auth::authentication::{self, Impersonation, User};
 use crate::filters::audit::{self, Audit, Event};
 use crate::http::body::Body;
 use crate::http::limits::{self, AtOnce, InFlight, Sort};
-use crate::http::listen::Peer;
+use crate::http::listen::{Authenticated, Peer};
 use crate::http::status::Failure;
 use crate::server::handler::refuse;
 
@@ -202,6 +202,9 @@ impl Entrance {
         if let Some(note) = note {
             let named = response.extensions().get::<Named>().map(|Named(name)| name.as_str());
             self.record(&note, &about, &id, received, admitted.as_ref(), named, response.status().as_u16());
+        }
+        if admitted.is_some_and(|admitted| admitted.user.name != authentication::ANONYMOUS) {
+            response.extensions_mut().insert(Authenticated);
         }
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, NOT_KEPT);

@@ -5,6 +5,7 @@
 
 mod activity;
 mod attended;
+mod occupants;
 mod peers;
 
 use std::convert::Infallible;
@@ -22,6 +23,7 @@ use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt as _};
@@ -30,10 +32,18 @@ use crate::http::tls::{Serving, TlsError};
 
 use activity::Activity;
 use attended::Attended;
+use occupants::Occupants;
 use peers::{Counted, Peers};
 
 /// How many connections there are at once; more wait to be accepted.
 const AT_ONCE: usize = 1024;
+/// The last of these places are kept free, one in so many: an idle connection that nobody has authenticated on is closed
+/// for each new one. Else a few peers could keep everybody else out with requests that anybody may send.
+const KEPT_FREE: usize = 16;
+/// How often such a connection is closed while all places are taken.
+const EVICT_EVERY: Duration = Duration::from_millis(100);
+/// How long a connection that is closed for another one may take to end.
+const EVICTION: Duration = Duration::from_secs(1);
 /// How many of them one peer may have; more are closed.
 const PER_PEER: usize = AT_ONCE / 2;
 /// How many of them may be in their handshake, which costs the most and shows nothing of who it is.
@@ -68,9 +78,15 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
+/// An extension of the answer to a request that was authenticated: its connection is not closed for others.
+#[derive(Clone, Copy, Debug)]
+pub struct Authenticated;
+
 /// What clients may have.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
+    /// So many connections in all.
+    at_once: usize,
     /// So many connections for each peer.
     per_peer: usize,
     /// How long clients are waited for.
@@ -101,7 +117,8 @@ where
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
 {
     let patience = Patience { first: PATIENCE, next: IDLE, reading: STALLED };
-    serve_with(listener, serving, service, stop, Bounds { per_peer: PER_PEER, patience }).await
+    serve_with(listener, serving, service, stop, Bounds { at_once: AT_ONCE, per_peer: PER_PEER, patience })
+        .await
 }
 
 async fn serve_with<S, B>(
@@ -119,24 +136,31 @@ where
     let acceptor = serving.acceptor()?;
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
     let peers = Peers::new(bounds.per_peer);
+    let occupants = Occupants::default();
     let mut connections = JoinSet::new();
+    let mut eviction = tokio::time::interval(EVICT_EVERY);
+    eviction.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut renewal = tokio::time::interval_at(restow_clock::Instant::now() + RENEW_EVERY, RENEW_EVERY);
     loop {
-        let room = connections.len() < AT_ONCE;
+        let room = connections.len() < bounds.at_once;
         tokio::select! {
             () = stop.cancelled() => break,
             _ = renewal.tick() => if let Err(error) = serving.renew(restow_clock::now()) {
                 tracing::warn!(%error, "the serving certificate is as it was");
             },
             Some(_) = connections.join_next() => {}
+            _ = eviction.tick(), if !room => occupants.evict(),
             accepted = accept(&listener, &handshakes), if room => if let Some((stream, peer, permit)) = accepted {
                 let Some(counted) = peers.enter(peer.ip()) else {
                     tracing::debug!(%peer, "closed: the peer has {} connections", bounds.per_peer);
                     continue;
                 };
                 let (acceptor, service, stop) = (acceptor.clone(), service.clone(), stop.clone());
-                let client = (peer, counted);
+                let client = (peer, counted, occupants.clone());
                 connections.spawn(connection(stream, client, acceptor, permit, service, stop, bounds.patience));
+                if connections.len() + (bounds.at_once / KEPT_FREE).max(1) > bounds.at_once {
+                    occupants.evict();
+                }
             },
         }
     }
@@ -166,7 +190,7 @@ async fn accept(
 
 async fn connection<S, B>(
     stream: TcpStream,
-    (peer, _counted): (SocketAddr, Counted),
+    (peer, _counted, occupants): (SocketAddr, Counted, Occupants),
     acceptor: TlsAcceptor,
     permit: OwnedSemaphorePermit,
     service: S,
@@ -189,12 +213,16 @@ async fn connection<S, B>(
     drop(permit);
     let activity = Activity::default();
     let idle = activity.idle(patience.first, patience.next);
+    let occupant = occupants.enter(activity.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
-        let busy = activity.begin();
+        let (busy, activity) = (activity.begin(), activity.clone());
         let answered = service.clone().oneshot(request);
         async move {
             let Ok(response) = answered.await;
+            if response.extensions().get::<Authenticated>().is_some() {
+                activity.authenticated();
+            }
             Ok::<_, Infallible>(response.map(|body| Attended::new(body, busy, patience.reading)))
         }
     });
@@ -205,6 +233,13 @@ async fn connection<S, B>(
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
+        }
+        () = occupant.evicted() => {
+            connection.as_mut().graceful_shutdown();
+            match tokio::time::timeout(EVICTION, connection).await {
+                Ok(served) => served,
+                Err(_) => return tracing::debug!(%peer, "closed: others wait for a connection"),
+            }
         }
         () = idle => {
             connection.as_mut().graceful_shutdown();

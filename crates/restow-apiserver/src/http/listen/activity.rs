@@ -2,18 +2,23 @@
 
 use std::time::Duration;
 
+use restow_clock::Instant;
 use tokio::sync::watch;
 
 /// The requests of one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Activity(watch::Sender<Requests>);
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Requests {
     /// How many have come.
     begun: u64,
     /// How many of them have not ended.
     under_way: usize,
+    /// Since when none is under way.
+    idle_since: Instant,
+    /// Whether one of them was authenticated.
+    authenticated: bool,
 }
 
 /// A request that is under way until this is dropped.
@@ -22,7 +27,8 @@ pub(super) struct Busy(watch::Sender<Requests>);
 
 impl Default for Activity {
     fn default() -> Self {
-        Self(watch::Sender::new(Requests::default()))
+        let idle_since = Instant::now();
+        Self(watch::Sender::new(Requests { begun: 0, under_way: 0, idle_since, authenticated: false }))
     }
 }
 
@@ -34,6 +40,20 @@ impl Activity {
             requests.under_way += 1;
         });
         Busy(self.0.clone())
+    }
+
+    /// One of its requests was authenticated.
+    pub(super) fn authenticated(&self) {
+        self.0.send_if_modified(|requests| {
+            requests.authenticated = true;
+            false
+        });
+    }
+
+    /// Since when the connection has had no request, if it may be closed for another one.
+    pub(super) fn evictable_since(&self) -> Option<Instant> {
+        let requests = self.0.borrow();
+        (requests.under_way == 0 && !requests.authenticated).then_some(requests.idle_since)
     }
 
     /// Returns when no request has come for too long: the first one, or the next after all have ended.
@@ -54,7 +74,10 @@ impl Activity {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.send_modify(|requests| requests.under_way -= 1);
+        self.0.send_modify(|requests| {
+            requests.under_way -= 1;
+            requests.idle_since = Instant::now();
+        });
     }
 }
 

@@ -12,10 +12,19 @@ const SHORT: Duration = Duration::from_secs(1);
 /// How many connections each peer of the server under test may have.
 const FEW: usize = 8;
 
-/// Starts a server that cancels `came` and waits for `held`, unless a request's path is `/now`.
+/// Starts a server that cancels `came` and waits for `held`, unless a request's path is `/now` or `/known`.
 async fn server(
     came: CancellationToken,
     held: CancellationToken,
+) -> (SocketAddr, Vec<u8>, CancellationToken, tokio::task::JoinHandle<()>) {
+    let patience = Patience { first: SHORT, next: 2 * SHORT, reading: STALLED };
+    server_with(came, held, Bounds { at_once: AT_ONCE, per_peer: FEW, patience }).await
+}
+
+async fn server_with(
+    came: CancellationToken,
+    held: CancellationToken,
+    bounds: Bounds,
 ) -> (SocketAddr, Vec<u8>, CancellationToken, tokio::task::JoinHandle<()>) {
     let authority = Authority::ephemeral(restow_clock::now()).unwrap();
     let ca = authority.der();
@@ -26,18 +35,21 @@ async fn server(
     let service = tower::service_fn(move |request: Request<Incoming>| {
         let (came, held) = (came.clone(), held.clone());
         async move {
-            if request.uri().path() != "/now" {
+            let known = request.uri().path() == "/known";
+            if request.uri().path() != "/now" && !known {
                 came.cancel();
                 held.cancelled().await;
             }
             let peer = request.extensions().get::<Peer>().copied().unwrap();
             let text = format!("{:?} {}", request.version(), peer.0.ip());
-            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
+            let mut response = Response::new(Full::new(Bytes::from(text)));
+            if known {
+                response.extensions_mut().insert(Authenticated);
+            }
+            Ok::<_, Infallible>(response)
         }
     });
     let stopped = stop.clone();
-    let patience = Patience { first: SHORT, next: 2 * SHORT, reading: STALLED };
-    let bounds = Bounds { per_peer: FEW, patience };
     let running = tokio::spawn(async move {
         serve_with(listener, serving, service, stopped, bounds).await.unwrap();
     });
@@ -169,6 +181,48 @@ async fn one_peer_does_not_have_all_connections() {
     drop(held);
     let again = async { while !is_kept(&mut from("127.0.0.1", address).await).await {} };
     tokio::time::timeout(Duration::from_secs(20), again).await.expect("those that ended do not count");
+    stop.cancel();
+    running.await.unwrap();
+}
+
+type Stream = tokio_rustls::client::TlsStream<tokio::net::TcpStream>;
+
+/// Sends a request on a connection that stays open.
+async fn ask(stream: &mut Stream, path: &str) {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = [0; 1024];
+    let length = stream.read(&mut answer).await.unwrap();
+    assert!(
+        answer[..length].starts_with(b"HTTP/1.1 200"),
+        "{:?}",
+        String::from_utf8_lossy(&answer[..length])
+    );
+}
+
+/// Anybody may ask for health, and keep a connection open by that: it is no reason to keep others out.
+#[tokio::test]
+async fn idle_connections_of_nobody_known_make_room_for_others() {
+    let long = Duration::from_secs(600);
+    let patience = Patience { first: long, next: long, reading: long };
+    let bounds = Bounds { at_once: 4, per_peer: 100, patience };
+    let (address, ca, stop, running) =
+        server_with(CancellationToken::new(), CancellationToken::new(), bounds).await;
+    let mut known = connected(address, &ca, b"http/1.1").await;
+    ask(&mut known, "/known").await;
+    let mut held = Vec::new();
+    for _ in 0..12 {
+        let connect = async {
+            let mut stream = connected(address, &ca, b"http/1.1").await;
+            ask(&mut stream, "/now").await;
+            stream
+        };
+        let stream = tokio::time::timeout(Duration::from_secs(20), connect).await;
+        held.push(stream.expect("a new connection is served"));
+    }
+    let mut rest = Vec::new();
+    let closed = tokio::time::timeout(Duration::from_secs(20), held[0].read_to_end(&mut rest)).await;
+    assert!(closed.is_ok(), "the longest idle one is closed");
+    ask(&mut known, "/now").await;
     stop.cancel();
     running.await.unwrap();
 }
