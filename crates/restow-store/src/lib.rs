@@ -141,6 +141,9 @@ pub enum StoreError {
     /// The store cannot be reached, or cannot do it now: whether a write was done is not known.
     #[error("the store does not answer: {0}")]
     Unavailable(String),
+    /// A watch has left out changes: whoever relies on it has to list again.
+    #[error("the watch has missed changes: {0}")]
+    Missed(String),
     /// What is stored cannot be read.
     #[error("the store is damaged: {0}")]
     Damaged(String),

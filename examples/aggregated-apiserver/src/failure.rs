@@ -143,7 +143,9 @@ impl From<Failure> for Answer {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Compacted { .. } => Self::new(StatusCode::GONE, "Expired", error.to_string()),
+            StoreError::Compacted { .. } | StoreError::Missed(_) => {
+                Self::new(StatusCode::GONE, "Expired", error.to_string())
+            }
             StoreError::Future { .. } => Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", error.to_string()),
             StoreError::Unavailable(_) => Self::unavailable(error.to_string()),
             StoreError::Damaged(_) => Self::internal(error),

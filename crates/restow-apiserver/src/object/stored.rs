@@ -75,6 +75,7 @@ pub fn refused(error: &StoreError) -> Failure {
     match error {
         StoreError::Compacted { asked, oldest } => Failure::watch_expired(*asked, *oldest),
         StoreError::Future { asked, newest } => Failure::version_too_large(*asked, *newest),
+        StoreError::Missed(_) => Failure::missed(&error.to_string()),
         StoreError::Unavailable(_) => Failure::service_unavailable(error.to_string()),
         StoreError::Damaged(_) => Failure::plain(error.to_string()),
     }

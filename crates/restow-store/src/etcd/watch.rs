@@ -138,10 +138,11 @@ impl Watch {
 /// What an answer tells beyond what was told; none if that is nothing.
 ///
 /// A change that comes behind a progress notice of a later revision was missed by whoever relied on the notice: etcd
-/// before 3.4.25 and 3.5.8 does that (etcd-io/etcd#15220). The watch ends, so that its reader begins anew.
+/// before 3.4.25 and 3.5.8 does that (etcd-io/etcd#15220). The watch ends, and its reader has to list again: it
+/// would miss the change if it went on from the notice.
 fn advance(told: u64, changes: Vec<Change>, header: u64) -> Result<Option<Changes>, StoreError> {
     if let Some(late) = changes.iter().find(|change| change.revision <= told) {
-        return Err(StoreError::Unavailable(format!(
+        return Err(StoreError::Missed(format!(
             "etcd told of revision {} after it had said that all up to {told} was told: this is fixed in etcd 3.4.25 \
              and 3.5.8",
             late.revision
@@ -188,7 +189,7 @@ mod tests {
         ] {
             let found = advance(told_until, changes(revisions), header);
             if let Err(error) = &found {
-                assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+                assert!(matches!(error, StoreError::Missed(_)), "{error}");
             }
             assert_eq!(found.map_err(drop), expected, "{told_until} {revisions:?} {header}");
         }

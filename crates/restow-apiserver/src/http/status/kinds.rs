@@ -252,6 +252,12 @@ impl Failure {
         Self::expired(format!("too old resource version: {wanted} ({oldest})"))
     }
 
+    /// 410: a watch has missed changes. Clients list again after this status alone; after any other one they go on
+    /// from the last revision that they know.
+    pub fn missed(why: &str) -> Self {
+        Self::expired(format!("list again: {why}"))
+    }
+
     /// 504: a state newer than there is.
     pub fn version_too_large(wanted: u64, current: u64) -> Self {
         let mut failure =
