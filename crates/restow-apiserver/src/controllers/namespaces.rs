@@ -11,10 +11,12 @@ use serde_json::{Value, json};
 use super::place::path;
 use super::writer::{Writer, Wrote};
 use crate::http::status::Failure;
+use crate::object::meta::delete::Options;
 use crate::object::meta::{is_deleting, name};
 use crate::object::stored::{Extent, refused};
 use crate::registry::served::Resource;
 use crate::verbs::api::Api;
+use crate::verbs::objects::delete_stored;
 
 const PREFIX: &str = "/registry/namespaces/";
 /// What holds a namespace until its content has gone.
@@ -33,6 +35,8 @@ enum Hindered {
     Read(Failure),
     #[error("an object is not deleted")]
     Write(#[from] kube::Error),
+    #[error("an object is not deleted: {0:?}")]
+    Delete(Failure),
 }
 
 impl From<StoreError> for Hindered {
@@ -141,7 +145,7 @@ async fn empty(api: &Api, writer: &Writer, namespace: &str) -> Result<usize, Hin
 async fn empty_of(
     api: &Api,
     writer: &Writer,
-    resource: &Resource,
+    resource: &Arc<Resource>,
     namespace: &str,
 ) -> Result<usize, Hindered> {
     let mut range = Range { prefix: resource.key(namespace, ""), start: None, limit: PAGE, revision: None };
@@ -158,8 +162,12 @@ async fn empty_of(
     }
 }
 
-async fn delete(api: &Api, writer: &Writer, resource: &Resource, entry: Entry) -> Result<(), Hindered> {
-    let Some(path) = path(resource, &entry.key) else { return Ok(()) };
+async fn delete(api: &Api, writer: &Writer, resource: &Arc<Resource>, entry: Entry) -> Result<(), Hindered> {
+    let Some(path) = path(resource, &entry.key) else {
+        // None of its versions is served, so that it has no path.
+        let deleted = delete_stored(api, resource, entry, &Options::default()).await;
+        return deleted.map(drop).map_err(Hindered::Delete);
+    };
     let object = api.decode(resource, entry, Extent::Metadata).map_err(Hindered::Read)?;
     if !is_deleting(&object) {
         writer.delete(&path, &object["metadata"], "Background").await?;

@@ -1,6 +1,7 @@
 //! Owners and what they own: behind them, before them, or let go.
 
 use restow_apiserver::{Server, Settings};
+use restow_store::Store as _;
 use serde_json::{Value, json};
 
 use crate::basics::read;
@@ -241,5 +242,23 @@ async fn owners_of_a_kind_that_is_defined_later_are_looked_for() {
     make(&server, "owned", &[owner]).await;
     defined(&server, "v1").await;
     gone(&server, "owned").await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_not_served_goes_behind_its_owner() {
+    let store = Memory::new();
+    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    defined(&server, "v1").await;
+    let owner = make(&server, "owner", &[]).await;
+    let metadata = json!({"name": "a", "ownerReferences": [reference(&owner, false)]});
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata});
+    send(&server, "POST", WIDGETS, &widget).await.unwrap();
+    crate::namespaces::serve_none(&server).await;
+    delete(&server, &format!("{MAPS}/owner"), "Background").await;
+    until("the widget is gone", || async {
+        store.get("/registry/example.com/widgets/default/a").await.unwrap().entry.is_none()
+    })
+    .await;
     server.stop().await;
 }

@@ -140,3 +140,30 @@ async fn a_namespace_has_a_default_service_account() {
     until("the namespace is gone", || is_gone(&server, "/api/v1/namespaces/x")).await;
     server.stop().await;
 }
+
+/// Stops serving all versions of widgets, which stay stored.
+pub(crate) async fn serve_none(server: &Server) {
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
+    let mut definition = read(server, path).await;
+    for version in definition["spec"]["versions"].as_array_mut().unwrap() {
+        version["served"] = json!(false);
+    }
+    send(server, "PUT", path, &definition).await.unwrap();
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    until("no version is served", || is_gone(server, widgets)).await;
+}
+
+#[tokio::test]
+async fn a_namespace_takes_objects_along_that_are_not_served() {
+    let store = Memory::new();
+    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    defined(&server, "v1").await;
+    make(&server, NAMESPACES, json!({"name": "x"})).await;
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}});
+    send(&server, "POST", "/apis/example.com/v1/namespaces/x/widgets", &widget).await.unwrap();
+    serve_none(&server).await;
+    send(&server, "DELETE", "/api/v1/namespaces/x", &json!({})).await.unwrap();
+    until("the namespace is gone", || is_gone(&server, "/api/v1/namespaces/x")).await;
+    assert_eq!(store.get("/registry/example.com/widgets/x/a").await.unwrap().entry, None);
+    server.stop().await;
+}

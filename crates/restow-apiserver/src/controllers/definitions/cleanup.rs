@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::status::is_accepted;
 use super::{PREFIX, is_built_in};
 use crate::http::status::Failure;
+use crate::object::meta::delete::Options;
 use crate::object::meta::{finalizers, name, text};
 use crate::object::stored::{Extent, refused};
 use crate::registry::served::Resource;
@@ -114,7 +115,7 @@ async fn delete_unless_stopped(
     entry: restow_store::Entry,
     stop: &Stop,
 ) -> Result<bool, Failure> {
-    if stop.is_stopped() { Ok(false) } else { delete_stored(api, resource, entry).await }
+    if stop.is_stopped() { Ok(false) } else { delete_stored(api, resource, entry, &Options::default()).await }
 }
 
 /// Whether this very definition is stored still.

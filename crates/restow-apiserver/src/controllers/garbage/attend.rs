@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use restow_store::Entry;
 use serde_json::{Value, json};
 
 use super::Collector;
@@ -14,9 +15,11 @@ use super::reference::{
 use crate::controllers::place::{namespace, path, resource_of};
 use crate::controllers::writer::Wrote;
 use crate::http::status::Failure;
+use crate::object::meta::delete::Options;
 use crate::object::meta::text;
 use crate::object::stored::Extent;
-use crate::registry::served::Served;
+use crate::registry::served::{Resource, Served};
+use crate::verbs::objects::delete_stored;
 
 /// How often an object is read anew at once because it has changed meanwhile.
 const TRIES: usize = 3;
@@ -35,13 +38,20 @@ enum Hindered {
     Read(Failure),
     #[error("it cannot be written: {0}")]
     Write(#[from] kube::Error),
+    #[error("it cannot be deleted: {}", .0.message())]
+    Delete(Failure),
+    #[error("none of its versions is served")]
+    NotServed,
     #[error("it has changed")]
     Changed,
 }
 
 /// An object, and where it is.
 struct Found {
-    path: String,
+    resource: Arc<Resource>,
+    entry: Entry,
+    /// None if none of its versions is served: it can be deleted, and not be changed.
+    path: Option<String>,
     namespace: String,
     object: Value,
 }
@@ -69,29 +79,58 @@ impl Collector {
             return self.attend_owner(&served, key, &found).await;
         }
         let Some(owners) = self.owners(&served, &found).await? else { return Ok(()) };
-        let metadata = &found.object["metadata"];
         let wrote = match decide(&found.object, &owners, self.owned(key, &found.object)) {
             Act::Leave => return Ok(()),
             Act::Disown { uids } => {
                 let change = json!({ "ownerReferences": without(&found.object, &uids) });
-                self.writer.patch(&found.path, metadata, change).await?
+                self.patch(&found, change).await?
             }
             // It is deleted when it is attended to the next time, because its owners are new then.
             Act::Delete { unblock: true, .. } if owners.iter().any(|(reference, _)| reference.blocks) => {
                 let change = json!({ "ownerReferences": unblocked(&found.object) });
-                self.writer.patch(&found.path, metadata, change).await?
+                self.patch(&found, change).await?
             }
-            Act::Delete { policy, .. } => self.writer.delete(&found.path, metadata, policy).await?,
+            Act::Delete { policy, .. } => self.delete(found, policy).await?,
         };
         settled(wrote)
     }
 
+    /// Changes the metadata of an object, unless none of its versions is served.
+    async fn patch(&self, found: &Found, change: Value) -> Result<Wrote, Hindered> {
+        match &found.path {
+            Some(path) => Ok(self.writer.patch(path, &found.object["metadata"], change).await?),
+            None => Err(Hindered::NotServed),
+        }
+    }
+
+    async fn delete(&self, found: Found, policy: &str) -> Result<Wrote, Hindered> {
+        if let Some(path) = &found.path {
+            return Ok(self.writer.delete(path, &found.object["metadata"], policy).await?);
+        }
+        let options = Options {
+            propagation_policy: Some(policy.to_owned()),
+            resource_version: Some(text(&found.object, "resourceVersion").to_owned()),
+            ..Options::default()
+        };
+        match delete_stored(&self.api, &found.resource, found.entry, &options).await {
+            Ok(_) => Ok(Wrote::Gone),
+            Err(failure) if failure.code() == 409 => Ok(Wrote::Changed),
+            Err(failure) => Err(Hindered::Delete(failure)),
+        }
+    }
+
     async fn find(&self, served: &Served, key: &str) -> Result<Option<Found>, Hindered> {
         let Some(resource) = resource_of(served, key) else { return Ok(None) };
-        let Some(path) = path(resource, key) else { return Ok(None) };
         let Some(entry) = self.api.entry(key).await.map_err(Hindered::Read)? else { return Ok(None) };
-        let object = self.api.decode(resource, entry, Extent::Metadata).map_err(Hindered::Read)?;
-        Ok(Some(Found { path, namespace: namespace(resource, key).to_owned(), object }))
+        let object = self.api.decode(resource, entry.clone(), Extent::Metadata).map_err(Hindered::Read)?;
+        let namespace = namespace(resource, key).to_owned();
+        Ok(Some(Found {
+            resource: Arc::clone(resource),
+            entry,
+            path: path(resource, key),
+            namespace,
+            object,
+        }))
     }
 
     /// How the owners of an object stand; none if that cannot be told of all of them.
@@ -153,7 +192,7 @@ impl Collector {
             FOREGROUND
         };
         let change = let_go(&found.object, finalizer);
-        settled(self.writer.patch(&found.path, &found.object["metadata"], change).await?)
+        settled(self.patch(found, change).await?)
     }
 
     /// Takes an owner away from an object that stays.
@@ -163,7 +202,7 @@ impl Collector {
             return Ok(());
         }
         let change = json!({ "ownerReferences": without(&found.object, &[uid.to_owned()]) });
-        settled(self.writer.patch(&found.path, &found.object["metadata"], change).await?)
+        settled(self.patch(&found, change).await?)
     }
 }
 

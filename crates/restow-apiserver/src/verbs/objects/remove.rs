@@ -125,6 +125,7 @@ pub(crate) async fn delete_stored(
     api: &Api,
     resource: &Arc<Resource>,
     entry: Entry,
+    options: &Options,
 ) -> Result<bool, Failure> {
     let permit = resource.custom().and_then(|custom| custom.writer().write());
     let _permit = permit.ok_or_else(|| Failure::service_unavailable(NOT_REGISTERED))?;
@@ -151,7 +152,7 @@ pub(crate) async fn delete_stored(
         sender: User::loopback(),
         passage: Passage::Open,
     };
-    let removed = remove(api, &call, &Options::default(), entry).await?;
+    let removed = remove(api, &call, options, entry).await?;
     Ok(removed.is_none_or(|removed| removed.gone))
 }
 
