@@ -171,6 +171,16 @@ async fn a_definition_does_not_take_the_place_of_a_built_in_resource() {
     assert!(read(&server, &lease).await["spec"]["holderIdentity"].is_string());
     let version = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/coordination.k8s.io.leases";
     assert_eq!(read(&server, version).await["status"]["commonEncodingVersion"], "coordination.k8s.io/v1");
+    let uid = read(&server, version).await["metadata"]["uid"].clone();
+    send(&server, "DELETE", version, &json!({})).await.unwrap();
+    until("it is registered again", || async {
+        let again = send(&server, "GET", version, &json!({})).await;
+        again.is_ok_and(|again| {
+            again["metadata"]["uid"] != uid
+                && again["status"]["commonEncodingVersion"] == "coordination.k8s.io/v1"
+        })
+    })
+    .await;
     send(&server, "DELETE", &path, &json!({})).await.unwrap();
     let key = format!("{KEYS}leases.coordination.k8s.io");
     until("the definition is gone", || async { !is_stored(&store, &key).await }).await;

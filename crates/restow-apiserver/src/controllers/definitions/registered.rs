@@ -62,7 +62,9 @@ impl Definitions {
 
     async fn register_again(&self, name: GroupResource, versions: Option<Versions>, tenure: &Tenure) {
         let definition = format!("{}.{}", name.resource, name.group);
-        if let Some(known) = self.known.get(&definition) {
+        // A built-in is served even if a definition has its name.
+        let built_in = self.api.registry.built_in(&name.group, &name.resource);
+        if let Some(known) = self.known.get(&definition).filter(|_| built_in.is_none()) {
             // One that cannot be written is registered before it can.
             if known.writer.write().is_some() {
                 tracing::warn!(resource = %name, "its registration was lost; registering it again");
