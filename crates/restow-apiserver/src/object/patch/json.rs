@@ -11,6 +11,9 @@ const MOST_OPERATIONS: usize = 10_000;
 /// How large the copies of one patch may become in all, as many bytes of JSON as a request can have.
 const MOST_COPIED: usize = 3 * 1024 * 1024;
 
+/// How many items of lists one patch may shift: each that follows where an operation puts or takes one.
+const MOST_SHIFTED: usize = 50_000_000;
+
 /// How deep an object may be nested on the way: deeper ones could overflow the stack of whoever walks them.
 const DEEPEST: usize = 1000;
 
@@ -32,7 +35,7 @@ pub fn apply(object: &Value, patch: &Value) -> Result<Value, Failure> {
     }
     let operations: Patch = serde_json::from_value(patch.clone()).map_err(|_| Failure::unprocessable())?;
     let mut patched = object.clone();
-    let mut copied = 0;
+    let (mut copied, mut shifted) = (0, 0);
     let mut depth = DEEPEST_READ;
     for operation in &operations.0 {
         depth = depth.max(depth_after(depth, operation));
@@ -40,7 +43,8 @@ pub fn apply(object: &Value, patch: &Value) -> Result<Value, Failure> {
             return Err(Failure::unprocessable());
         }
         copied += size_of_copy(&patched, operation);
-        if copied > MOST_COPIED {
+        shifted += items_shifted(&patched, operation);
+        if copied > MOST_COPIED || shifted > MOST_SHIFTED {
             return Err(Failure::unprocessable());
         }
         json_patch::patch(&mut patched, std::slice::from_ref(operation))
@@ -67,6 +71,21 @@ fn size_of_copy(object: &Value, operation: &PatchOperation) -> usize {
             object.pointer(copy.from.as_str()).map_or(0, |value| value.to_string().len())
         }
         _ => 0,
+    }
+}
+
+/// How many items the lists have in which an operation puts or takes one.
+fn items_shifted(object: &Value, operation: &PatchOperation) -> usize {
+    let around = |path: &str| {
+        let (list, index) = path.rsplit_once('/').unwrap_or_default();
+        if index == "-" { 0 } else { object.pointer(list).and_then(Value::as_array).map_or(0, Vec::len) }
+    };
+    match operation {
+        PatchOperation::Add(add) => around(add.path.as_str()),
+        PatchOperation::Remove(remove) => around(remove.path.as_str()),
+        PatchOperation::Move(moved) => around(moved.from.as_str()) + around(moved.path.as_str()),
+        PatchOperation::Copy(copy) => around(copy.path.as_str()),
+        PatchOperation::Replace(_) | PatchOperation::Test(_) => 0,
     }
 }
 
@@ -130,6 +149,23 @@ mod tests {
         let object = json!({"a": ["x".repeat(1000)]});
         let patch = json!(vec![json!({"op": "copy", "from": "/a", "path": "/a/-"}); 64]);
         assert_eq!(apply(&object, &patch).unwrap_err().code(), 422);
+    }
+
+    #[test]
+    fn long_lists_cannot_be_shifted_without_bound() {
+        let object = json!({"a": vec![0; 1_000_000]});
+        for operation in [
+            json!({"op": "remove", "path": "/a/0"}),
+            json!({"op": "add", "path": "/a/0", "value": 1}),
+            json!({"op": "move", "from": "/a/0", "path": "/a/1"}),
+            json!({"op": "copy", "from": "/a/0", "path": "/a/1"}),
+        ] {
+            let patch = |count: usize| Value::Array(vec![operation.clone(); count]);
+            assert_eq!(apply(&object, &patch(1000)).unwrap_err().code(), 422, "{operation}");
+            assert!(apply(&object, &patch(10)).is_ok(), "{operation}");
+        }
+        let appended = json!(vec![json!({"op": "add", "path": "/a/-", "value": 1}); 1000]);
+        assert!(apply(&object, &appended).is_ok());
     }
 
     proptest! {
