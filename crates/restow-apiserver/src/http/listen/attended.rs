@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use hyper::body::{Body, Frame, SizeHint};
@@ -21,14 +21,42 @@ pub(super) struct Attended<B> {
 struct Held<B> {
     body: B,
     _busy: Busy,
-    /// Since when the next part is waiting to be asked for; none while it is being made.
-    waiting: Option<Instant>,
+    waiting: Arc<Waiting>,
+}
+
+/// Since when the next part, or the end, is waiting to be asked for; none while it is being made.
+#[derive(Debug)]
+struct Waiting(Mutex<Option<Instant>>);
+
+impl Waiting {
+    fn set(&self, since: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    fn since(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Wakes the reader of a body, and notes when: hyper does not ask for the next part while an HTTP/2 client leaves no
+/// room for it.
+struct Noted {
+    waiting: Arc<Waiting>,
+    reader: Waker,
+}
+
+impl Wake for Noted {
+    fn wake(self: Arc<Self>) {
+        self.waiting.set(Some(self.waiting.since().unwrap_or_else(Instant::now)));
+        self.reader.wake_by_ref();
+    }
 }
 
 impl<B: Body + Send + Unpin + 'static> Attended<B> {
     /// Drops a body of which no more is read for this long.
     pub(super) fn new(body: B, busy: Busy, patience: Duration) -> Self {
-        let held = Held { body, _busy: busy, waiting: Some(Instant::now()) };
+        let waiting = Arc::new(Waiting(Mutex::new(Some(Instant::now()))));
+        let held = Held { body, _busy: busy, waiting };
         let held = Arc::new(Mutex::new(Some(held)));
         let attendant = tokio::spawn(attend(Arc::clone(&held), patience)).abort_handle();
         Self { held, attendant }
@@ -43,7 +71,7 @@ async fn attend<B>(held: Arc<Mutex<Option<Held<B>>>>, patience: Duration) {
     loop {
         tokio::time::sleep(patience / 4).await;
         let mut held = lock(&held);
-        match held.as_ref().map(|held| held.waiting) {
+        match held.as_ref().map(|held| held.waiting.since()) {
             None => return,
             Some(Some(since)) if since.elapsed() >= patience => return drop(held.take()),
             Some(_) => {}
@@ -69,8 +97,13 @@ impl<B: Body<Error: Into<Box<dyn Error + Send + Sync>>> + Unpin> Body for Attend
         let Some(own) = held.as_mut() else {
             return Poll::Ready(Some(Err("the answer was not read in time".into())));
         };
-        let polled = Pin::new(&mut own.body).poll_frame(context);
-        own.waiting = polled.is_ready().then(Instant::now);
+        own.waiting.set(None);
+        let noted = Noted { waiting: Arc::clone(&own.waiting), reader: context.waker().clone() };
+        let waker = Waker::from(Arc::new(noted));
+        let polled = Pin::new(&mut own.body).poll_frame(&mut Context::from_waker(&waker));
+        if polled.is_ready() {
+            own.waiting.set(Some(Instant::now()));
+        }
         polled.map_err(Into::into)
     }
 
@@ -133,6 +166,21 @@ mod tests {
         tokio::time::sleep(2 * PATIENCE).await;
         assert_eq!(Arc::strong_count(&held), 1);
         drop(body);
+    }
+
+    /// An HTTP/2 client can take its window back while the next part is being made.
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_not_asked_for_when_it_goes_on_is_dropped() {
+        let later = stream::once(Box::pin(async {
+            tokio::time::sleep(10 * PATIENCE).await;
+            part()
+        }));
+        let (mut body, held) = attended(later);
+        assert!(futures::poll!(body.frame()).is_pending());
+        tokio::time::sleep(10 * PATIENCE).await;
+        assert_eq!(Arc::strong_count(&held), 2);
+        tokio::time::sleep(2 * PATIENCE).await;
+        assert_eq!(Arc::strong_count(&held), 1);
     }
 
     #[tokio::test(start_paused = true)]
