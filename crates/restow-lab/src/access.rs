@@ -10,12 +10,19 @@ use anyhow::{Context, Result};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use kube::Config;
 
-/// The users of a cluster, their tokens and the authority to verify its servers by.
+/// The users of a cluster, their tokens, the lab's authority and the one to verify the servers by.
 #[derive(Debug)]
 pub(crate) struct Access {
     users: Vec<User>,
-    ca_der: Vec<u8>,
-    ca_pem: String,
+    authority: Authority,
+    servers: Authority,
+}
+
+/// The certificate of an authority.
+#[derive(Clone, Debug)]
+struct Authority {
+    der: Vec<u8>,
+    pem: String,
 }
 
 #[derive(Debug)]
@@ -39,8 +46,16 @@ impl Access {
             .map(|User { name, groups, token }| format!("{token},{name},{name},\"{}\"\n", groups.join(",")))
             .collect();
         fs::write(dir.join("tokens.csv"), lines).context("writing the tokens")?;
-        let (ca_der, ca_pem) = ca;
-        Ok(Self { users, ca_der, ca_pem })
+        let authority = Authority { der: ca.0, pem: ca.1 };
+        Ok(Self { users, servers: authority.clone(), authority })
+    }
+
+    /// Verifies the servers by another authority than the lab's own.
+    pub(crate) fn trust(&mut self, pem: &str) -> Result<()> {
+        let lines = pem.lines().filter(|line| !line.starts_with("-----"));
+        let der = BASE64_STANDARD.decode(lines.collect::<String>()).context("reading a certificate")?;
+        self.servers = Authority { der, pem: pem.to_owned() };
+        Ok(())
     }
 
     /// The names of the users.
@@ -48,9 +63,9 @@ impl Access {
         self.users.iter().map(|user| user.name.as_str())
     }
 
-    /// The authority's certificate, as an APIService has it.
+    /// The certificate of the lab's authority, as an APIService or a webhook has it.
     pub(crate) fn ca_bundle(&self) -> String {
-        BASE64_STANDARD.encode(&self.ca_pem)
+        BASE64_STANDARD.encode(&self.authority.pem)
     }
 
     fn token(&self, name: &str) -> Result<&str> {
@@ -61,7 +76,7 @@ impl Access {
     /// A client's configuration: no proxy or anything else of the environment, and no retries that hide an answer.
     pub(crate) fn config(&self, url: &str, user: &str) -> Result<Config> {
         let mut config = Config::new(url.parse().context("reading the server's address")?);
-        config.root_cert = Some(vec![self.ca_der.clone()]);
+        config.root_cert = Some(vec![self.servers.der.clone()]);
         config.auth_info.token = Some(self.token(user)?.to_owned().into());
         config.default_retry = false;
         Ok(config)
@@ -70,7 +85,7 @@ impl Access {
     /// The text of a kubeconfig; a plain `http` address gets neither CA nor token.
     pub(crate) fn kubeconfig(&self, url: &str, user: &str) -> Result<String> {
         let token = self.token(user)?;
-        let ca = self.ca_bundle();
+        let ca = BASE64_STANDARD.encode(&self.servers.pem);
         let (ca, token) = if url.starts_with("https:") {
             (format!("\n    certificate-authority-data: {ca}"), format!("\n    token: {token}"))
         } else {

@@ -1,9 +1,11 @@
-//! A running cluster: one etcd, its API servers, perhaps a controller manager, all in one folder.
+//! A running cluster, all in one folder: one etcd, its API servers, perhaps a controller manager; or one embedded server.
 
 mod aggregated;
 mod clients;
 mod control;
+mod embedded;
 mod encryption;
+pub(crate) mod store;
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +26,8 @@ use crate::{
 pub struct Cluster {
     dir: PathBuf,
     access: Access,
-    etcd_port: Port,
+    /// None where the API server keeps its objects in a file.
+    etcd_port: Option<Port>,
     server_ports: Vec<Port>,
     controller_manager_port: Option<Port>,
     aggregated_port: Option<Port>,
@@ -94,10 +97,11 @@ impl Cluster {
             server_ports.push(port);
         }
 
+        let etcd = etcd_port.number;
         let mut cluster = Self {
             dir,
             access,
-            etcd_port,
+            etcd_port: Some(etcd_port),
             server_ports,
             controller_manager_port: None,
             aggregated_port: None,
@@ -105,12 +109,7 @@ impl Cluster {
             reaper,
             detached: false,
         };
-        for (index, url) in cluster.server_urls().iter().enumerate() {
-            for user in cluster.access.names() {
-                fs::write(cluster.kubeconfig(index, user), cluster.access.kubeconfig(url, user)?)
-                    .context("writing a kubeconfig")?;
-            }
-        }
+        cluster.write_kubeconfigs()?;
         if !spec.controllers.is_empty() {
             let port = port()?;
             pki.issue(&cluster.dir, "controller-manager")?;
@@ -129,12 +128,22 @@ impl Cluster {
             let port = port()?;
             pki.issue(&cluster.dir, "aggregated")?;
             let kubeconfig = cluster.kubeconfig(0, "admin");
-            let etcd_port = cluster.etcd_port.number;
-            let server = launch::aggregated(assets, &cluster.dir, &kubeconfig, etcd_port, port.number)?;
+            let server = launch::aggregated(assets, &cluster.dir, &kubeconfig, etcd, port.number)?;
             cluster.daemons.insert(Part::Aggregated, Daemon::new(server));
             cluster.aggregated_port = Some(port);
         }
         Ok(cluster)
+    }
+
+    /// Writes a kubeconfig for each server and user.
+    fn write_kubeconfigs(&self) -> Result<()> {
+        for (index, url) in self.server_urls().iter().enumerate() {
+            for user in self.access.names() {
+                fs::write(self.kubeconfig(index, user), self.access.kubeconfig(url, user)?)
+                    .context("writing a kubeconfig")?;
+            }
+        }
+        Ok(())
     }
 
     /// How many API servers there are.
@@ -152,9 +161,13 @@ impl Cluster {
         &self.dir
     }
 
-    /// A new client for the store itself.
+    /// A new client for etcd itself.
+    ///
+    /// # Panics
+    /// On an embedded server, which has none.
+    #[allow(clippy::expect_used)]
     pub fn etcd(&self) -> Etcd {
-        Etcd::new(self.etcd_port.number)
+        Etcd::new(self.etcd_port.as_ref().expect("the embedded server has no etcd").number)
     }
 
     /// The loopback address of a server, for a proxy.

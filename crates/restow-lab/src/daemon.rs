@@ -62,6 +62,7 @@ impl Daemon {
         }
         let child = command
             .arg(&launch.program)
+            .args(launch.subcommand)
             .args(launch.flags.to_args())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

@@ -11,10 +11,17 @@ pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
 /// The name in the certificate of conversion webhooks.
 pub(crate) const WEBHOOK: &str = "webhook";
 
+/// The folder in which the embedded API server keeps its certificate authority.
+pub(crate) const CREDENTIALS: &str = "credentials";
+/// The folder in which the embedded API server keeps everything else.
+pub(crate) const EMBEDDED: &str = "apiserver-0";
+
 /// One command to run, again after each kill.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub(crate) program: PathBuf,
+    /// What the program is to do, where it can do several things.
+    pub(crate) subcommand: Option<&'static str>,
     pub(crate) flags: Flags,
     /// The host name to run under, in a UTS namespace of its own: an API server's identity is a hash of it.
     pub(crate) host: Option<String>,
@@ -33,7 +40,7 @@ pub(crate) fn etcd(assets: &Assets, dir: &Path, port: u16, durable: bool) -> Lau
         .set("log-level", "warn")
         .set("quota-backend-bytes", (8_u64 << 30).to_string())
         .set("unsafe-no-fsync", (!durable).to_string());
-    Launch { program: assets.etcd.clone(), flags, host: None, log: dir.join("etcd.log") }
+    Launch { program: assets.etcd.clone(), subcommand: None, flags, host: None, log: dir.join("etcd.log") }
 }
 
 /// The command of one API server.
@@ -84,7 +91,23 @@ pub(crate) fn api_server(
     let host = Some(format!("restow-lab-{index}"));
     let own = spec.servers.get(index).and_then(|server| server.program.clone());
     let program = own.unwrap_or_else(|| assets.kube_apiserver.clone());
-    Launch { program, flags, host, log: dir.join(format!("{name}.log")) }
+    Launch { program, subcommand: None, flags, host, log: dir.join(format!("{name}.log")) }
+}
+
+/// The command of the embedded API server, `restow apiserver`, on a file of its own.
+pub(crate) fn embedded(program: &Path, dir: &Path, spec: &ClusterSpec, port: u16) -> Launch {
+    let mut flags = Flags::default();
+    flags
+        .set("audit-log", "none")
+        .set("credentials-dir", text(&dir.join(CREDENTIALS)))
+        .set("data-dir", text(&dir.join(EMBEDDED)))
+        .set("listen", format!("127.0.0.1:{port}"))
+        .set("token-auth-file", text(&dir.join("tokens.csv")));
+    if spec.encryption.is_some() {
+        flags.set("encryption-provider-config", text(&encryption_file(dir, 0)));
+    }
+    let program = program.to_owned();
+    Launch { program, subcommand: Some("apiserver"), flags, host: None, log: dir.join("apiserver-0.log") }
 }
 
 /// Has an API server tell the aggregated one, by a certificate of its own, whose request it passes on.
@@ -146,7 +169,7 @@ pub(crate) fn controller_manager(
         .set("secure-port", port.to_string())
         .set("tls-cert-file", file("crt"))
         .set("tls-private-key-file", file("key"));
-    Ok(Launch { program, flags, host: None, log: dir.join("controller-manager.log") })
+    Ok(Launch { program, subcommand: None, flags, host: None, log: dir.join("controller-manager.log") })
 }
 
 /// The command of the aggregated API server, which asks the first API server who a user is and what they may.
@@ -171,7 +194,7 @@ pub(crate) fn aggregated(
         .set("secure-port", port.to_string())
         .set("tls-cert-file", text(&dir.join("aggregated.crt")))
         .set("tls-private-key-file", text(&dir.join("aggregated.key")));
-    Ok(Launch { program, flags, host: None, log: dir.join("aggregated.log") })
+    Ok(Launch { program, subcommand: None, flags, host: None, log: dir.join("aggregated.log") })
 }
 
 /// The file with the encryption configuration of one API server.

@@ -13,6 +13,8 @@
 //! # }
 //! ```
 //!
+//! [`Cluster::start_embedded`] starts `restow apiserver` instead, which needs no Go.
+//!
 //! A cluster ends with the process that started it, however that process ends.
 #![allow(clippy::disallowed_methods)] // real processes run in real time
 
@@ -38,6 +40,7 @@ mod webhook;
 
 pub use assets::{Assets, AssetsError};
 pub use cluster::Cluster;
+pub use cluster::store::Store;
 pub use daemon::Memory;
 pub use encryption::Encryption;
 pub use etcd::Etcd;

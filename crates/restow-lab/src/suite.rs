@@ -1,6 +1,9 @@
 //! What every suite of tests on a real cluster needs: one cluster to share, and waiting that ends.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
+
+use anyhow::Result;
 
 use crate::{Cluster, ClusterSpec, assets};
 
@@ -8,19 +11,29 @@ use crate::{Cluster, ClusterSpec, assets};
 const ASK_EVERY: Duration = Duration::from_millis(20);
 
 /// Starts a cluster that outlives the test it is started in, for a suite to keep in a static; none where there is no lab.
-#[allow(clippy::expect_used)] // a suite whose cluster does not start has failed
 pub fn start_shared(suite: &str, spec: ClusterSpec) -> Option<Cluster> {
     let assets = assets::or_skip(suite)?;
+    Some(outlive(async move { Cluster::start(&assets, spec).await }))
+}
+
+/// The same with an embedded server, which can be started everywhere.
+pub fn start_shared_embedded(program: &Path, spec: ClusterSpec) -> Cluster {
+    let program = program.to_owned();
+    outlive(async move { Cluster::start_embedded(&program, spec).await })
+}
+
+#[allow(clippy::expect_used)] // a suite whose cluster does not start has failed
+fn outlive(start: impl Future<Output = Result<Cluster>> + Send + 'static) -> Cluster {
     // A thread of its own, because the caller's runtime must not wait for another one.
     let start = move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime for the shared cluster");
-        let cluster = runtime.block_on(Cluster::start(&assets, spec)).expect("the shared cluster");
+        let cluster = runtime.block_on(start).expect("the shared cluster");
         // Its background work goes on as long as the test process.
         std::mem::forget(runtime);
         cluster
     };
-    Some(std::thread::spawn(start).join().expect("the shared cluster"))
+    std::thread::spawn(start).join().expect("the shared cluster")
 }
 
 /// Waits for something to become true, with a deadline; asks, never just sleeps and hopes.

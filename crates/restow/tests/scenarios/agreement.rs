@@ -8,8 +8,19 @@ use restow_lab::{Action, ClusterSpec, Observer, Part, Recorder, Seen, ServerSpec
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::support::{Ran, Restow, Widgets, cluster, create_all, lab, name, send, shared, wait};
+use crate::support::{Lab, Ran, Restow, Widgets, cluster, create_all, lab, name, send, shared, wait};
 use crate::traffic::Traffic;
+
+scenarios! {
+    a_storage_version_that_changes_under_the_run_ends_it,
+    a_double_change_under_the_verifying_pass_is_seen,
+    a_definition_that_changed_before_a_resume_settles_first,
+    ; real:
+    // It needs two API servers.
+    a_disagreement_in_the_middle_aborts_within_a_page,
+    // It needs a server that registers no storage versions.
+    one_address_is_sampled_when_asked_to,
+}
 
 const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
 
@@ -104,11 +115,9 @@ async fn a_pair_that_disagrees_is_left_alone() {
     }
 }
 
-#[tokio::test]
-async fn a_disagreement_in_the_middle_aborts_within_a_page() {
+async fn a_disagreement_in_the_middle_aborts_within_a_page(lab: Lab) {
     const PAGE: usize = 20;
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new().servers(2).storage_version_api()).await;
+    let cluster = lab.cluster(ClusterSpec::new().servers(2).storage_version_api()).await;
     device_classes(&cluster.client(0).unwrap(), 200).await;
     let gate = Arc::new(Gate { hold_after: 2 * PAGE + 5, ..Gate::default() });
     let recorder = Recorder::start(&cluster, 0, "admin", Arc::clone(&gate)).await.unwrap();
@@ -165,10 +174,9 @@ async fn a_disagreement_in_the_middle_aborts_within_a_page() {
     assert!(open.contains("no API server reports an encryption configuration"), "{report:#}");
 }
 
-#[tokio::test]
-async fn a_storage_version_that_changes_under_the_run_ends_it() {
+async fn a_storage_version_that_changes_under_the_run_ends_it(lab: Lab) {
     const PAGE: usize = 20;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "moves" };
     widgets.define(&client).await;
@@ -189,10 +197,9 @@ async fn a_storage_version_that_changes_under_the_run_ends_it() {
 }
 
 /// Forth and back between two looks: the hash is the same again, but what was rewritten meanwhile is not proven.
-#[tokio::test]
-async fn a_double_change_under_the_verifying_pass_is_seen() {
+async fn a_double_change_under_the_verifying_pass_is_seen(lab: Lab) {
     const MANY: usize = 60;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "doubles" };
     widgets.define(&client).await;
@@ -223,9 +230,8 @@ async fn a_double_change_under_the_verifying_pass_is_seen() {
 }
 
 /// Forth and back before a resume: the hash is the one the run was for, and the handlers may still follow.
-#[tokio::test]
-async fn a_definition_that_changed_before_a_resume_settles_first() {
-    let Some(cluster) = shared() else { return };
+async fn a_definition_that_changed_before_a_resume_settles_first(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "resumptions" };
     widgets.define(&client).await;
@@ -250,9 +256,8 @@ async fn a_definition_that_changed_before_a_resume_settles_first() {
 }
 
 /// Servers behind one address: fresh connections show one hash for a while, and nobody comes or goes.
-#[tokio::test]
-async fn one_address_is_sampled_when_asked_to() {
-    let Some(cluster) = shared() else { return };
+async fn one_address_is_sampled_when_asked_to(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "samples" };
     widgets.define(&client).await;

@@ -7,8 +7,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use restow_lab::{Action, ClusterSpec, Observer, Proxy, Recorder, Seen};
 use serde_json::{Value, json};
 
-use crate::support::{CRDS, Restow, Widgets, cluster, lab, shared};
+use crate::support::{CRDS, Lab, Restow, Widgets};
 use crate::traffic::{Traffic, status};
+
+scenarios! {
+    a_404_makes_nothing_vanish_that_is_listed,
+    what_is_no_metrics_does_not_show_that_nothing_is_encrypted,
+    ; real:
+    // It needs two API servers.
+    the_second_server_is_waited_for_and_two_names_of_one_are_one,
+    // It needs a server that registers no storage versions.
+    addresses_without_identity_leases_are_not_called_every_server,
+    // It counts the requests to a server that registers no storage versions.
+    answers_of_somebody_else_between_two_pages_are_waited_out,
+}
 
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
@@ -30,9 +42,8 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-#[tokio::test]
-async fn a_404_makes_nothing_vanish_that_is_listed() {
-    let Some(cluster) = shared() else { return };
+async fn a_404_makes_nothing_vanish_that_is_listed(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = prepared(&client, "vanishings", 5).await;
 
@@ -68,9 +79,8 @@ async fn a_404_makes_nothing_vanish_that_is_listed() {
     assert!(ran.stderr.contains(&format!("/apis lists {}/v", widgets.group())), "{ran:#?}");
 }
 
-#[tokio::test]
-async fn what_is_no_metrics_does_not_show_that_nothing_is_encrypted() {
-    let Some(cluster) = shared() else { return };
+async fn what_is_no_metrics_does_not_show_that_nothing_is_encrypted(lab: Lab) {
+    let cluster = lab.shared();
     for body in ["<html>log in</html>", "{}", "go_goroutines 7\nprocess_start_time_seconds 1.7e+09\n"] {
         let rule = move |seen: &Seen, _| {
             if seen.path == "/metrics" { Action::reply(200, body) } else { Action::Forward }
@@ -87,10 +97,9 @@ async fn what_is_no_metrics_does_not_show_that_nothing_is_encrypted() {
     assert!(text(&report["notChecked"][0]).contains("no API server reports"), "{report:#}");
 }
 
-#[tokio::test]
-async fn answers_of_somebody_else_between_two_pages_are_waited_out() {
+async fn answers_of_somebody_else_between_two_pages_are_waited_out(lab: Lab) {
     const MANY: usize = 30;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = prepared(&client, "betweens", MANY).await;
     let (definition, document) =
@@ -121,9 +130,8 @@ async fn answers_of_somebody_else_between_two_pages_are_waited_out() {
     assert_eq!(widgets.stored_versions(&client).await, json!(["v2"]));
 }
 
-#[tokio::test]
-async fn addresses_without_identity_leases_are_not_called_every_server() {
-    let Some(cluster) = shared() else { return };
+async fn addresses_without_identity_leases_are_not_called_every_server(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = prepared(&client, "endpoints", 5).await;
     let rule = |seen: &Seen, _| {
@@ -154,10 +162,8 @@ impl Observer for Restarting {
     }
 }
 
-#[tokio::test]
-async fn the_second_server_is_waited_for_and_two_names_of_one_are_one() {
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new().servers(2)).await;
+async fn the_second_server_is_waited_for_and_two_names_of_one_are_one(lab: Lab) {
+    let cluster = lab.cluster(ClusterSpec::new().servers(2)).await;
     let restow = Restow::new(&cluster);
     let (first, second) = (cluster.url(0), cluster.url(1));
 

@@ -4,12 +4,28 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::support::{Ran, Restow, Widgets, send, shared};
+use crate::support::{Lab, Ran, Restow, Widgets, send};
+
+scenarios! {
+    a_server_that_is_not_there,
+    permissions_are_asked_for_by_name,
+    all_means_each_stored_resource_once,
+    out_of_time_is_resumed,
+    it_is_a_kubectl_plugin_by_its_name,
+    ; real:
+    // It needs objects that kube-apiserver creates for itself.
+    plan_shows_what_there_is_in_every_form,
+    // It needs objects that kube-apiserver creates for itself.
+    plan_tells_what_is_needed_until_it_is_done,
+    // It needs the lab's own certificate authority.
+    connections_are_described_as_for_kubectl,
+    // It names bindings, which the embedded server does not serve.
+    wrong_usage_is_explained,
+}
 
 /// Wrong words on the command line: exit code 2, and an answer that helps.
-#[tokio::test]
-async fn wrong_usage_is_explained() {
-    let Some(cluster) = shared() else { return };
+async fn wrong_usage_is_explained(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "gadgets" };
     widgets.define(&client).await;
@@ -58,9 +74,8 @@ async fn wrong_usage_is_explained() {
     }
 }
 
-#[tokio::test]
-async fn a_server_that_is_not_there() {
-    let Some(cluster) = shared() else { return };
+async fn a_server_that_is_not_there(lab: Lab) {
+    let cluster = lab.shared();
     let restow = Restow::new(cluster);
     for (args, address) in [
         (&["plan"][..], "https://127.0.0.1:1"),
@@ -81,9 +96,8 @@ async fn a_server_that_is_not_there() {
 }
 
 /// What users of kubectl are used to.
-#[tokio::test]
-async fn connections_are_described_as_for_kubectl() {
-    let Some(cluster) = shared() else { return };
+async fn connections_are_described_as_for_kubectl(lab: Lab) {
+    let cluster = lab.shared();
     let dir = tempfile::tempdir().unwrap();
     let lab = cluster.kubeconfig(0, "admin");
     let list = format!("{}:/missing", lab.display());
@@ -158,9 +172,8 @@ async fn connections_are_described_as_for_kubectl() {
 }
 
 /// The rules the README names are enough, and what is missing is named with the rule that grants it.
-#[tokio::test]
-async fn permissions_are_asked_for_by_name() {
-    let Some(cluster) = shared() else { return };
+async fn permissions_are_asked_for_by_name(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "permits" };
     widgets.define(&client).await;
@@ -256,9 +269,8 @@ pub(crate) async fn grant(client: &kube::Client, name: &str, rules: &[Value]) {
     .await;
 }
 
-#[tokio::test]
-async fn plan_shows_what_there_is_in_every_form() {
-    let Some(cluster) = shared() else { return };
+async fn plan_shows_what_there_is_in_every_form(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "plans" };
     widgets.define(&client).await;
@@ -307,9 +319,8 @@ async fn plan_shows_what_there_is_in_every_form() {
 }
 
 /// What is needed, for people and for CI: until a migration is verified, and as `init` sees it.
-#[tokio::test]
-async fn plan_tells_what_is_needed_until_it_is_done() {
-    let Some(cluster) = shared() else { return };
+async fn plan_tells_what_is_needed_until_it_is_done(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "needs" };
     widgets.define(&client).await;
@@ -343,9 +354,8 @@ async fn plan_tells_what_is_needed_until_it_is_done() {
     assert!(verbose.stderr.contains("a page is done") && verbose.stderr.contains("listed=3"), "{verbose:#?}");
 }
 
-#[tokio::test]
-async fn all_means_each_stored_resource_once() {
-    let Some(cluster) = shared() else { return };
+async fn all_means_each_stored_resource_once(lab: Lab) {
+    let cluster = lab.shared();
     let restow = Restow::new(cluster);
     let ran = restow.run(&["migrate", "--all", "--dry-run", "-o", "json"]).await;
     // Other tests define and poison their own resources meanwhile; what is chosen is what counts here.
@@ -361,9 +371,8 @@ async fn all_means_each_stored_resource_once() {
 }
 
 /// A run that is out of time says how to go on, and does: with what was cut short, and with what had not begun.
-#[tokio::test]
-async fn out_of_time_is_resumed() {
-    let Some(cluster) = shared() else { return };
+async fn out_of_time_is_resumed(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let all = [Widgets { plural: "hurries" }, Widgets { plural: "lates" }];
     for widgets in &all {
@@ -386,8 +395,7 @@ async fn out_of_time_is_resumed() {
     restow.run(&["migrate", "--resume"]).await.expect(2);
 }
 
-#[tokio::test]
-async fn it_is_a_kubectl_plugin_by_its_name() {
+async fn it_is_a_kubectl_plugin_by_its_name(lab: Lab) {
     let dir = tempfile::tempdir().unwrap();
     let plugin = dir.path().join("kubectl-restow");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_restow"), &plugin).unwrap();
@@ -397,7 +405,7 @@ async fn it_is_a_kubectl_plugin_by_its_name() {
     assert!(help.contains("Usage: kubectl restow"), "{help}");
 
     // kubectl asks a program of this name what may come next.
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let completion = dir.path().join("kubectl_complete-restow");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_restow"), &completion).unwrap();
     for (words, expected) in [

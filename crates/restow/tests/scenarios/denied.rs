@@ -8,8 +8,23 @@ use http::header::LOCATION;
 use restow_lab::{Action, AdmissionWebhook, Cluster, ClusterSpec, ConversionWebhook, Seen, ServerSpec};
 use serde_json::{Value, json};
 
-use crate::support::{self, CRDS, Restow, Widgets, lab, name, patch, send, shared, try_send, wait};
+use crate::support::{self, CRDS, Lab, Restow, Widgets, lab, name, patch, send, shared, try_send, wait};
 use crate::traffic::{Traffic, number, status};
+
+scenarios! {
+    answers_of_a_load_balancer_prove_nothing,
+    two_rejected_conversions_do_not_block_the_rest,
+    a_manager_of_two_versions_keeps_all_its_fields,
+    ; real:
+    // It needs admission webhooks.
+    an_admission_webhook_denies_with_any_code,
+    // It writes past the API server.
+    an_object_that_vanishes_under_the_write_is_gone,
+    // It needs server-side apply.
+    ownership_that_a_webhook_would_have_to_convert_is_left_alone,
+    // It needs writes into a namespace that is gone to fail.
+    an_orphan_of_a_finalised_namespace_is_named,
+}
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
@@ -53,11 +68,10 @@ fn names(left: &[[String; 4]]) -> Vec<String> {
 }
 
 /// An admission webhook's own code reaches the client unchanged, whatever it is.
-#[tokio::test]
-async fn an_admission_webhook_denies_with_any_code() {
+async fn an_admission_webhook_denies_with_any_code(lab: Lab) {
     const OBJECTS: usize = 40;
     const CODES: [u16; 11] = [401, 404, 409, 410, 408, 418, 429, 500, 502, 503, 504];
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = outdated(cluster, "anycodes", OBJECTS).await;
     let code = |object: &str| {
@@ -102,9 +116,8 @@ async fn an_admission_webhook_denies_with_any_code() {
 }
 
 /// Every write in a namespace that was force-finalised answers 404, and its objects are listed for ever.
-#[tokio::test]
-async fn an_orphan_of_a_finalised_namespace_is_named() {
-    let Some(cluster) = shared() else { return };
+async fn an_orphan_of_a_finalised_namespace_is_named(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "orphans" };
     widgets.define(&client).await;
@@ -198,10 +211,9 @@ async fn strays(cluster: &Cluster, plural: &'static str, namesakes: bool, page: 
 }
 
 /// A load balancer in front of API servers answers in its own words for a moment, or for ever for one path.
-#[tokio::test]
-async fn answers_of_a_load_balancer_prove_nothing() {
+async fn answers_of_a_load_balancer_prove_nothing(lab: Lab) {
     const OBJECTS: usize = 40;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "balancers", OBJECTS).await;
     let redirect = || match Action::reply(302, "") {
         Action::Reply(mut response) => {
@@ -245,16 +257,15 @@ async fn answers_of_a_load_balancer_prove_nothing() {
 }
 
 /// A terminating object whose last finalizer is taken away goes with the next write, which answers with it.
-#[tokio::test]
-async fn an_object_that_vanishes_under_the_write_is_gone() {
-    let Some(cluster) = shared() else { return };
+async fn an_object_that_vanishes_under_the_write_is_gone(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "vanishers" };
     widgets.define(&client).await;
     widgets.create(&client, 5).await;
     let key = format!("{}default/{}", widgets.prefix(), name(2));
     let mut object: Value =
-        serde_json::from_slice(&cluster.etcd().get(&key).await.unwrap().unwrap()).unwrap();
+        serde_json::from_slice(&cluster.store().get(&key).await.unwrap().unwrap()).unwrap();
     widgets.store_as(&client, "v2").await;
     // As a server leaves it that ends between taking the finalizer away and deleting.
     object["apiVersion"] = format!("{}/v2", widgets.group()).into();
@@ -267,7 +278,7 @@ async fn an_object_that_vanishes_under_the_write_is_gone() {
     })
     .await;
     let report = Restow::new(cluster).migrate(&widgets.name(), &[]).await.expect(0).resource();
-    assert!(cluster.etcd().get(&key).await.unwrap().is_none(), "it did not vanish");
+    assert!(cluster.store().get(&key).await.unwrap().is_none(), "it did not vanish");
     assert_eq!(
         (&report["gone"], &report["current"], &report["rewritten"]),
         (&json!(1), &json!(0), &json!(4)),
@@ -276,10 +287,9 @@ async fn an_object_that_vanishes_under_the_write_is_gone() {
 }
 
 /// Made through v2 and stored as v1, so that the server needs the webhook for each of them just once.
-#[tokio::test]
-async fn two_rejected_conversions_do_not_block_the_rest() {
+async fn two_rejected_conversions_do_not_block_the_rest(lab: Lab) {
     const OBJECTS: usize = 20;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "rejects" };
     let webhook = ConversionWebhook::start(cluster, |_, _| {}).await.unwrap();
@@ -382,10 +392,9 @@ async fn through_both(client: &kube::Client, widgets: &Widgets, objects: usize) 
     }
 }
 
-#[tokio::test]
-async fn a_manager_of_two_versions_keeps_all_its_fields() {
+async fn a_manager_of_two_versions_keeps_all_its_fields(lab: Lab) {
     const OBJECTS: usize = 4;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "unions" };
     widgets.define(&client).await;
@@ -418,10 +427,9 @@ async fn a_manager_of_two_versions_keeps_all_its_fields() {
 }
 
 /// Where a webhook converts, the paths of one version may mean nothing in another: ownership is not relabelled.
-#[tokio::test]
-async fn ownership_that_a_webhook_would_have_to_convert_is_left_alone() {
+async fn ownership_that_a_webhook_would_have_to_convert_is_left_alone(lab: Lab) {
     const OBJECTS: usize = 3;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let calls = Arc::new(AtomicUsize::new(0));
     let called = Arc::clone(&calls);

@@ -8,13 +8,32 @@ use std::time::{Duration, Instant};
 use http::Method;
 use http::header::RETRY_AFTER;
 use restow_core::rewrite::token::{NEWEST, Token};
-use restow_lab::{Action, Cluster, ClusterSpec, Part, Proxy, Seen};
+use restow_lab::{Action, Cluster, ClusterSpec, Part, Proxy, Seen, Store};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::process::Child;
 
-use crate::support::{Ran, Restow, Widgets, cluster, lab, name, send, shared, wait};
+use crate::support::{Lab, Ran, Restow, Widgets, name, send, wait};
 use crate::traffic::{Request, Traffic, ended, number, said, status, status_body};
+
+scenarios! {
+    killed_twenty_times,
+    connections_are_cut_and_refused,
+    writes_that_are_put_off_or_lost,
+    writes_that_never_succeed,
+    credentials_run_out,
+    writes_that_all_fail_for_a_while,
+    the_last_write_never_succeeds,
+    pages_that_expire,
+    stopped_by_signals,
+    stopped_by_a_second_signal,
+    stopped_while_nothing_answers,
+    ; real:
+    // It kills and pauses etcd.
+    servers_die_and_come_back,
+    // It counts the requests to a server that registers no storage versions.
+    every_request_may_fail_for_a_while,
+}
 
 /// Objects stored as v1, of a definition that stores as v2 now.
 pub(crate) async fn outdated(cluster: &Cluster, plural: &'static str, objects: usize) -> Widgets {
@@ -30,7 +49,9 @@ pub(crate) async fn outdated(cluster: &Cluster, plural: &'static str, objects: u
 pub(crate) async fn rewritten_once(cluster: &Cluster, widgets: &Widgets, objects: usize) {
     let stored = widgets.stored_as(cluster).await;
     assert_eq!(stored, BTreeMap::from([(format!("{}/v2", widgets.group()), objects)]));
-    let writes = cluster.etcd().writes(&widgets.prefix()).await.unwrap();
+    // The file of the embedded server has no count of writes.
+    let Store::Etcd(etcd) = cluster.store() else { return };
+    let writes = etcd.writes(&widgets.prefix()).await.unwrap();
     let doubled: Vec<_> = writes.iter().filter(|(_, writes)| **writes != 2).collect();
     assert!(doubled.is_empty() && writes.len() == objects, "not made once and rewritten once: {doubled:?}");
 }
@@ -65,12 +86,11 @@ pub(crate) fn is_page(path: &str, query: &str, widgets: &Widgets, page: usize) -
     path.ends_with(&format!("/{}", widgets.plural)) && query.starts_with(&format!("limit={page}"))
 }
 
-#[tokio::test]
-async fn killed_twenty_times() {
+async fn killed_twenty_times(lab: Lab) {
     const OBJECTS: usize = 1200;
     const PAGE: usize = 50;
     const KILLS: usize = 20;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "killings", OBJECTS).await;
     let (recorder, traffic) = Traffic::record(cluster, |_, _| Action::Forward).await;
     let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
@@ -109,12 +129,10 @@ async fn killed_twenty_times() {
     assert!(passes[0] + passes[1] <= 2 * OBJECTS + KILLS * PAGE, "{passes:?}");
 }
 
-#[tokio::test]
-async fn servers_die_and_come_back() {
+async fn servers_die_and_come_back(lab: Lab) {
     const OBJECTS: usize = 600;
-    let assets = lab!();
     // Not system:masters: a server that starts may serve before it knows what others are allowed.
-    let cluster = cluster(&assets, ClusterSpec::new().user("bob", &[])).await;
+    let cluster = lab.cluster(ClusterSpec::new().user("bob", &[])).await;
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": {"name": "bob"},
@@ -151,10 +169,9 @@ async fn servers_die_and_come_back() {
     }
 }
 
-#[tokio::test]
-async fn connections_are_cut_and_refused() {
+async fn connections_are_cut_and_refused(lab: Lab) {
     const OBJECTS: usize = 600;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "cuts", OBJECTS).await;
     let proxy = Proxy::start(cluster.addr(0)).await.unwrap();
     let restow = Restow::with_kubeconfig(cluster.kubeconfig_at(&proxy.url(), "admin").unwrap());
@@ -189,10 +206,9 @@ fn busy(code: u16, header: Option<&'static str>, seconds: Option<u64>) -> Action
     action
 }
 
-#[tokio::test]
-async fn writes_that_are_put_off_or_lost() {
+async fn writes_that_are_put_off_or_lost(lab: Lab) {
     const OBJECTS: usize = 100;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "delays", OBJECTS).await;
     let rule = |seen: &Seen, before: usize| match (number(seen), before) {
         (Some(number), 0) if number % 10 == 1 => busy(429, Some("1"), None),
@@ -256,10 +272,9 @@ impl Hiccups {
     }
 }
 
-#[tokio::test]
-async fn every_request_may_fail_for_a_while() {
+async fn every_request_may_fail_for_a_while(lab: Lab) {
     const OBJECTS: usize = 200;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "hiccups", OBJECTS).await;
     for code in [429, 503, 0] {
         let hiccups = Hiccups { code, patches: 0, failed: BTreeMap::new(), failing: None };
@@ -278,10 +293,9 @@ async fn every_request_may_fail_for_a_while() {
     rewritten_once(cluster, &widgets, OBJECTS).await;
 }
 
-#[tokio::test]
-async fn writes_that_never_succeed() {
+async fn writes_that_never_succeed(lab: Lab) {
     const OBJECTS: usize = 200;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "refusals", OBJECTS).await;
     let mended = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&mended);
@@ -325,10 +339,9 @@ async fn writes_that_never_succeed() {
 }
 
 /// Credentials that end in the middle, and are not renewed, end the run: for writes alone, and for everything.
-#[tokio::test]
-async fn credentials_run_out() {
+async fn credentials_run_out(lab: Lab) {
     const OBJECTS: usize = 300;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "logouts", OBJECTS).await;
     let restow = Restow::new(cluster);
     for (run, only_writes) in [(0, true), (1, false)] {
@@ -366,11 +379,10 @@ async fn credentials_run_out() {
 }
 
 /// Errors that may be an object's own are no object's own when nothing else can be written either.
-#[tokio::test]
-async fn writes_that_all_fail_for_a_while() {
+async fn writes_that_all_fail_for_a_while(lab: Lab) {
     const OBJECTS: usize = 60;
     const PAGE: usize = 20;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "outcries", OBJECTS).await;
     let out = Arc::new(AtomicBool::new(true));
     let still = Arc::clone(&out);
@@ -394,10 +406,9 @@ async fn writes_that_all_fail_for_a_while() {
 }
 
 /// Where no other object is left to show that the server is well, one that was written is asked for.
-#[tokio::test]
-async fn the_last_write_never_succeeds() {
+async fn the_last_write_never_succeeds(lab: Lab) {
     const OBJECTS: usize = 40;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "lasts", OBJECTS).await;
     let rule = |seen: &Seen, _: usize| match number(seen) {
         Some(39) => status(500, "InternalError", "the webhook of team blue has panicked"),
@@ -421,11 +432,10 @@ async fn the_last_write_never_succeeds() {
     assert_eq!((dry.len(), asked - dry.len()), (8, 8), "this one and another one, before each further try");
 }
 
-#[tokio::test]
-async fn pages_that_expire() {
+async fn pages_that_expire(lab: Lab) {
     const OBJECTS: usize = 400;
     const PAGE: usize = 50;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "expiries", OBJECTS).await;
     let fresh = |seen: &Seen| {
         let token = seen.query.split("continue=").nth(1)?;
@@ -465,11 +475,10 @@ async fn pages_that_expire() {
     assert!(token(&queries[5]).is_some() && token(&queries[6]).is_none(), "it did not start over");
 }
 
-#[tokio::test]
-async fn stopped_by_signals() {
+async fn stopped_by_signals(lab: Lab) {
     const OBJECTS: usize = 400;
     const PAGE: usize = 50;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "signals", OBJECTS).await;
     let (recorder, traffic) = Traffic::record(cluster, |_, _| Action::Forward).await;
     let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
@@ -498,10 +507,9 @@ async fn stopped_by_signals() {
 }
 
 /// A write that gets no answer holds the first ctrl-C up, and the second does not wait for it.
-#[tokio::test]
-async fn stopped_by_a_second_signal() {
+async fn stopped_by_a_second_signal(lab: Lab) {
     const OBJECTS: usize = 60;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "impatience", OBJECTS).await;
     let rule = |seen: &Seen, before: usize| match number(seen) {
         Some(30) if before == 0 => Action::Wait(Box::pin(std::future::pending())),
@@ -531,10 +539,9 @@ async fn stopped_by_a_second_signal() {
 }
 
 /// Reading holds nothing up: a server that hangs between two pages does not hold ctrl-C up.
-#[tokio::test]
-async fn stopped_while_nothing_answers() {
+async fn stopped_while_nothing_answers(lab: Lab) {
     const OBJECTS: usize = 60;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "hangs", OBJECTS).await;
     let hung = Arc::new(AtomicBool::new(false));
     let (patches, hangs) = (AtomicUsize::new(0), Arc::clone(&hung));

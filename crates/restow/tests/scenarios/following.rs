@@ -10,14 +10,20 @@ use serde_json::{Value, json};
 use crate::controller::{Controller, STATES, ask_for, is, migration, migrations, prepared, state, wait_for};
 use crate::install::CONTROLLERS;
 use crate::replaced::events;
-use crate::support::{Restow, Widgets, cluster, lab, send, try_send, wait};
+use crate::support::{Lab, Restow, Widgets, send, try_send, wait};
 use crate::traffic::{Traffic, status};
 
-#[tokio::test]
-async fn migrations_of_others_and_deleted_states_are_followed_at_once() {
+scenarios! {
+    migrations_of_others_and_deleted_states_are_followed_at_once,
+    metrics_that_fail_hold_up_only_what_is_encrypted,
+    ; real:
+    // It needs kube-controller-manager.
+    an_unfinished_migration_goes_on_after_the_controllers_are_removed_and_reinstalled,
+}
+
+async fn migrations_of_others_and_deleted_states_are_followed_at_once(lab: Lab) {
     const MANY: usize = 40;
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
     let widgets = Widgets { plural: "followed" };
     widgets.define(&client).await;
@@ -60,10 +66,8 @@ async fn migrations_of_others_and_deleted_states_are_followed_at_once() {
     assert_eq!(widgets.stored_as(&cluster).await, stored);
 }
 
-#[tokio::test]
-async fn metrics_that_fail_hold_up_only_what_is_encrypted() {
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+async fn metrics_that_fail_hold_up_only_what_is_encrypted(lab: Lab) {
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;
     let widgets = Widgets { plural: "unencrypted" };
     widgets.define(&client).await;
@@ -89,11 +93,9 @@ async fn metrics_that_fail_hold_up_only_what_is_encrypted() {
     assert_eq!(migrations(&client, "secrets").await, Vec::<Value>::new());
 }
 
-#[tokio::test]
-async fn an_unfinished_migration_goes_on_after_the_controllers_are_removed_and_reinstalled() {
+async fn an_unfinished_migration_goes_on_after_the_controllers_are_removed_and_reinstalled(lab: Lab) {
     const MANY: usize = 200;
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new().controller_manager(&CONTROLLERS)).await;
+    let cluster = lab.cluster(ClusterSpec::new().controller_manager(&CONTROLLERS)).await;
     let client = cluster.client(0).unwrap();
     let restow = Restow::new(&cluster);
     let install = ["install", "--without-deployment", "--apply", "--wait"];

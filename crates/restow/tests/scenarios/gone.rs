@@ -7,15 +7,20 @@ use restow_lab::{Action, ClusterSpec, Part};
 use serde_json::{Value, json};
 
 use crate::controller::{Controller, STATES, ask_for, is, migration, migrations, prepared, wait_for};
-use crate::support::{CRDS, Restow, Widgets, cluster, create_all, lab, name, send, try_send, wait};
+use crate::support::{CRDS, Lab, Restow, Widgets, create_all, name, send, try_send, wait};
 use crate::traffic::{Traffic, status};
+
+scenarios! {
+    what_a_server_lacks_while_it_starts_is_not_gone,
+    ; real:
+    // It needs an aggregated API server.
+    an_aggregated_server_that_is_down_is_not_gone,
+}
 
 const FLUNDERS: &str = "flunders.wardle.example.com";
 
-#[tokio::test]
-async fn an_aggregated_server_that_is_down_is_not_gone() {
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new().aggregated()).await;
+async fn an_aggregated_server_that_is_down_is_not_gone(lab: Lab) {
+    let cluster = lab.cluster(ClusterSpec::new().aggregated()).await;
     let (client, restow) = prepared(&cluster).await;
     let flunder = |index| json!({"apiVersion": "wardle.example.com/v1alpha1", "kind": "Flunder", "metadata": {"name": name(index)}, "spec": {}});
     create_all(&client, "/apis/wardle.example.com/v1alpha1/namespaces/default/flunders", 0..20, flunder)
@@ -69,11 +74,9 @@ async fn an_aggregated_server_that_is_down_is_not_gone() {
     assert!(state(FLUNDERS).await.is_some());
 }
 
-#[tokio::test]
-async fn what_a_server_lacks_while_it_starts_is_not_gone() {
+async fn what_a_server_lacks_while_it_starts_is_not_gone(lab: Lab) {
     const DEPLOYMENTS: &str = "deployments.apps";
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;
     let widgets = Widgets { plural: "lingerings" };
     widgets.define(&client).await;

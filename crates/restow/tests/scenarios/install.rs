@@ -8,7 +8,18 @@ use restow_lab::ClusterSpec;
 use serde_json::{Value, json};
 
 use crate::snapshot::{assert_same, first_snapshot, snapshot};
-use crate::support::{CRDS, Restow, Widgets, cluster, lab, patch, send, shared, try_send, wait};
+use crate::support::{CRDS, Lab, Restow, Widgets, patch, send, try_send, wait};
+
+scenarios! {
+    what_is_chosen_is_what_is_printed,
+    ; real:
+    // It needs kube-controller-manager.
+    applied_it_grants_what_is_needed_and_no_more,
+    // It names bindings, which the embedded server does not serve.
+    wrong_usage_of_install_is_explained,
+    // It needs server-side apply.
+    what_is_printed_is_accepted,
+}
 
 pub(crate) const IMAGE: &str = "registry.example/restow:test";
 const ACCOUNT: &str = "system:serviceaccount:restow-system:restow";
@@ -97,10 +108,8 @@ async fn try_apply(client: &kube::Client, object: &Value) -> Result<Value, kube:
 }
 
 /// Everything that is printed passes a real server's strict validation, and the pods its strictest pod security.
-#[tokio::test]
-async fn what_is_printed_is_accepted() {
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+async fn what_is_printed_is_accepted(lab: Lab) {
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let client = cluster.client(0).unwrap();
     let restow = Restow::new(&cluster);
     let before = first_snapshot(&client, &[]).await;
@@ -133,9 +142,8 @@ async fn what_is_printed_is_accepted() {
 }
 
 /// The choice of resources and controllers shows in the roles, and flags reach the pods.
-#[tokio::test]
-async fn what_is_chosen_is_what_is_printed() {
-    let Some(cluster) = shared() else { return };
+async fn what_is_chosen_is_what_is_printed(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "chosens" };
     widgets.define(&client).await;
@@ -177,9 +185,8 @@ async fn what_is_chosen_is_what_is_printed() {
     assert_eq!(kinds(&crds), BTreeSet::from(["CustomResourceDefinition"]));
 }
 
-#[tokio::test]
-async fn wrong_usage_of_install_is_explained() {
-    let Some(cluster) = shared() else { return };
+async fn wrong_usage_of_install_is_explained(lab: Lab) {
+    let cluster = lab.shared();
     let restow = Restow::new(cluster);
     for (args, words) in [
         (&["install"][..], &["--image IMAGE is missing", "--without-deployment", "--crds"][..]),
@@ -212,10 +219,8 @@ async fn wrong_usage_of_install_is_explained() {
 }
 
 /// Installed, restow may do what it needs and no more, waits behind others, and a second install changes nothing.
-#[tokio::test]
-async fn applied_it_grants_what_is_needed_and_no_more() {
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new().controller_manager(&CONTROLLERS)).await;
+async fn applied_it_grants_what_is_needed_and_no_more(lab: Lab) {
+    let cluster = lab.cluster(ClusterSpec::new().controller_manager(&CONTROLLERS)).await;
     let client = cluster.client(0).unwrap();
     let restow = Restow::new(&cluster);
     let widgets = Widgets { plural: "laters" };

@@ -92,6 +92,6 @@ pub(crate) async fn keys(cluster: &Cluster) -> BTreeSet<String> {
         let head = String::from_utf8_lossy(&bytes[..40.min(bytes.len())]).into_owned();
         keys.insert(head.split(':').nth(4).unwrap_or_default().to_owned());
     };
-    cluster.etcd().for_each("/registry/secrets/", each).await.unwrap();
+    cluster.store().for_each("/registry/secrets/", each).await.unwrap();
     keys
 }

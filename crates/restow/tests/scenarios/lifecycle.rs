@@ -8,12 +8,14 @@ use restow_lab::ClusterSpec;
 use serde_json::{Value, json};
 
 use crate::controller::{Controller, STATES, is, migrations, prepared, state};
-use crate::support::{Widgets, cluster, lab, patch, send, wait};
+use crate::support::{Lab, Widgets, patch, send, wait};
 
-#[tokio::test]
-async fn install_migrate_outage_upgrade_and_roll_back() {
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+scenarios! {
+    install_migrate_outage_upgrade_and_roll_back,
+}
+
+async fn install_migrate_outage_upgrade_and_roll_back(lab: Lab) {
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
     let widgets = Widgets { plural: "cronwidgets" };
     widgets.define(&client).await;

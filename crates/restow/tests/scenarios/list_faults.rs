@@ -12,8 +12,22 @@ use serde_json::{Value, json};
 
 use crate::faults::{is_page, outdated, rewritten_once, verified};
 use crate::footprint::peak;
-use crate::support::{Restow, Widgets, cluster, create_all, lab, name, shared};
+use crate::support::{Lab, Restow, Widgets, create_all, name};
 use crate::traffic::{Traffic, ended, status, status_body};
+
+scenarios! {
+    a_page_that_is_no_list_is_asked_for_again,
+    a_page_that_stays_no_list_is_never_the_last,
+    a_token_that_repeats_is_not_followed,
+    lists_that_all_fail_for_a_while,
+    one_object_that_cannot_be_read_for_a_while,
+    a_redirect_a_401_and_a_404_pass,
+    a_list_that_always_expires_is_given_up,
+    lists_count_towards_the_bandwidth,
+    ; real:
+    // It needs 75 MiB of objects, which take an unoptimized embedded server minutes.
+    pages_of_large_objects_stay_small,
+}
 
 const OBJECTS: usize = 60;
 const PAGE: usize = 20;
@@ -58,9 +72,8 @@ fn no_page(kind: &str, seen: &Seen) -> Action {
     Action::reply(200, &body)
 }
 
-#[tokio::test]
-async fn a_page_that_is_no_list_is_asked_for_again() {
-    let Some(cluster) = shared() else { return };
+async fn a_page_that_is_no_list_is_asked_for_again(lab: Lab) {
+    let cluster = lab.shared();
     for (plural, kinds) in [
         ("nolists", ["an empty object", "a Status", "another error", "HTML", "a body cut short"].as_slice()),
         (
@@ -81,9 +94,8 @@ async fn a_page_that_is_no_list_is_asked_for_again() {
     }
 }
 
-#[tokio::test]
-async fn a_page_that_stays_no_list_is_never_the_last() {
-    let Some(cluster) = shared() else { return };
+async fn a_page_that_stays_no_list_is_never_the_last(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = outdated(cluster, "neverlists", OBJECTS).await;
     // Each is waited out for a minute, so they are tried side by side.
@@ -122,9 +134,8 @@ async fn real_page(cluster: &Cluster, widgets: &Widgets) -> String {
     cluster.client(0).unwrap().request_text(request).await.unwrap()
 }
 
-#[tokio::test]
-async fn a_token_that_repeats_is_not_followed() {
-    let Some(cluster) = shared() else { return };
+async fn a_token_that_repeats_is_not_followed(lab: Lab) {
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "repeats", OBJECTS).await;
     let page = real_page(cluster, &widgets).await;
     let rule = move |seen: &Seen, _: usize| {
@@ -141,9 +152,8 @@ async fn a_token_that_repeats_is_not_followed() {
 }
 
 /// A KMS plugin that restarts, say: nothing can be listed, and no object is to blame for that.
-#[tokio::test]
-async fn lists_that_all_fail_for_a_while() {
-    let Some(cluster) = shared() else { return };
+async fn lists_that_all_fail_for_a_while(lab: Lab) {
+    let cluster = lab.shared();
     for (plural, first, length) in [("stumbles", 0, 1), ("trips", 2, 1), ("falls", 2, 6)] {
         let widgets = outdated(cluster, plural, OBJECTS).await;
         let (lists, until) = (AtomicUsize::new(0), OnceLock::new());
@@ -169,9 +179,8 @@ async fn lists_that_all_fail_for_a_while() {
 }
 
 /// Some objects can be read during an outage and others cannot; none of them is broken.
-#[tokio::test]
-async fn one_object_that_cannot_be_read_for_a_while() {
-    let Some(cluster) = shared() else { return };
+async fn one_object_that_cannot_be_read_for_a_while(lab: Lab) {
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "glimpses", OBJECTS).await;
     let until = OnceLock::new();
     let rule = move |seen: &Seen, _: usize| {
@@ -197,9 +206,8 @@ async fn one_object_that_cannot_be_read_for_a_while() {
     rewritten_once(cluster, &widgets, OBJECTS).await;
 }
 
-#[tokio::test]
-async fn a_redirect_a_401_and_a_404_pass() {
-    let Some(cluster) = shared() else { return };
+async fn a_redirect_a_401_and_a_404_pass(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = outdated(cluster, "detours", OBJECTS).await;
     let lasting = [(302, "302"), (401, "401")].map(async |(code, words)| {
@@ -227,9 +235,8 @@ async fn a_redirect_a_401_and_a_404_pass() {
 }
 
 /// A list that expires again and again ends in an error, and not in writes without end.
-#[tokio::test]
-async fn a_list_that_always_expires_is_given_up() {
-    let Some(cluster) = shared() else { return };
+async fn a_list_that_always_expires_is_given_up(lab: Lab) {
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "vapours", OBJECTS).await;
     let rule = move |seen: &Seen, _: usize| {
         if is_further_page(seen, "vapours") { status(410, "Expired", "too old") } else { Action::Forward }
@@ -259,11 +266,9 @@ async fn heavy(cluster: &Cluster, plural: &'static str, objects: usize, bytes: u
     widgets
 }
 
-#[tokio::test]
-async fn pages_of_large_objects_stay_small() {
+async fn pages_of_large_objects_stay_small(lab: Lab) {
     const OBJECTS: usize = 300;
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let widgets = heavy(&cluster, "heavies", OBJECTS, 250 * 1024).await;
     for list in ["chunked", "streaming"] {
         let restow = Restow::new(&cluster);
@@ -310,11 +315,10 @@ impl Observer for Bytes {
     }
 }
 
-#[tokio::test]
-async fn lists_count_towards_the_bandwidth() {
+async fn lists_count_towards_the_bandwidth(lab: Lab) {
     const OBJECTS: usize = 60;
     const BANDWIDTH: usize = 1_000_000;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let widgets = heavy(cluster, "breadths", OBJECTS, 50 * 1024).await;
     for list in ["chunked", "streaming"] {
         let bytes = Arc::new(Bytes::default());

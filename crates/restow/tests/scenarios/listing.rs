@@ -6,7 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use restow_lab::{ClusterSpec, Observer, Proxy, Recorder, Seen, ServerSpec};
 use serde_json::{Value, json};
 
-use crate::support::{Ran, Restow, Widgets, cluster, lab, shared, wait};
+use crate::support::{Lab, Ran, Restow, Widgets, wait};
+
+scenarios! {
+    long_lists_are_streamed_and_short_ones_come_in_pages,
+    a_stream_instead_of_pages,
+    a_stream_that_is_cut_goes_on_behind_the_last_object,
+    ; real:
+    // It switches a feature of kube-apiserver off.
+    a_server_that_cannot_stream_is_asked_for_pages,
+}
 
 /// Counts lists and streams.
 #[derive(Default)]
@@ -34,9 +43,8 @@ impl Observer for Lists {
     }
 }
 
-#[tokio::test]
-async fn long_lists_are_streamed_and_short_ones_come_in_pages() {
-    let Some(cluster) = shared() else { return };
+async fn long_lists_are_streamed_and_short_ones_come_in_pages(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "choices" };
     widgets.define(&client).await;
@@ -55,9 +63,8 @@ async fn long_lists_are_streamed_and_short_ones_come_in_pages() {
     }
 }
 
-#[tokio::test]
-async fn a_stream_instead_of_pages() {
-    let Some(cluster) = shared() else { return };
+async fn a_stream_instead_of_pages(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "streams" };
     widgets.define(&client).await;
@@ -75,9 +82,8 @@ async fn a_stream_instead_of_pages() {
     assert!(asked.0 >= 2 && asked.1 == 0, "{asked:?} {ran:#?}");
 }
 
-#[tokio::test]
-async fn a_stream_that_is_cut_goes_on_behind_the_last_object() {
-    let Some(cluster) = shared() else { return };
+async fn a_stream_that_is_cut_goes_on_behind_the_last_object(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "snips" };
     widgets.define(&client).await;
@@ -101,11 +107,9 @@ async fn a_stream_that_is_cut_goes_on_behind_the_last_object() {
     assert_eq!(widgets.stored_as(cluster).await[&format!("{}/v2", widgets.group())], 1000);
 }
 
-#[tokio::test]
-async fn a_server_that_cannot_stream_is_asked_for_pages() {
-    let assets = lab!();
+async fn a_server_that_cannot_stream_is_asked_for_pages(lab: Lab) {
     let spec = ClusterSpec::new().server(0, ServerSpec::new().feature_gate("WatchList", false));
-    let cluster = cluster(&assets, spec).await;
+    let cluster = lab.cluster(spec).await;
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "pages" };
     widgets.define(&client).await;

@@ -1,5 +1,27 @@
-//! What restow must do, shown on a real kube-apiserver and etcd: one module for each topic.
+//! What restow must do, shown on a real kube-apiserver and etcd, and on the embedded API server: one module for each topic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, clippy::disallowed_methods)]
+
+/// Makes of each scenario a test on each server; after `; real:` come those that need what only kube-apiserver, etcd or
+/// kube-controller-manager has.
+macro_rules! scenarios {
+    ($($both:ident),* $(,)? $(; real: $($real:ident),* $(,)?)?) => {
+        mod real {
+            scenarios!(@on real: $($both,)* $($($real,)*)?);
+        }
+
+        mod embedded {
+            scenarios!(@on embedded: $($both,)*);
+        }
+    };
+    (@on $server:ident: $($name:ident,)*) => {
+        $(#[tokio::test]
+        async fn $name() {
+            if let Some(lab) = crate::support::Lab::$server(concat!(module_path!(), "::", stringify!($name))) {
+                super::$name(lab).await;
+            }
+        })*
+    };
+}
 
 mod fleet;
 mod snapshot;

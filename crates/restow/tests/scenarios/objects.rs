@@ -12,8 +12,12 @@ use tokio::process::{Child, ChildStdout};
 
 use crate::cli::grant;
 use crate::controller::{MIGRATIONS, STATES, define};
-use crate::support::{CRDS, Restow, cluster, lab, patch, send, try_send};
+use crate::support::{CRDS, Lab, Restow, cluster, lab, patch, send, try_send};
 use crate::terminal::{OnTerminal, interrupt};
+
+scenarios! {
+    status_in_every_form,
+}
 
 fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
@@ -206,10 +210,8 @@ async fn permissions(cluster: &Cluster, client: &kube::Client) {
     assert!(ran.stderr.contains("you may not get clusterroles.rbac.authorization.k8s.io"), "{ran:#?}");
 }
 
-#[tokio::test]
-async fn status_in_every_form() {
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+async fn status_in_every_form(lab: Lab) {
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let client = cluster.client(0).unwrap();
     let restow = Restow::new(&cluster);
     define(&client).await;

@@ -6,7 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use restow_lab::{Observer, Recorder, Seen};
 use serde_json::json;
 
-use crate::support::{Restow, create_all, name, send, shared};
+use crate::support::{Lab, Restow, create_all, name, send};
+
+scenarios! {
+    a_canary_in_a_thousand_secrets_is_never_heard,
+}
 
 const CANARY: &str = "canary-7f3a9c51";
 
@@ -29,9 +33,8 @@ impl Observer for Listener {
     }
 }
 
-#[tokio::test]
-async fn a_canary_in_a_thousand_secrets_is_never_heard() {
-    let Some(cluster) = shared() else { return };
+async fn a_canary_in_a_thousand_secrets_is_never_heard(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "private"}});
     send(&client, "POST", "/api/v1/namespaces", Some(&namespace)).await;

@@ -9,10 +9,23 @@ use restow_lab::{Action, Cluster, ClusterSpec, Encryption, Observer, Part, Recor
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::{
-    CRDS, Ran, Restow, Widgets, cluster, create_all, lab, name, send, shared, try_send, wait,
-};
+use crate::support::{CRDS, Lab, Ran, Restow, Widgets, create_all, name, send, try_send, wait};
 use crate::traffic::{Traffic, status};
+
+scenarios! {
+    a_key_that_changed_before_a_resume_is_found_out,
+    a_server_that_is_away_between_two_resources_is_waited_for,
+    a_single_401_on_any_read_does_not_end_a_run,
+    ; real:
+    // It needs two API servers.
+    a_key_rotation_is_verified_only_if_every_server_shows_the_new_key,
+    // It needs two API servers.
+    a_server_that_is_silent_at_the_end_of_a_pass_changes_no_key,
+    // It needs two API servers.
+    every_resource_is_sampled_and_a_restart_is_sampled_anew,
+    // A server that registers its storage versions can be migrated all the same.
+    a_storage_version_that_is_not_served_is_said_to_be_served_first,
+}
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -28,7 +41,7 @@ async fn keys(cluster: &Cluster) -> BTreeSet<String> {
         let head = String::from_utf8_lossy(&bytes[..40.min(bytes.len())]).into_owned();
         keys.insert(head.split(':').nth(4).unwrap_or_default().to_owned());
     };
-    cluster.etcd().for_each("/registry/configmaps/default/w-", each).await.unwrap();
+    cluster.store().for_each("/registry/configmaps/default/w-", each).await.unwrap();
     keys
 }
 
@@ -51,13 +64,11 @@ fn error(report: &Value) -> String {
     report["error"].as_str().unwrap_or_default().to_owned()
 }
 
-#[tokio::test]
-async fn a_key_rotation_is_verified_only_if_every_server_shows_the_new_key() {
+async fn a_key_rotation_is_verified_only_if_every_server_shows_the_new_key(lab: Lab) {
     const MANY: usize = 20;
-    let assets = lab!();
     let old = encryption(&["key1"]);
     let new = encryption(&["key2", "key1"]);
-    let cluster = cluster(&assets, ClusterSpec::new().servers(2).encryption(old)).await;
+    let cluster = lab.cluster(ClusterSpec::new().servers(2).encryption(old)).await;
     let client = cluster.client(0).unwrap();
     let map = |index| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name(index)}});
     create_all(&client, CONFIG_MAPS, 0..MANY, map).await;
@@ -104,11 +115,9 @@ async fn a_key_rotation_is_verified_only_if_every_server_shows_the_new_key() {
     assert!(said.stdout.contains(&format!("under encryption configuration {}", new.hash())), "{said:#?}");
 }
 
-#[tokio::test]
-async fn a_key_that_changed_before_a_resume_is_found_out() {
+async fn a_key_that_changed_before_a_resume_is_found_out(lab: Lab) {
     const MANY: usize = 40;
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new().encryption(encryption(&["key1"]))).await;
+    let cluster = lab.cluster(ClusterSpec::new().encryption(encryption(&["key1"]))).await;
     let client = cluster.client(0).unwrap();
     let map = |index| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name(index)}});
     create_all(&client, CONFIG_MAPS, 0..MANY, map).await;
@@ -166,10 +175,8 @@ impl Observer for SilentAtTheEnd {
     }
 }
 
-#[tokio::test]
-async fn a_server_that_is_silent_at_the_end_of_a_pass_changes_no_key() {
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new().servers(2).storage_version_api()).await;
+async fn a_server_that_is_silent_at_the_end_of_a_pass_changes_no_key(lab: Lab) {
+    let cluster = lab.cluster(ClusterSpec::new().servers(2).storage_version_api()).await;
     let silent = Arc::new(SilentAtTheEnd::default());
     let recorder = Recorder::start(&cluster, 1, "admin", Arc::clone(&silent)).await.unwrap();
     let (first, second) = (cluster.url(0), recorder.url());
@@ -234,9 +241,8 @@ impl Observer for Away {
     }
 }
 
-#[tokio::test]
-async fn a_server_that_is_away_between_two_resources_is_waited_for() {
-    let Some(cluster) = shared() else { return };
+async fn a_server_that_is_away_between_two_resources_is_waited_for(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "absences" };
     widgets.define(&client).await;
@@ -268,12 +274,10 @@ async fn balance(servers: Vec<SocketAddr>) -> String {
     url
 }
 
-#[tokio::test]
-async fn every_resource_is_sampled_and_a_restart_is_sampled_anew() {
+async fn every_resource_is_sampled_and_a_restart_is_sampled_anew(lab: Lab) {
     const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
-    let assets = lab!();
     let spec = ClusterSpec::new().servers(2).server(1, ServerSpec::new().emulated_version("1.34"));
-    let cluster = cluster(&assets, spec).await;
+    let cluster = lab.cluster(spec).await;
     let client = cluster.client(0).unwrap();
     let class = |index| json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name(index)}, "spec": {}});
     create_all(&client, CLASSES, 0..5, class).await;
@@ -317,9 +321,8 @@ fn kept(dir: &std::path::Path) -> String {
     text
 }
 
-#[tokio::test]
-async fn a_storage_version_that_is_not_served_is_said_to_be_served_first() {
-    let Some(cluster) = shared() else { return };
+async fn a_storage_version_that_is_not_served_is_said_to_be_served_first(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "unserved" };
     widgets.define(&client).await;
@@ -347,10 +350,9 @@ async fn a_storage_version_that_is_not_served_is_said_to_be_served_first() {
     assert_eq!(widgets.stored_as(cluster).await[&format!("{}/v2", widgets.group())], 5);
 }
 
-#[tokio::test]
-async fn a_single_401_on_any_read_does_not_end_a_run() {
+async fn a_single_401_on_any_read_does_not_end_a_run(lab: Lab) {
     const MANY: usize = 30;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "renewals" };
     widgets.define(&client).await;

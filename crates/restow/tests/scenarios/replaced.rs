@@ -9,8 +9,14 @@ use restow_lab::{Action, ClusterSpec};
 use serde_json::{Value, json};
 
 use crate::controller::{Controller, MIGRATIONS, STATES, is, migrations, prepared, state};
-use crate::support::{CRDS, Restow, Widgets, cluster, create_all, lab, name, patch, send, try_send, wait};
+use crate::support::{CRDS, Lab, Restow, Widgets, create_all, name, patch, send, try_send, wait};
 use crate::traffic::{Traffic, status};
+
+scenarios! {
+    a_failure_of_the_cluster_is_retried_by_whichever_controller_is_there,
+    a_resource_whose_name_is_as_long_as_it_may_be_is_migrated,
+    a_migration_is_made_although_its_state_and_then_itself_are_refused_at_first,
+}
 
 /// The Events about objects of a kind.
 pub(crate) async fn events(client: &kube::Client, kind: &str) -> Vec<Value> {
@@ -19,11 +25,9 @@ pub(crate) async fn events(client: &kube::Client, kind: &str) -> Vec<Value> {
     all["items"].as_array().unwrap().iter().filter(about).cloned().collect()
 }
 
-#[tokio::test]
-async fn a_failure_of_the_cluster_is_retried_by_whichever_controller_is_there() {
+async fn a_failure_of_the_cluster_is_retried_by_whichever_controller_is_there(lab: Lab) {
     const MANY: usize = 40;
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;
     let widgets = Widgets { plural: "retried" };
     widgets.define(&client).await;
@@ -82,11 +86,9 @@ async fn a_failure_of_the_cluster_is_retried_by_whichever_controller_is_there() 
     assert!(settled["nextMigrationTime"].is_null() && settled["replacedMigrations"].is_null(), "{settled:#}");
 }
 
-#[tokio::test]
-async fn a_resource_whose_name_is_as_long_as_it_may_be_is_migrated() {
+async fn a_resource_whose_name_is_as_long_as_it_may_be_is_migrated(lab: Lab) {
     const MANY: usize = 5;
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
     let plural = "w".repeat(60);
     let group = ["a", "b", "c"].map(|letter| letter.repeat(60)).join(".") + ".ddddd";
@@ -117,7 +119,7 @@ async fn a_resource_whose_name_is_as_long_as_it_may_be_is_migrated() {
         let mut count = 0;
         let each =
             |_: &str, bytes: &[u8]| count += usize::from(String::from_utf8_lossy(bytes).contains(&new));
-        cluster.etcd().for_each(&format!("/registry/{group}/{plural}/"), each).await.unwrap();
+        cluster.store().for_each(&format!("/registry/{group}/{plural}/"), each).await.unwrap();
         count == MANY
     })
     .await;
@@ -133,11 +135,9 @@ async fn a_resource_whose_name_is_as_long_as_it_may_be_is_migrated() {
     .await;
 }
 
-#[tokio::test]
-async fn a_migration_is_made_although_its_state_and_then_itself_are_refused_at_first() {
+async fn a_migration_is_made_although_its_state_and_then_itself_are_refused_at_first(lab: Lab) {
     const MANY: usize = 20;
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;
     let widgets = Widgets { plural: "obstructeds" };
     widgets.define(&client).await;

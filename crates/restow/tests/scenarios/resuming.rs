@@ -7,8 +7,17 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::faults::{outdated, signal};
-use crate::support::{CRDS, Restow, Widgets, send, shared};
+use crate::support::{CRDS, Lab, Restow, Widgets, send};
 use crate::traffic::{Held, Traffic, ended};
+
+scenarios! {
+    a_stop_during_the_last_write_of_a_resource_reports_the_others_as_stopped,
+    what_was_written_of_a_page_before_a_stop_is_reported_and_never_taken_for_others_writes,
+    a_proof_that_was_kept_is_doubted_when_the_definition_has_moved_since,
+    a_deleted_resource_or_a_damaged_state_file_does_not_pass_for_success,
+    a_run_goes_on_and_reports_when_nobody_reads_its_progress,
+    a_run_that_fails_before_its_first_resource_still_prints_its_report,
+}
 
 const OBJECTS: usize = 40;
 
@@ -35,9 +44,8 @@ fn first_write(write: &Held, path: String) -> impl Fn(&restow_lab::Seen, usize) 
     }
 }
 
-#[tokio::test]
-async fn a_stop_during_the_last_write_of_a_resource_reports_the_others_as_stopped() {
-    let Some(cluster) = shared() else { return };
+async fn a_stop_during_the_last_write_of_a_resource_reports_the_others_as_stopped(lab: Lab) {
+    let cluster = lab.shared();
     let first = outdated(cluster, "stoppedfirst", OBJECTS).await;
     let second = outdated(cluster, "stoppedsecond", OBJECTS).await;
     let pruning = Held::default();
@@ -80,9 +88,8 @@ fn counts(report: &Value) -> [u64; 3] {
     ["rewritten", "current", "conflicted"].map(|count| report[count].as_u64().unwrap())
 }
 
-#[tokio::test]
-async fn what_was_written_of_a_page_before_a_stop_is_reported_and_never_taken_for_others_writes() {
-    let Some(cluster) = shared() else { return };
+async fn what_was_written_of_a_page_before_a_stop_is_reported_and_never_taken_for_others_writes(lab: Lab) {
+    let cluster = lab.shared();
     for (plural, killed) in [("halved", false), ("halvedkilled", true)] {
         let widgets = outdated(cluster, plural, OBJECTS).await;
         let write = Held::default();
@@ -119,9 +126,8 @@ async fn what_was_written_of_a_page_before_a_stop_is_reported_and_never_taken_fo
     }
 }
 
-#[tokio::test]
-async fn a_proof_that_was_kept_is_doubted_when_the_definition_has_moved_since() {
-    let Some(cluster) = shared() else { return };
+async fn a_proof_that_was_kept_is_doubted_when_the_definition_has_moved_since(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let first = outdated(cluster, "movedfirst", OBJECTS).await;
     let second = outdated(cluster, "movedsecond", OBJECTS).await;
@@ -151,9 +157,8 @@ async fn a_proof_that_was_kept_is_doubted_when_the_definition_has_moved_since() 
     assert_eq!(stored_as_v2(cluster, &first).await, OBJECTS, "{ran:#?}");
 }
 
-#[tokio::test]
-async fn a_deleted_resource_or_a_damaged_state_file_does_not_pass_for_success() {
-    let Some(cluster) = shared() else { return };
+async fn a_deleted_resource_or_a_damaged_state_file_does_not_pass_for_success(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let kept = outdated(cluster, "resumedkept", OBJECTS).await;
     let deleted = outdated(cluster, "resumeddeleted", OBJECTS).await;
@@ -180,9 +185,8 @@ async fn a_deleted_resource_or_a_damaged_state_file_does_not_pass_for_success() 
     assert!(ran.report()["error"].as_str().unwrap().contains("state file"), "{ran:#?}");
 }
 
-#[tokio::test]
-async fn a_run_goes_on_and_reports_when_nobody_reads_its_progress() {
-    let Some(cluster) = shared() else { return };
+async fn a_run_goes_on_and_reports_when_nobody_reads_its_progress(lab: Lab) {
+    let cluster = lab.shared();
     let widgets = outdated(cluster, "unheard", OBJECTS).await;
     let write = Held::default();
     let rule = first_write(&write, "/w-00000".to_owned());
@@ -205,9 +209,8 @@ async fn a_run_goes_on_and_reports_when_nobody_reads_its_progress() {
     assert_eq!(stored_as_v2(cluster, &widgets).await, OBJECTS);
 }
 
-#[tokio::test]
-async fn a_run_that_fails_before_its_first_resource_still_prints_its_report() {
-    let Some(cluster) = shared() else { return };
+async fn a_run_that_fails_before_its_first_resource_still_prints_its_report(lab: Lab) {
+    let cluster = lab.shared();
     let restow = Restow::new(cluster);
     let unreachable = ["--server", "https://127.0.0.1:1"];
     for (args, code, word) in [

@@ -4,7 +4,14 @@ use restow_lab::ClusterSpec;
 use serde_json::{Value, json};
 
 use crate::controller::{Controller, STATES, prepared};
-use crate::support::{Restow, Widgets, cluster, lab, name, patch, send, shared, try_send, wait};
+use crate::support::{Lab, Restow, Widgets, name, patch, send, try_send, wait};
+
+scenarios! {
+    stored_versions_are_pruned_after_a_verified_run_only,
+    managed_fields_of_a_dropped_version_are_not_wiped,
+    an_unserved_version_is_repaired_before_it_is_dropped,
+    the_controller_follows_a_version_into_retirement,
+}
 
 /// The versions of an object's managedFields entries.
 async fn field_versions(client: &kube::Client, path: &str) -> Vec<String> {
@@ -13,9 +20,8 @@ async fn field_versions(client: &kube::Client, path: &str) -> Vec<String> {
     entries.iter().map(|entry| entry["apiVersion"].as_str().unwrap().to_owned()).collect()
 }
 
-#[tokio::test]
-async fn stored_versions_are_pruned_after_a_verified_run_only() {
-    let Some(cluster) = shared() else { return };
+async fn stored_versions_are_pruned_after_a_verified_run_only(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "prunes" };
     widgets.define(&client).await;
@@ -38,9 +44,8 @@ async fn stored_versions_are_pruned_after_a_verified_run_only() {
     widgets.set_versions(&client, &[("v2", true, true)]).await;
 }
 
-#[tokio::test]
-async fn managed_fields_of_a_dropped_version_are_not_wiped() {
-    let Some(cluster) = shared() else { return };
+async fn managed_fields_of_a_dropped_version_are_not_wiped(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "owners" };
     widgets.define(&client).await;
@@ -82,9 +87,8 @@ async fn managed_fields_of_a_dropped_version_are_not_wiped() {
     assert!(!field_versions(&client, &widgets.path("v2", &name(1))).await.is_empty());
 }
 
-#[tokio::test]
-async fn an_unserved_version_is_repaired_before_it_is_dropped() {
-    let Some(cluster) = shared() else { return };
+async fn an_unserved_version_is_repaired_before_it_is_dropped(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "retirees" };
     widgets.define(&client).await;
@@ -102,10 +106,8 @@ async fn an_unserved_version_is_repaired_before_it_is_dropped() {
 }
 
 /// In a cluster with the controller, a version is retired by changing its definition, and nothing else.
-#[tokio::test]
-async fn the_controller_follows_a_version_into_retirement() {
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+async fn the_controller_follows_a_version_into_retirement(lab: Lab) {
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
     let widgets = Widgets { plural: "pensions" };
     widgets.define(&client).await;

@@ -5,30 +5,38 @@ use std::collections::BTreeMap;
 use restow_lab::{ClusterSpec, Encryption, Part, ServerSpec};
 use serde_json::json;
 
-use crate::support::{Restow, Widgets, cluster, contents, create_all, lab, name, shared};
+use crate::support::{Lab, Restow, Widgets, contents, create_all, name};
+
+scenarios! {
+    custom_resources_after_a_storage_flip,
+    secrets_after_a_key_rotation,
+    ; real:
+    // It emulates an older Kubernetes.
+    a_built_in_whose_storage_version_changed,
+}
 
 const MANY: usize = 10_000;
 
-#[tokio::test]
-async fn custom_resources_after_a_storage_flip() {
-    let Some(cluster) = shared() else { return };
+async fn custom_resources_after_a_storage_flip(lab: Lab) {
+    let many = lab.objects(MANY);
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "flips" };
     widgets.define(&client).await;
-    widgets.create(&client, MANY).await;
+    widgets.create(&client, many).await;
     widgets.store_as(&client, "v2").await;
     let before = contents(&client, &widgets.path("v2", "")).await;
 
     let restow = Restow::new(cluster);
     let first = restow.migrate(&widgets.name(), &["--pace", "fast"]).await.expect(0).resource();
-    assert_eq!(first["rewritten"], MANY);
-    assert_eq!(first["listed"], MANY);
+    assert_eq!(first["rewritten"], many);
+    assert_eq!(first["listed"], many);
     assert_eq!(first["verified"], true);
     assert_eq!(first["storageVersion"], "v2");
-    assert_eq!(first["agreement"], "direct");
+    assert_eq!(first["agreement"], lab.agreement());
     assert_eq!(first["quarantined"], json!([]));
     let stored = widgets.stored_as(cluster).await;
-    assert_eq!(stored, BTreeMap::from([(format!("{}/v2", widgets.group()), MANY)]));
+    assert_eq!(stored, BTreeMap::from([(format!("{}/v2", widgets.group()), many)]));
 
     let after = contents(&client, &widgets.path("v2", "")).await;
     let unchanged =
@@ -40,16 +48,15 @@ async fn custom_resources_after_a_storage_flip() {
         .await
         .expect(0)
         .resource();
-    assert_eq!((&second["rewritten"], &second["current"]), (&json!(0), &json!(MANY)));
+    assert_eq!((&second["rewritten"], &second["current"]), (&json!(0), &json!(many)));
     let again = contents(&client, &widgets.path("v2", "")).await;
     assert!(after == again, "a resourceVersion moved in a run that had nothing to do");
 }
 
-#[tokio::test]
-async fn secrets_after_a_key_rotation() {
-    let assets = lab!();
+async fn secrets_after_a_key_rotation(lab: Lab) {
+    let many = lab.objects(MANY);
     let spec = ClusterSpec::new().encryption(Encryption::aescbc(&["key1"]));
-    let cluster = cluster(&assets, spec).await;
+    let cluster = lab.cluster(spec).await;
     let client = cluster.client(0).unwrap();
     let secret = |index| {
         json!({
@@ -57,32 +64,30 @@ async fn secrets_after_a_key_rotation() {
             "metadata": {"name": name(index)}, "stringData": {"password": "x".repeat(500)},
         })
     };
-    create_all(&client, "/api/v1/namespaces/default/secrets", 0..MANY, secret).await;
+    create_all(&client, "/api/v1/namespaces/default/secrets", 0..many, secret).await;
     cluster.set_encryption_all(&Encryption::aescbc(&["key2", "key1"])).unwrap();
     cluster.restart(Part::ApiServer(0)).await.unwrap();
 
     let restow = Restow::new(&cluster);
     let first = restow.migrate("secrets", &["--pace", "fast"]).await.expect(0).resource();
-    assert_eq!((&first["rewritten"], &first["verified"]), (&json!(MANY), &json!(true)));
+    assert_eq!((&first["rewritten"], &first["verified"]), (&json!(many), &json!(true)));
     let mut keys: BTreeMap<String, usize> = BTreeMap::new();
     let count = |_: &str, bytes: &[u8]| {
         let prefix: Vec<&[u8]> = bytes.splitn(6, |byte| *byte == b':').take(5).collect();
         *keys.entry(String::from_utf8(prefix.join(&b':')).unwrap()).or_default() += 1;
     };
-    cluster.etcd().for_each("/registry/secrets/", count).await.unwrap();
-    assert_eq!(keys, BTreeMap::from([("k8s:enc:aescbc:v1:key2".to_owned(), MANY)]));
+    cluster.store().for_each("/registry/secrets/", count).await.unwrap();
+    assert_eq!(keys, BTreeMap::from([("k8s:enc:aescbc:v1:key2".to_owned(), many)]));
 
     let after = contents(&client, "/api/v1/namespaces/default/secrets").await;
     let second = restow.migrate("secrets", &["--pace", "fast"]).await.expect(0).resource();
-    assert_eq!((&second["rewritten"], &second["current"]), (&json!(0), &json!(MANY)));
+    assert_eq!((&second["rewritten"], &second["current"]), (&json!(0), &json!(many)));
     assert!(after == contents(&client, "/api/v1/namespaces/default/secrets").await);
 }
 
-#[tokio::test]
-async fn a_built_in_whose_storage_version_changed() {
-    let assets = lab!();
+async fn a_built_in_whose_storage_version_changed(lab: Lab) {
     let spec = ClusterSpec::new().server(0, ServerSpec::new().emulated_version("1.34"));
-    let cluster = cluster(&assets, spec).await;
+    let cluster = lab.cluster(spec).await;
     let client = cluster.client(0).unwrap();
     let class = |index| json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name(index)}, "spec": {}});
     create_all(&client, "/apis/resource.k8s.io/v1/deviceclasses", 0..MANY, class).await;
@@ -92,7 +97,7 @@ async fn a_built_in_whose_storage_version_changed() {
         let count = |_: &str, bytes: &[u8]| {
             *counts.entry(bytes.windows(old.len()).any(|window| window == old)).or_default() += 1;
         };
-        cluster.etcd().for_each("/registry/deviceclasses/", count).await.unwrap();
+        cluster.store().for_each("/registry/deviceclasses/", count).await.unwrap();
         counts
     };
     assert_eq!(stored_as().await, BTreeMap::from([(true, MANY)]));

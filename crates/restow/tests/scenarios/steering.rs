@@ -5,13 +5,15 @@ use serde_json::{Value, json};
 
 use crate::controller::{MIGRATIONS, STATES, define};
 use crate::objects::{create, get, set, standing};
-use crate::support::{Ran, Restow, cluster, lab, patch, send, try_send, wait};
+use crate::support::{Lab, Ran, Restow, patch, send, try_send, wait};
 use crate::terminal::interrupt;
 
-#[tokio::test]
-async fn migrations_are_steered() {
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+scenarios! {
+    migrations_are_steered,
+}
+
+async fn migrations_are_steered(lab: Lab) {
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let client = cluster.client(0).unwrap();
     let restow = Restow::new(&cluster);
     define(&client).await;

@@ -9,8 +9,13 @@ use restow_lab::Action;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::support::{Restow, Widgets, contents, name, patch, send, shared, try_send, wait};
+use crate::support::{Lab, Restow, Widgets, contents, name, patch, send, try_send, wait};
 use crate::traffic::{Traffic, ended, number};
+
+scenarios! {
+    users_write_before_during_and_after,
+    users_write_between_list_and_patch,
+}
 
 const OBJECTS: usize = 2_000;
 /// Objects from here on are left alone by the storm.
@@ -179,10 +184,9 @@ async fn more_writes(storm: &Storm, writes: usize) {
     wait("the storm", || async { storm.writes.load(Ordering::SeqCst) >= enough }).await;
 }
 
-#[tokio::test]
-async fn users_write_before_during_and_after() {
+async fn users_write_before_during_and_after(lab: Lab) {
     static WIDGETS: Widgets = Widgets { plural: "storms" };
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     WIDGETS.define(&client).await;
     WIDGETS.create(&client, OBJECTS).await;
@@ -253,9 +257,8 @@ async fn users_write_before_during_and_after() {
 }
 
 /// The moment between the list and the write is held open while a user deletes, recreates and changes objects.
-#[tokio::test]
-async fn users_write_between_list_and_patch() {
-    let Some(cluster) = shared() else { return };
+async fn users_write_between_list_and_patch(lab: Lab) {
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "windows" };
     widgets.define(&client).await;

@@ -1,7 +1,7 @@
 //! Real clusters, many objects quickly, and the restow binary.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,6 +12,8 @@ use restow_lab::{Assets, Cluster, ClusterSpec, suite};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+/// The restow binary.
+const RESTOW: &str = env!("CARGO_BIN_EXE_restow");
 /// How many requests are under way when objects are made.
 const AT_ONCE: usize = 32;
 
@@ -37,6 +39,62 @@ pub(crate) async fn cluster(assets: &Assets, spec: ClusterSpec) -> Cluster {
     Cluster::start(assets, spec).await.expect("a cluster")
 }
 
+/// Where a scenario runs.
+#[derive(Clone)]
+pub(crate) enum Lab {
+    /// On kube-apiserver and etcd.
+    Real(Assets),
+    /// On the embedded API server.
+    Embedded,
+}
+
+impl Lab {
+    /// The real control plane; none where it cannot be built, which is said for the test.
+    pub(crate) fn real(test: &str) -> Option<Self> {
+        restow_lab::assets::or_skip(test).map(Self::Real)
+    }
+
+    /// The embedded server, which every machine has.
+    pub(crate) fn embedded(_: &str) -> Option<Self> {
+        Some(Self::Embedded)
+    }
+
+    /// One stock cluster that all scenarios share which change nothing but their own resources.
+    pub(crate) fn shared(&self) -> &'static Cluster {
+        static EMBEDDED: OnceLock<Cluster> = OnceLock::new();
+        match self {
+            Self::Real(_) => shared().expect("the lab was found"),
+            Self::Embedded => {
+                EMBEDDED.get_or_init(|| suite::start_shared_embedded(Path::new(RESTOW), ClusterSpec::new()))
+            }
+        }
+    }
+
+    /// What an agreement of its API servers rests on: only the embedded server registers its storage versions unasked.
+    pub(crate) fn agreement(&self) -> &'static str {
+        match self {
+            Self::Real(_) => "direct",
+            Self::Embedded => "storageversion",
+        }
+    }
+
+    /// How many objects to work on: all of them on the real one, a tenth on the embedded one, to save time.
+    pub(crate) fn objects(&self, all: usize) -> usize {
+        match self {
+            Self::Real(_) => all,
+            Self::Embedded => all / 10,
+        }
+    }
+
+    /// Starts a cluster of a scenario's own.
+    pub(crate) async fn cluster(&self, spec: ClusterSpec) -> Cluster {
+        match self {
+            Self::Real(assets) => cluster(assets, spec).await,
+            Self::Embedded => Cluster::start_embedded(Path::new(RESTOW), spec).await.expect("a server"),
+        }
+    }
+}
+
 /// A custom resource of a test's own: `<plural>.<plural>.example.com` with versions v1 and v2.
 pub(crate) struct Widgets {
     pub(crate) plural: &'static str,
@@ -52,7 +110,7 @@ impl Widgets {
         format!("{}.{}", self.plural, self.group())
     }
 
-    /// Where its objects stand in etcd.
+    /// The prefix of its objects' keys in the store.
     pub(crate) fn prefix(&self) -> String {
         format!("/registry/{}/{}/", self.group(), self.plural)
     }
@@ -144,7 +202,7 @@ impl Widgets {
             let object: Value = serde_json::from_slice(bytes).unwrap();
             *counts.entry(object["apiVersion"].as_str().unwrap().to_owned()).or_default() += 1;
         };
-        cluster.etcd().for_each(&self.prefix(), count).await.unwrap();
+        cluster.store().for_each(&self.prefix(), count).await.unwrap();
         counts
     }
 }
@@ -259,7 +317,7 @@ impl Restow {
 
     /// A command line, ready to be started.
     pub(crate) fn command(&self, args: &[&str]) -> tokio::process::Command {
-        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_restow"));
+        let mut command = tokio::process::Command::new(RESTOW);
         command.args(args).env("KUBECONFIG", &self.kubeconfig).env("XDG_STATE_HOME", self.state.path());
         command.env_remove("RESTOW_LOG").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.kill_on_drop(true);

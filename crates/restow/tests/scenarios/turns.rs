@@ -7,8 +7,16 @@ use serde_json::{Value, json};
 
 use crate::controller::{Controller, MIGRATIONS, ask_for, is, migration, prepared, wait_for};
 use crate::rejected::{allow, deny};
-use crate::support::{Restow, Widgets, cluster, lab, name, patch, send, wait};
+use crate::support::{Lab, Restow, Widgets, cluster, lab, name, patch, send, wait};
 use crate::traffic::Traffic;
+
+scenarios! {
+    suspended_resumed_deleted_and_queued,
+    what_can_and_cannot_be_asked_for,
+    an_api_server_that_goes_away_and_comes_back,
+    a_slow_status_write_beside_a_wait_is_no_deadlock,
+    a_server_that_is_slow_to_take_words_does_not_hold_up_who_works,
+}
 
 const PAGE: u64 = 20;
 const MANY: usize = 200;
@@ -33,10 +41,8 @@ fn reason(migration: &Value) -> String {
     migration["status"]["conditions"][0]["reason"].as_str().unwrap_or_default().to_owned()
 }
 
-#[tokio::test]
-async fn suspended_resumed_deleted_and_queued() {
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+async fn suspended_resumed_deleted_and_queued(lab: Lab) {
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;
     let (recorder, traffic) = Traffic::record(&cluster, |_, _| Action::Forward).await;
     let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
@@ -98,10 +104,8 @@ async fn suspended_resumed_deleted_and_queued() {
 }
 
 /// Whoever asks for events gets them, and a resource that nobody serves is no riddle.
-#[tokio::test]
-async fn what_can_and_cannot_be_asked_for() {
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+async fn what_can_and_cannot_be_asked_for(lab: Lab) {
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
     let _controller = Controller::start(&restow, &["--controllers", "migrator"]).await;
     for (name, resource) in [("events", "events"), ("shared", "events.events.k8s.io")] {
@@ -128,10 +132,8 @@ async fn what_can_and_cannot_be_asked_for() {
 }
 
 /// A refused connection is never a final failure.
-#[tokio::test]
-async fn an_api_server_that_goes_away_and_comes_back() {
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+async fn an_api_server_that_goes_away_and_comes_back(lab: Lab) {
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
     let widgets = flipped(&client, "outages").await;
     let _controller = Controller::start(&restow, &SLOW).await;
@@ -206,10 +208,8 @@ async fn describe(cluster: &Cluster, assets: &restow_lab::Assets, name: &str) ->
 }
 
 /// What tells that a migration waits must not get in the way of what keeps its progress.
-#[tokio::test]
-async fn a_slow_status_write_beside_a_wait_is_no_deadlock() {
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+async fn a_slow_status_write_beside_a_wait_is_no_deadlock(lab: Lab) {
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;
     let widgets = flipped(&client, "slows").await;
     // For some seconds from its first write on, however late that comes.
@@ -237,10 +237,8 @@ async fn a_slow_status_write_beside_a_wait_is_no_deadlock() {
     wait_for(&client, "slow", "Succeeded").await;
 }
 
-#[tokio::test]
-async fn a_server_that_is_slow_to_take_words_does_not_hold_up_who_works() {
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+async fn a_server_that_is_slow_to_take_words_does_not_hold_up_who_works(lab: Lab) {
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;
     // Whatever is said about those that wait, and every Event, takes for ever.
     let rule = |seen: &restow_lab::Seen, _| {

@@ -1,0 +1,82 @@
+//! The stored bytes of a cluster, in etcd or in the file of an embedded server.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use restow_store::{
+    Range, Store as _,
+    file::{FileStore, Settings},
+};
+
+use super::Cluster;
+use crate::{Etcd, Part, launch};
+
+/// Entries per page of a walk.
+const PAGE: usize = 1000;
+/// The file of a store.
+const FILE: &str = "store.redb";
+
+/// Reads what is stored, past every API server.
+#[derive(Debug)]
+pub enum Store<'a> {
+    /// In etcd.
+    Etcd(Etcd),
+    /// In the file of an embedded server.
+    File(&'a Cluster),
+}
+
+impl Cluster {
+    /// The stored bytes, wherever the cluster keeps them.
+    pub fn store(&self) -> Store<'_> {
+        match &self.etcd_port {
+            Some(port) => Store::Etcd(Etcd::new(port.number)),
+            None => Store::File(self),
+        }
+    }
+}
+
+impl Store<'_> {
+    /// Visits every key below a prefix, in order, as of one revision.
+    pub async fn for_each(&self, prefix: &str, mut visit: impl FnMut(&str, &[u8])) -> Result<()> {
+        let cluster = match self {
+            Self::Etcd(etcd) => return etcd.for_each(prefix, visit).await,
+            Self::File(cluster) => cluster,
+        };
+        let copy = tempfile::tempdir().context("making a folder")?;
+        let file = cluster.dir().join(launch::EMBEDDED).join("store").join(FILE);
+        // The server has its file to itself. Paused, it leaves what a crash would: a store that can be opened.
+        let server = Part::ApiServer(0);
+        let paused = cluster.pause(server).is_ok();
+        let copied = fs::copy(&file, copy.path().join(FILE));
+        if paused {
+            cluster.unpause(server)?;
+        }
+        copied.with_context(|| format!("copying {}", file.display()))?;
+        let store =
+            FileStore::open(copy.path(), Settings::default()).context("opening a copy of the store")?;
+        let mut start = None;
+        loop {
+            let range = Range { prefix: prefix.to_owned(), start, limit: PAGE, revision: None };
+            let page = store.list(range).await.context("reading a copy of the store")?;
+            for entry in &page.entries {
+                visit(&entry.key, &entry.value);
+            }
+            match page.entries.last() {
+                Some(last) if page.entries.len() == PAGE => start = Some(format!("{}\0", last.key)),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// The value of a key such as `/registry/secrets/default/name`, where there is one.
+    pub async fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        let mut found = None;
+        self.for_each(key, |other, value| {
+            if other == key {
+                found = Some(value.to_vec());
+            }
+        })
+        .await?;
+        Ok(found)
+    }
+}
