@@ -18,6 +18,7 @@ scenarios![
     rights_in_a_namespace_do_not_reach_cluster_scoped_objects,
     a_binding_names_a_role_of_the_rbac_group,
     nobody_binds_a_role_through_another_group,
+    rules_that_cannot_be_are_refused,
     who_one_is_can_be_asked,
     a_subresource_is_granted_by_its_own_name,
 ];
@@ -355,6 +356,27 @@ async fn a_binding_names_a_role_of_the_rbac_group(subject: &Subject) {
     let stored = place.get("rolebindings/a").await.ok();
     assert_eq!(stored["roleRef"]["apiGroup"], group);
     assert_eq!(stored["subjects"], json!([{"kind": "User", "name": "bob", "apiGroup": group}]));
+}
+
+async fn rules_that_cannot_be_are_refused(subject: &Subject) {
+    let place = subject.namespace("rbac-rules").await.of(RBAC);
+    let role = |name: &str, rule: Value| json!({"metadata": {"name": name}, "rules": [rule]});
+    let invalid = |kind: &str, name: &str, why: &str| {
+        format!("422 Invalid: {kind}.rbac.authorization.k8s.io \"{name}\" is invalid: {why}")
+    };
+    let paths = json!({"nonResourceURLs": ["/x", "/y"], "verbs": ["get"]});
+    let both = json!({"nonResourceURLs": ["/x"], "apiGroups": [""], "resources": ["pods"], "verbs": ["get"]});
+    let cluster_roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let empty = json!({"metadata": {"name": "f"}, "aggregationRule": {}});
+    place
+        .table(&[
+            ("POST", "roles", role("a", paths.clone()), &invalid("Role", "a", "rules[0].nonResourceURLs: Invalid value: [\"/x\",\"/y\"]: namespaced rules cannot apply to non-resource URLs")),
+            ("POST", "roles", role("b", json!({"verbs": []})), &invalid("Role", "b", "[rules[0].verbs: Required value: verbs must contain at least one value, rules[0].apiGroups: Required value: resource rules must supply at least one api group, rules[0].resources: Required value: resource rules must supply at least one resource]")),
+            ("POST", cluster_roles, role("rbac-rules", paths), "201"),
+            ("MERGE", &format!("{cluster_roles}/rbac-rules"), json!({"rules": [both]}), &invalid("ClusterRole", "rbac-rules", "rules[0].nonResourceURLs: Invalid value: [\"/x\"]: rules cannot apply to both regular resources and non-resource URLs")),
+            ("POST", cluster_roles, empty, &invalid("ClusterRole", "f", "aggregationRule.clusterRoleSelectors: Required value: at least one clusterRoleSelector required if aggregationRule is non-nil")),
+        ])
+        .await;
 }
 
 async fn nobody_binds_a_role_through_another_group(subject: &Subject) {
