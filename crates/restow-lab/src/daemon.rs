@@ -4,15 +4,21 @@ use std::{
     fs::{self, File},
     process::{Child, Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::{launch::Launch, reaper::Reaper};
 
 /// How many lines of a log an error carries.
 const TAIL: usize = 30;
+
+/// How long a process may take to pause: a thread that waits for the disk pauses afterwards.
+const PAUSE_TIMEOUT: Duration = Duration::from_secs(30);
+const PAUSE_POLL: Duration = Duration::from_millis(1);
 
 /// Names the host and becomes the program, so that the process keeps its id.
 const UNDER_HOST: &str =
@@ -86,6 +92,18 @@ impl Daemon {
         kill_process(pid, signal).context("signalling a process")
     }
 
+    /// Stops every thread of the process: the signal alone lets those that run go on for a moment.
+    pub(crate) fn pause(&self) -> Result<()> {
+        self.signal(Signal::STOP)?;
+        let pid = self.pid().context("it is not running")?;
+        let deadline = Instant::now() + PAUSE_TIMEOUT;
+        while !is_stopped(pid)? {
+            ensure!(Instant::now() < deadline, "it still runs {PAUSE_TIMEOUT:?} after it was told to pause");
+            thread::sleep(PAUSE_POLL);
+        }
+        Ok(())
+    }
+
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child().as_ref().map(Child::id)
     }
@@ -115,6 +133,23 @@ impl Daemon {
     }
 }
 
+/// Whether no thread of a process can run.
+fn is_stopped(pid: u32) -> Result<bool> {
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).context("reading its threads")? {
+        // A thread that has just ended has no status.
+        let Ok(stat) = fs::read_to_string(thread?.path().join("stat")) else { continue };
+        if thread_state(&stat) != Some('T') {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The state behind the name, which may hold anything.
+fn thread_state(stat: &str) -> Option<char> {
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
 fn memory(status: &str) -> Option<Memory> {
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -126,12 +161,19 @@ fn memory(status: &str) -> Option<Memory> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Memory, memory};
+    use super::{Memory, memory, thread_state};
 
     #[test]
     fn memory_is_read_from_the_status_of_a_process() {
         let status = "Name:\tetcd\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
         assert_eq!(memory(status), Some(Memory { current: 1 << 20, peak: 2 << 20 }));
         assert_eq!(memory("Name:\tzombie\n"), None);
+    }
+
+    #[test]
+    fn the_state_of_a_thread_is_read_behind_its_name() {
+        assert_eq!(thread_state("7 (a) R (b) T 1 7"), Some('T'));
+        assert_eq!(thread_state("7 (etcd) S 1 7"), Some('S'));
+        assert_eq!(thread_state(""), None);
     }
 }

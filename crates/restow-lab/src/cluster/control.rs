@@ -55,9 +55,9 @@ impl Cluster {
         self.daemon(part)?.spawn(self.reaper()).with_context(|| format!("starting {part}"))
     }
 
-    /// Stops a part in its tracks (SIGSTOP): its connections stay open and nothing answers.
+    /// Pauses a part (SIGSTOP): its connections stay open and nothing answers. It has paused when this returns.
     pub fn pause(&self, part: Part) -> Result<()> {
-        self.daemon(part)?.signal(Signal::STOP).with_context(|| format!("pausing {part}"))
+        self.daemon(part)?.pause().with_context(|| format!("pausing {part}"))
     }
 
     /// Lets a paused part go on.
