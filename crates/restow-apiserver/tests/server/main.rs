@@ -11,7 +11,6 @@ mod garbage;
 mod life;
 mod lists;
 mod memory;
-mod migration;
 mod namespaces;
 mod noise;
 mod participation;
