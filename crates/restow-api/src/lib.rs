@@ -34,6 +34,11 @@ pub const MANAGER: &str = "restow";
 /// The annotation that asks for one more try of what a migration left; it is taken away when that begins.
 pub const RETRY: &str = "restow.dev/retry";
 
+/// The label of what the trigger creates, with the value [`TRIGGER`]. Other objects that restow makes do not have it.
+pub const CREATED_BY: &str = "restow.dev/created-by";
+/// The trigger, as the value of [`CREATED_BY`].
+pub const TRIGGER: &str = "trigger";
+
 /// The label of a migration that was made to serve one of the built-in API.
 pub const ADOPTED: &str = "restow.dev/adopted";
 /// The annotation of such a migration with the resourceVersion of the resource's list when it was made.

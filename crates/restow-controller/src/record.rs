@@ -241,6 +241,11 @@ impl Journal for ObjectJournal<'_> {
         self.record.show_token(token).await;
         Ok(())
     }
+
+    /// A migration that is suspended keeps what was done of its page; a controller that no longer leads writes nothing.
+    fn outlasts_a_stop(&self) -> bool {
+        !self.record.stop.is_stopped()
+    }
 }
 
 #[cfg(test)]

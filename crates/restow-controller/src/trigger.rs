@@ -1,6 +1,6 @@
 //! The trigger: checks all storage versions and carries out what `restow_core::controller::trigger` decides.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -17,6 +17,7 @@ use restow_core::controller::retry;
 use restow_core::controller::trigger::{
     Attempt, Decision, Failed, Look, Wanted, decide, is_incomplete, look_every, renew_after, stale_after,
 };
+use restow_core::controller::unmatched::{unmatched_name, unmatched_pattern};
 use restow_core::resource::hash::storage_version_hash;
 use restow_core::resource::inventory::{Crd, Resource};
 use restow_core::resource::name::{GroupResource, GroupVersion};
@@ -26,7 +27,7 @@ use restow_migrate::server::{RequestError, plain};
 use restow_migrate::survey::Survey;
 
 use self::carry_out::Executor;
-use self::rival::Rival;
+use self::rival::{Rival, ended_by_another};
 use crate::context::Context;
 use crate::ownership::is_triggered;
 use crate::record::checkpoint;
@@ -65,6 +66,7 @@ pub(crate) async fn run(context: &Context, controllers: Controllers, stop: &Stop
         missing: HashSet::new(),
         unsettled: 0,
         rival: Rival::default(),
+        unmatched: BTreeSet::new(),
     };
     let every = look_every(context.settings.poll);
     let mut changes = context.storage_changed.subscribe();
@@ -108,6 +110,8 @@ struct Trigger<'a> {
     unsettled: u32,
     /// Another controller that writes the same states.
     rival: Rival,
+    /// Why names in the flags cover no resource, as it was last logged.
+    unmatched: BTreeSet<String>,
 }
 
 impl Trigger<'_> {
@@ -121,6 +125,7 @@ impl Trigger<'_> {
     async fn check(&mut self) -> Result<Duration, CheckError> {
         let began = restow_clock::now();
         let survey = self.context.cluster.survey(false).await?;
+        self.report_unmatched(&survey);
         let covered = |resource: &Resource| {
             self.is_responsible_for(&resource.name) && self.context.is_encrypted(&resource.name)
         };
@@ -134,6 +139,9 @@ impl Trigger<'_> {
             states.into_iter().map(|state| (state.name_any(), state)).collect();
         if let Some(written) = self.rival.wrote(&states) {
             rival::report(self.context, written);
+        }
+        for ended in self.rival.ended(&migrations.items) {
+            rival::report_ended(self.context, ended);
         }
         let rival_active = self.rival.is_active();
         let (mut settled, mut disagreeing, mut unsettled) = (true, 0_usize, 0_usize);
@@ -170,6 +178,23 @@ impl Trigger<'_> {
         self.context.metrics.unsettled(unsettled);
         self.unsettled = if settled { 0 } else { self.unsettled.saturating_add(1) };
         Ok(if settled { next } else { next.min(retry::again(self.unsettled)) })
+    }
+
+    /// Warns once of each name in the flags that covers no resource.
+    fn report_unmatched(&mut self, survey: &Survey) {
+        let settings = &self.context.settings;
+        let (resources, unavailable) = (&survey.resources, &survey.unavailable);
+        let watched = settings.resources.iter().flatten().filter_map(|name| {
+            unmatched_name(resources, unavailable, name)
+                .map(|why| format!("--resources has a name that covers nothing: {why}"))
+        });
+        let encrypted = settings.encryption_resources.iter().flatten().filter_map(|pattern| {
+            unmatched_pattern(resources, unavailable, pattern)
+                .map(|why| format!("--encryption-resources has a name that covers nothing: {why}"))
+        });
+        let unmatched: BTreeSet<String> = watched.chain(encrypted).collect();
+        unmatched.difference(&self.unmatched).for_each(|why| tracing::warn!("{why}"));
+        self.unmatched = unmatched;
     }
 
     /// Whether this controller is responsible for a resource; without `trigger`, only for encrypted ones.
@@ -355,7 +380,7 @@ fn attempt(migration: &StorageVersionMigration) -> Attempt {
             .clone()
             .filter(|_| is_triggered(migration))
             .map(|hash| Wanted { hash, encryption: migration.spec.encryption_config_hash.clone() }),
-        failed: migration.status.as_ref().and_then(failure),
+        failed: migration.status.as_ref().and_then(failure).or_else(|| ended_by_another(migration)),
     }
 }
 
@@ -381,6 +406,35 @@ mod tests {
         migration.metadata.deletion_timestamp = Some(Time(restow_clock::now()));
         let deleted = attempt(&migration);
         assert_eq!((deleted.finished, deleted.suspended, deleted.verified), (true, false, false));
+    }
+
+    #[test]
+    fn a_success_that_nobody_verified_counts_as_a_failure() {
+        use restow_api::Reason;
+        use restow_core::controller::condition::{self, Stage};
+        use restow_core::rewrite::progress::Progress;
+
+        let at = Timestamp::from_second(1_000_000).unwrap();
+        for (stage, checkpoint, expected) in [
+            (Stage::Succeeded, None, Some(Reason::AnotherController)),
+            (Stage::Succeeded, Some(false), Some(Reason::AnotherController)),
+            (Stage::Succeeded, Some(true), None),
+            (Stage::Running, Some(false), None),
+            (Stage::Failed, Some(false), Some(Reason::Quarantined)),
+        ] {
+            let mut migration = StorageVersionMigration::default();
+            let status = migration.status.get_or_insert_default();
+            if let Some(verified) = checkpoint {
+                let mut progress = Progress::new(GroupResource::parse("secrets"), "v1", "x", at);
+                progress.verified = verified;
+                crate::record::put(status, &progress, (at, 0), at);
+            }
+            condition::set(status, stage, Reason::Quarantined, "", at);
+            let attempt = attempt(&migration);
+            let failed = attempt.failed.as_ref().map(|failed| (failed.reason, failed.at));
+            assert_eq!(failed, expected.map(|reason| (Some(reason), at)), "{stage:?} {checkpoint:?}");
+            assert_eq!(attempt.verified, stage == Stage::Succeeded && checkpoint == Some(true));
+        }
     }
 
     #[test]

@@ -11,3 +11,4 @@ pub mod retry;
 pub mod schedule;
 pub mod trigger;
 pub mod troubleshooting;
+pub mod unmatched;

@@ -24,6 +24,8 @@ pub(crate) struct Aside {
     pages: VecDeque<Pending>,
     /// The progress as it was last kept.
     pub(crate) kept: Progress,
+    /// How many objects of a page that was cut short were rewritten and are not counted in the progress.
+    pub(crate) beyond: u64,
 }
 
 /// A page that is not kept yet.
@@ -48,13 +50,18 @@ impl Pending {
 impl Aside {
     /// Nothing, before a pass.
     pub(crate) fn new(progress: &Progress) -> Self {
-        Self { pages: VecDeque::new(), kept: progress.clone() }
+        Self { pages: VecDeque::new(), kept: progress.clone(), beyond: 0 }
     }
 
     /// Takes in a page whose other objects are decided.
     pub(crate) fn add(&mut self, refused: Vec<Item>, left: Vec<Quarantined>, progress: &Progress) {
         let (at, progress) = (Instant::now(), progress.clone());
         self.pages.push_back(Pending { items: refused, at, progress, left });
+    }
+
+    /// How many objects were rewritten behind what was last kept, given the progress with all pages.
+    pub(crate) fn uncounted(&self, progress: &Progress) -> u64 {
+        progress.pass().rewritten.saturating_sub(self.kept.pass().rewritten) + self.beyond
     }
 
     /// Whether every page is kept.
@@ -159,6 +166,20 @@ mod tests {
         }
         let mut due = |seconds| aside.due(began + Duration::from_secs(seconds)).len();
         assert_eq!([0, 16, 17, 18, 19].map(&mut due), [2, 0, 2, 0, 1]);
+    }
+
+    #[test]
+    fn what_was_rewritten_behind_the_kept_place_is_counted_apart() {
+        let mut progress =
+            Progress::new(GroupResource::parse("widgets.example.com"), "v2", "x", Timestamp::default());
+        progress.counts.rewritten = 100;
+        let mut aside = Aside::new(&progress);
+        assert_eq!(aside.uncounted(&progress), 0);
+        // A page with a refused object waits, and the one behind it was cut short.
+        progress.counts.rewritten = 199;
+        aside.add(vec![item(0)], Vec::new(), &progress);
+        aside.beyond = 33;
+        assert_eq!(aside.uncounted(&progress), 132);
     }
 
     #[test]

@@ -207,7 +207,13 @@ impl Cluster {
         let definition = self.definition(resource).await?;
         if let Trust::Single = self.trust {
             let asked = Asked::Single(answered(&self.server, resource).await?);
-            return Ok(Sighting { kind, members: Ok(Vec::new()), storage_version: None, asked, definition });
+            return Ok(Sighting {
+                kind,
+                members: Ok(Vec::new()),
+                storage_version: Ok(None),
+                asked,
+                definition,
+            });
         }
         let members = self.all_members().await?;
         let members = members.map(|members| members.that_may_store(resource.origin).to_vec());
@@ -220,8 +226,8 @@ impl Cluster {
                 let version = resource.endpoint().into_iter().cloned().collect();
                 self.sample(*period, version, &members).await?.of(resource)
             }
-            (_, Some(_)) => Asked::Members(Vec::new()),
-            (_, None) => Asked::Members(self.ask_members(&members, resource).await?),
+            (_, Ok(Some(_))) => Asked::Members(Vec::new()),
+            (_, Ok(None) | Err(_)) => Asked::Members(self.ask_members(&members, resource).await?),
         };
         Ok(Sighting { kind, members, storage_version, asked, definition })
     }

@@ -81,6 +81,8 @@ pub trait Observer: Waiting + Sync {
     fn decided(&self, outcome: &Outcome);
     /// A page was finished and kept.
     fn page(&self, progress: &Progress);
+    /// A pass was cut short, and so many objects that it has rewritten are not counted: whoever goes on checks them again.
+    fn uncounted(&self, _rewritten: u64) {}
 }
 
 /// Why a migration ended early. What was kept stays kept.
@@ -253,6 +255,10 @@ impl<O: Observer> Migration<'_, O> {
         };
         drop(rewrite);
         if ended.is_err() {
+            let uncounted = aside.uncounted(progress);
+            if uncounted > 0 {
+                self.observer.uncounted(uncounted);
+            }
             *progress = aside.kept;
         }
         ended
@@ -348,7 +354,11 @@ impl<O: Observer> Migration<'_, O> {
         // Objects that cannot be read, or were set aside, would be passed over. A pass that verifies does the page again:
         // what was rewritten behind its first objects shows there as written since.
         let whole = page.unreadable.is_empty() && aside.is_empty() && progress.phase == Phase::Rewriting;
-        let Some(last) = last.filter(|_| whole && journal.outlasts_a_stop()) else { return Ok(()) };
+        let Some(last) = last.filter(|_| whole && journal.outlasts_a_stop()) else {
+            aside.beyond = cut.done.rewritten + cut.beyond;
+            return Ok(());
+        };
+        aside.beyond = cut.beyond;
         progress.page_done(&cut.done, None, Some(last.key()));
         progress.announced = None;
         progress.seconds += began.elapsed().as_secs_f64();

@@ -92,6 +92,8 @@ pub struct CutShort {
     pub why: Unfinished,
     /// What became of its first objects, up to the first one that was not written.
     pub done: Counts,
+    /// How many objects were rewritten behind those.
+    pub beyond: u64,
 }
 
 impl CutShort {
@@ -102,7 +104,9 @@ impl CutShort {
             done.listed += 1;
             done.count(outcome);
         }
-        Self { why, done }
+        let rewritten =
+            written.iter().flatten().filter(|outcome| **outcome == Outcome::Rewritten).count() as u64;
+        Self { why, beyond: rewritten - done.rewritten, done }
     }
 }
 
@@ -399,14 +403,21 @@ mod tests {
     #[test]
     fn a_page_that_is_cut_short_counts_up_to_the_first_object_that_was_not_written() {
         let (rewritten, current) = (Some(Outcome::Rewritten), Some(Outcome::Current));
-        for (written, listed, counts) in [
-            (vec![], 0, (0, 0)),
-            (vec![None, rewritten.clone()], 0, (0, 0)),
-            (vec![rewritten.clone(), current.clone(), rewritten.clone(), None], 3, (2, 1)),
-            (vec![rewritten.clone(), None, rewritten.clone()], 1, (1, 0)),
+        for (written, listed, counts, beyond) in [
+            (vec![], 0, (0, 0), 0),
+            (vec![None, rewritten.clone()], 0, (0, 0), 1),
+            (vec![rewritten.clone(), current.clone(), rewritten.clone(), None], 3, (2, 1), 0),
+            (
+                vec![rewritten.clone(), None, rewritten.clone(), current.clone(), rewritten.clone()],
+                1,
+                (1, 0),
+                2,
+            ),
         ] {
-            let done = CutShort::new(Unfinished::Stopped, &written).done;
+            let cut = CutShort::new(Unfinished::Stopped, &written);
+            let done = cut.done;
             assert_eq!((done.listed, (done.rewritten, done.current)), (listed, counts), "{written:?}");
+            assert_eq!(cut.beyond, beyond, "{written:?}");
         }
     }
 }

@@ -32,7 +32,7 @@ pub struct Survey {
     /// Versions of groups that could not be asked.
     pub unavailable: Vec<(GroupVersion, Obstacle)>,
     members: Result<Members, String>,
-    storage_versions: HashMap<String, StorageVersion>,
+    storage_versions: Result<HashMap<String, StorageVersion>, String>,
     defined: BTreeSet<GroupResource>,
     trust: Trust,
     documents: Documents,
@@ -55,14 +55,16 @@ impl Cluster {
             _ => self.all_members().await?,
         };
         let storage_versions = self.storage_versions().await?;
+        let is_registered = |resource: &Resource| {
+            let name = storage_version::name(&resource.name);
+            storage_versions.as_ref().is_ok_and(|all| all.contains_key(&name))
+        };
         // Whom the user names, or has sampled, is asked even where a StorageVersion object speaks for all.
         let besides = matches!(self.trust(), Trust::Named(_) | Trust::Sampled(_));
         let endpoints: BTreeSet<GroupVersion> = resources
             .iter()
             .filter(|resource| resource.obstacle.is_none() && resource.origin != Origin::Aggregated)
-            .filter(|resource| {
-                besides || !storage_versions.contains_key(&storage_version::name(&resource.name))
-            })
+            .filter(|resource| besides || !is_registered(resource))
             .filter_map(|resource| resource.endpoint().cloned())
             .collect();
         let kube_apiservers =
@@ -224,8 +226,12 @@ impl Survey {
 
     fn sighting(&self, resource: &Resource) -> Sighting {
         let storage_version = match self.trust {
-            Trust::Single => None,
-            _ => self.storage_versions.get(&storage_version::name(&resource.name)).cloned(),
+            Trust::Single => Ok(None),
+            _ => self
+                .storage_versions
+                .as_ref()
+                .map(|all| all.get(&storage_version::name(&resource.name)).cloned())
+                .map_err(Clone::clone),
         };
         let own = || answer("the API server", &self.documents, resource);
         let asked = match &self.trust {
@@ -233,7 +239,7 @@ impl Survey {
             _ if resource.origin == Origin::Aggregated => Asked::Aggregated,
             Trust::Sampled(_) => self.sampled.of(resource),
             Trust::Named(_) => Asked::Named { answers: self.answers(resource), distinct: self.distinct },
-            Trust::Members if storage_version.is_some() => Asked::Members(Vec::new()),
+            Trust::Members if matches!(storage_version, Ok(Some(_))) => Asked::Members(Vec::new()),
             Trust::Members if self.peers.is_empty() => Asked::Members(vec![own()]),
             Trust::Members => Asked::Members(self.answers(resource)),
         };

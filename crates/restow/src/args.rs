@@ -179,6 +179,23 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())
 }
 
+/// Reads a duration above zero.
+pub(crate) fn period(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("give a time above zero".to_owned()),
+        period => Ok(period),
+    }
+}
+
+/// A duration as it is typed, such that [`duration`] reads exactly the same.
+pub(crate) fn typed_duration(duration: Duration) -> String {
+    let fraction = format!("{:09}", duration.subsec_nanos());
+    match fraction.trim_end_matches('0') {
+        "" => format!("{}s", duration.as_secs()),
+        fraction => format!("{}.{fraction}s", duration.as_secs()),
+    }
+}
+
 /// Reads how long a request may take; a bare number is of seconds, and zero means no limit, as kubectl has it.
 fn request_timeout(text: &str) -> Result<Duration, String> {
     match text.parse().map(Duration::from_secs).or_else(|_| duration(text))? {
@@ -240,6 +257,13 @@ mod tests {
         }
         assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        for text in ["0s", "500ms", "1s", "90s", "1h30m", "1s250ms", "7ns"] {
+            let read = duration(text).unwrap();
+            assert_eq!(duration(&typed_duration(read)), Ok(read), "{text}: {}", typed_duration(read));
+        }
+        assert_eq!(typed_duration(Duration::from_millis(1250)), "1.25s");
+        assert!(period("0s").is_err() && period("0ms").is_err());
+        assert_eq!(period("500ms"), Ok(Duration::from_millis(500)));
         assert!(duration("90").is_err() && duration("-5s").is_err() && duration("soon").is_err());
         for (text, expected) in
             [("60s", Some(60)), ("1h", Some(3600)), ("61m", None), ("0s", None), ("x", None)]

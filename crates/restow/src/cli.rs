@@ -221,9 +221,19 @@ mod tests {
 
     #[test]
     fn namespaces_do_not_apply() {
-        for words in
-            ["plan -n default", "plan -A", "migrate secrets -n default", "migrate --all --all-namespaces"]
-        {
+        for words in [
+            "plan -n default",
+            "plan -A",
+            "migrate secrets -n default",
+            "migrate --all --all-namespaces",
+            "status -n default",
+            "status -A",
+            "init --namespace default",
+            "retry x -n default",
+            "suspend x -A",
+            "resume -n default x",
+            "cancel x --namespace=default",
+        ] {
             let words = std::iter::once("restow").chain(words.split(' '));
             let error = Cli::try_parse_from(words).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(error.contains("migration is cluster-wide"), "{error}");

@@ -41,6 +41,12 @@ impl CliError {
         self
     }
 
+    /// Says on stderr that it would fail, and goes on.
+    pub(crate) fn warn(&self) {
+        let hint = self.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
+        say!("warning: {}{hint}", self.message);
+    }
+
     /// Says it on stderr.
     pub(crate) fn report(self) -> ExitCode {
         say!("\x1b[1;31merror:\x1b[0m {}", self.message);

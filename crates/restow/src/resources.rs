@@ -30,20 +30,39 @@ pub(crate) fn named<'a>(inventory: &'a Inventory, names: &[String]) -> Result<Ve
     Ok(chosen)
 }
 
-/// What the user says is encrypted, if anything: by the names that resources have elsewhere, or in the patterns of an
-/// EncryptionConfiguration. A name that means nothing would waive the check that was asked for.
+/// What the user says is encrypted, if anything. A name that means nothing would waive the check that was asked for.
 pub(crate) fn encrypted(inventory: &Inventory, given: &[String]) -> Result<Option<Vec<Pattern>>, CliError> {
+    let patterns = encryption_patterns(inventory, given, "--encrypted")?;
+    let patterns = patterns.iter().filter(|text| *text != NONE).map(|text| Pattern::new(text)).collect();
+    Ok((!given.is_empty()).then_some(patterns))
+}
+
+/// The word for no resource, where a flag says what is encrypted.
+const NONE: &str = "none";
+
+/// Whether a word that says what is encrypted names a resource, and is no pattern.
+pub(crate) fn is_name(word: &str) -> bool {
+    let word = word.trim();
+    !word.starts_with("*.") && word != NONE
+}
+
+/// What a flag says is encrypted: patterns of an EncryptionConfiguration as they are, full names for the names that
+/// resources have elsewhere, and `none` by itself.
+pub(crate) fn encryption_patterns(
+    inventory: &Inventory,
+    given: &[String],
+    flag: &str,
+) -> Result<Vec<String>, CliError> {
     let mut patterns = Vec::new();
     for text in given.iter().map(|text| text.trim()) {
-        if text.starts_with("*.") {
-            patterns.push(Pattern::new(text));
-        } else if text != "none" || given.len() > 1 {
-            let found = named(inventory, &[text.to_owned()]);
-            let found = found.map_err(|failure| failure.about("--encrypted"))?;
-            patterns.extend(found.iter().map(|resource| Pattern::new(&resource.name.to_string())));
+        if is_name(text) || (text == NONE && given.len() > 1) {
+            let found = named(inventory, &[text.to_owned()]).map_err(|failure| failure.about(flag))?;
+            patterns.extend(found.iter().map(|resource| resource.name.to_string()));
+        } else {
+            patterns.push(text.to_owned());
         }
     }
-    Ok((!given.is_empty()).then_some(patterns))
+    Ok(patterns)
 }
 
 /// A resource of an API server that is down is not one that does not exist, and not the user's mistake.

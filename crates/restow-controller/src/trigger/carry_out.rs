@@ -20,7 +20,7 @@ use restow_lease::Stop;
 
 use crate::context::Context;
 use crate::observe::events::EventType;
-use crate::ownership::{is_triggered, managed};
+use crate::ownership::{is_triggered, managed, triggered};
 use crate::requests::{code, delete};
 use restow_migrate::server::plain;
 
@@ -158,12 +158,12 @@ impl<'a> Executor<'a> {
         self.context.events.publish(&reference, EventType::Normal, reason.as_str(), &text);
     }
 
-    /// Reports in an Event why a migration was deleted that the trigger had not created.
+    /// Logs that a migration was deleted, and why. If the trigger did not create it, an Event says so too.
     pub(super) fn report_deleted(&self, migration: &StorageVersionMigration, why: &str) {
+        tracing::info!(migration = migration.name_any(), "deleted: {why}");
         if is_triggered(migration) {
             return;
         }
-        tracing::info!(migration = migration.name_any(), "deleted: {why}");
         let reference: ObjectReference = migration.object_ref(&());
         let message = explained(Reason::Superseded, &format!("deleted: {why}"));
         self.context.events.publish(&reference, EventType::Warning, Reason::Superseded.as_str(), &message);
@@ -195,7 +195,7 @@ impl<'a> Executor<'a> {
         let migration = StorageVersionMigration {
             metadata: ObjectMeta {
                 name: Some(pending.name.clone()),
-                labels: Some(managed()),
+                labels: Some(triggered()),
                 ..ObjectMeta::default()
             },
             spec: StorageVersionMigrationSpec {

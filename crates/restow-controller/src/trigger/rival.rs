@@ -1,17 +1,20 @@
 //! Another controller that writes the same StorageStates, such as kube-storage-version-migrator.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Resource as _;
-use restow_api::{Reason, StorageState, StorageStateStatus};
+use kube::{Resource as _, ResourceExt as _};
+use restow_api::{ConditionType, Reason, StorageState, StorageStateStatus, StorageVersionMigration};
 use restow_clock::Instant;
-use restow_core::controller::trigger::is_foreign;
+use restow_core::controller::trigger::{Failed, is_foreign};
 use restow_core::controller::troubleshooting::explained;
 
 use crate::context::Context;
 use crate::observe::events::EventType;
+use crate::ownership::is_triggered;
+use crate::record::checkpoint;
 
 /// Without a write for this long it counts as stopped: kube-storage-version-migrator writes every ten minutes.
 const STOPPED_AFTER: Duration = Duration::from_secs(15 * 60);
@@ -23,6 +26,8 @@ pub(super) struct Rival {
     seen: BTreeMap<String, StorageStateStatus>,
     /// When its last write was seen.
     wrote: Option<Instant>,
+    /// The uids of migrations that it has ended and that were reported.
+    ended: BTreeSet<String>,
 }
 
 impl Rival {
@@ -44,10 +49,39 @@ impl Rival {
         Some(state)
     }
 
+    /// The trigger's own migrations that the other controller has ended, and that were not reported yet.
+    pub(super) fn ended<'a>(
+        &mut self,
+        migrations: &'a [StorageVersionMigration],
+    ) -> Vec<&'a StorageVersionMigration> {
+        let ended = |migration: &&StorageVersionMigration| {
+            is_triggered(migration) && ended_by_another(migration).is_some()
+        };
+        let ended: Vec<&StorageVersionMigration> = migrations.iter().filter(ended).collect();
+        let uids = ended.iter().filter_map(|migration| migration.uid()).collect();
+        let reported = std::mem::replace(&mut self.ended, uids);
+        let is_new = |migration: &&StorageVersionMigration| {
+            migration.uid().is_some_and(|uid| !reported.contains(&uid))
+        };
+        ended.into_iter().filter(is_new).collect()
+    }
+
     /// Whether it may still be running.
     pub(super) fn is_active(&self) -> bool {
         self.wrote.is_some_and(|wrote| wrote.elapsed() < STOPPED_AFTER)
     }
+}
+
+/// How another controller, such as kube-storage-version-migrator, ended a migration: as succeeded, without verifying it.
+/// That proves nothing, so the migration is replaced like one that failed.
+pub(super) fn ended_by_another(migration: &StorageVersionMigration) -> Option<Failed> {
+    let status = migration.status.as_ref()?;
+    let verified = checkpoint(status).is_some_and(|progress| progress.verified);
+    let succeeded = status.condition(ConditionType::Succeeded).filter(|_| !verified)?;
+    let ended = succeeded.last_update_time.as_ref().or(migration.metadata.creation_timestamp.as_ref());
+    let at = ended.map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    let failed = Failed { reason: Some(Reason::AnotherController), at };
+    status.is(ConditionType::Succeeded).then_some(failed)
 }
 
 /// Reports that another controller has written a state.
@@ -57,6 +91,20 @@ pub(super) fn report(context: &Context, state: &StorageState) {
         15 minutes: scale it down";
     tracing::warn!(state = state.metadata.name, "{message}");
     let reference: ObjectReference = state.object_ref(&());
+    context.events.publish(
+        &reference,
+        EventType::Warning,
+        Reason::AnotherController.as_str(),
+        &explained(Reason::AnotherController, message),
+    );
+}
+
+/// Reports that another controller has ended a migration.
+pub(super) fn report_ended(context: &Context, migration: &StorageVersionMigration) {
+    let message = "another controller, such as kube-storage-version-migrator, ended this migration without verifying it. The \
+        trigger replaces it after a pause: scale the other controller down";
+    tracing::warn!(migration = migration.name_any(), "{message}");
+    let reference: ObjectReference = migration.object_ref(&());
     context.events.publish(
         &reference,
         EventType::Warning,

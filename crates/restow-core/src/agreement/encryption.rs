@@ -278,6 +278,11 @@ impl Pattern {
         Self(text.to_owned())
     }
 
+    /// As it was typed.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// Whether it covers a resource.
     pub fn covers(&self, resource: &GroupResource) -> bool {
         match self.0.strip_prefix("*.") {

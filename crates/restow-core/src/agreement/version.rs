@@ -70,8 +70,8 @@ pub struct Sighting {
     /// The API servers that may store it, or why they could not be listed: the kube-apiservers, or, for an aggregated
     /// resource, all others.
     pub members: Result<Vec<Member>, String>,
-    /// The StorageVersion object, where there is one.
-    pub storage_version: Option<StorageVersion>,
+    /// The StorageVersion object, where there is one, or why it may not be read.
+    pub storage_version: Result<Option<StorageVersion>, String>,
     /// The servers' own discovery.
     pub asked: Asked,
     /// Which state of its CRD a custom resource is in: a definition changed twice shows one hash again.
@@ -119,6 +119,8 @@ pub enum Disagreement {
     Unsteady,
     /// An aggregated API server stores the resource and has not registered how.
     Aggregated,
+    /// An aggregated API server stores the resource, and its StorageVersion may not be read.
+    Unread(String),
 }
 
 impl fmt::Display for Disagreement {
@@ -151,6 +153,9 @@ impl fmt::Display for Disagreement {
                 "it is served by an aggregated API server that shows no StorageVersion, and whose replicas cannot \
                  be asked one by one",
             ),
+            Self::Unread(why) => {
+                write!(f, "it is served by an aggregated API server, and its StorageVersion cannot be read: {why}")
+            }
         }
     }
 }
@@ -170,6 +175,9 @@ impl Disagreement {
                 "name every API server with --api-server URL; on a managed cluster, whose servers hide behind one \
                  address, --sample-servers 60s; where there is just one, --assume-single-server (a server that is gone \
                  for good leaves its Lease in kube-system for an hour: delete that)"
+            }
+            Self::Unread(_) => {
+                "get on storageversions (internal.apiserver.k8s.io) is needed to compare its replicas"
             }
             Self::Aggregated => {
                 "when every replica of that server runs one version, migrate its resources by themselves with \
@@ -192,7 +200,7 @@ pub fn patience(why: &Disagreement, known: bool) -> Duration {
         Disagreement::Unasked(_) => FIRST_ANSWER,
         Disagreement::Unsteady => SILENCE,
         // Who could list the servers before meets an answer of somebody else.
-        Disagreement::UnknownMembers(_) if known => transient::PATIENCE,
+        Disagreement::UnknownMembers(_) | Disagreement::Unread(_) if known => transient::PATIENCE,
         _ => Duration::ZERO,
     }
 }
@@ -217,12 +225,17 @@ fn decide_servers(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagree
         Ok(members) => Ok(live(members, now)),
         Err(why) => Err(Disagreement::UnknownMembers(why.clone())),
     };
-    if let Some(storage_version) = &seen.storage_version {
+    if let Ok(Some(storage_version)) = &seen.storage_version {
         return registered(seen, storage_version, live);
     }
     let (hash, basis) = match asked(seen, live.as_deref())? {
         Some(asked) => asked,
-        None => return Err(Disagreement::Aggregated),
+        None => {
+            return Err(match &seen.storage_version {
+                Err(why) => Disagreement::Unread(why.clone()),
+                Ok(_) => Disagreement::Aggregated,
+            });
+        }
     };
     let live = live.unwrap_or_default();
     let (mark, leased) = (mark_of(&live), leased(&live));
@@ -402,7 +415,8 @@ pub fn hashes(seen: &Sighting) -> Vec<String> {
         Asked::Single(answer) => of_answers(std::slice::from_ref(answer)),
         Asked::Aggregated => BTreeSet::new(),
     };
-    let registered = seen.storage_version.iter().flat_map(|object| &object.entries);
+    let object = seen.storage_version.iter().flatten();
+    let registered = object.flat_map(|object| &object.entries);
     hashes.extend(
         registered.map(|(_, version)| storage_version_hash(&GroupVersion::parse(version), &seen.kind)),
     );

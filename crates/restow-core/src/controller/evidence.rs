@@ -5,7 +5,7 @@ use restow_api::StorageStateStatus;
 
 use crate::agreement::encryption::Encryption;
 use crate::agreement::version::Agreement;
-use crate::controller::trigger::{STALE, distrust, explain};
+use crate::controller::trigger::{STALE, distrust, explain, knows_key};
 use crate::resource::inventory::Evidence;
 use crate::rewrite::progress::Progress;
 
@@ -20,6 +20,12 @@ pub fn of_state(state: &StorageStateStatus, hash: &str, now: Timestamp) -> Evide
         None => Evidence::Proof("its StorageState is settled".to_owned()),
         Some(reason) => Evidence::Doubt(format!("its StorageState is settled, but {}", explain(reason))),
     }
+}
+
+/// Whether controllers that start now migrate a resource because they do not know how it is stored: its StorageState is
+/// missing or not relied on, or they watch its key (`keyed`) and nobody did before.
+pub fn is_unknown(state: Option<&StorageStateStatus>, keyed: bool, now: Timestamp) -> bool {
+    state.is_none_or(|state| distrust(state, now, STALE).is_some() || (keyed && !knows_key(state)))
 }
 
 /// What the API servers say now of a resource.

@@ -23,7 +23,8 @@ pub fn pause(reason: Reason, failures_before: u32) -> Option<Duration> {
         | Reason::StorageVersionChanged
         | Reason::Unverified
         | Reason::DelegateFailed
-        | Reason::DelegateRefused => LONGEST,
+        | Reason::DelegateRefused
+        | Reason::AnotherController => LONGEST,
         Reason::Restless => LONGEST_RESTLESS,
         _ => return None,
     };
@@ -54,6 +55,7 @@ mod tests {
             Reason::Unverified,
             Reason::DelegateFailed,
             Reason::DelegateRefused,
+            Reason::AnotherController,
         ] {
             assert_eq!(minutes(reason, 0), Some(1), "{reason}");
         }

@@ -7,11 +7,14 @@ pub use self::heartbeat::{
     SILENCE, SKEW, STALE, distrust, is_foreign, is_incomplete, look_every, renew_after, stale_after,
 };
 use self::heartbeat::{age, heartbeat, hides_key, is_borne, is_silent, is_stale};
+pub(crate) use self::news::knows_key;
 pub use self::news::name_versions;
-use self::news::{describe, forget_key, knows_key, missed, parted, reloaded, take_in};
+use self::news::{describe, forget_key, missed, parted, reloaded, take_in};
 pub use self::observation::{Attempt, Failed, Look, Wanted};
 use self::observation::{proofs, wanted};
-use self::replace::{Pending, Replacement, left_over, outdated, pending, replacement, resume, superseded};
+use self::replace::{
+    Pending, Replacement, left_over, outdated, pending, replacement, resume, superseded, unfinished,
+};
 use crate::agreement::consensus::Consensus;
 
 mod decision;
@@ -87,14 +90,15 @@ fn decide_by(look: &Look<'_>) -> Decision {
             state.served_versions = look.served.to_vec();
         }
         (state.replaced_migrations, state.next_migration_time) = (None, None);
-        state.pending_migration = wanted.as_ref().map(|_| pending(look));
+        // A run proves its result by itself, however long nobody watched.
+        let keeps = reason == Some(Reason::StaleHeartbeat);
+        let kept = wanted.as_ref().filter(|_| keeps).map(|wanted| unfinished(look, wanted));
+        let kept = kept.unwrap_or_default();
+        state.pending_migration = wanted.as_ref().map(|_| kept.own.clone().unwrap_or_else(|| pending(look)));
         state.last_heartbeat_time = beat;
-        return Decision {
-            delete: superseded(look, wanted.is_some()),
-            create: wanted,
-            state: Some(state),
-            reason,
-        };
+        let mut delete = superseded(look, wanted.is_some());
+        delete.retain(|name| !kept.contains(name));
+        return Decision { delete, create: wanted, state: Some(state), reason };
     }
     let unseen = forgotten.map(|_| Reason::EncryptionUnseen);
     let Some(wanted) = wanted else {

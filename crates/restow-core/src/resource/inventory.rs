@@ -191,6 +191,15 @@ impl Resource {
         }
     }
 
+    /// Whether it may need a migration and cannot be looked at.
+    pub fn is_unseen(&self) -> bool {
+        match &self.obstacle {
+            Some(Obstacle::Unavailable(_)) => true,
+            Some(Obstacle::Unregistered(_)) => self.need() == Need::Unknown,
+            _ => false,
+        }
+    }
+
     /// Whether it is to be migrated, given how many objects it has, as far as that is known, and what tells how they are
     /// stored.
     pub fn needed(&self, objects: Option<u64>, evidence: Evidence) -> Needed {
@@ -202,6 +211,8 @@ impl Resource {
             }
             // It may be, when its server answers.
             (Some(obstacle @ Obstacle::Unavailable(_)), _) => Needed::Maybe(obstacle.explain()),
+            // Nobody may look.
+            (Some(obstacle @ Obstacle::Unregistered(_)), Need::Unknown) => Needed::Maybe(obstacle.explain()),
             (Some(obstacle), _) => Needed::No(obstacle.explain()),
             (None, Need::Unlikely) => {
                 Needed::No(format!("its CRD says that all is stored in {}", self.storage_version_name()))

@@ -307,7 +307,7 @@ impl Seen {
         Sighting {
             kind: KIND.to_owned(),
             members: Ok(members(self.ages)),
-            storage_version: self.object.map(read),
+            storage_version: Ok(self.object.map(read)),
             asked: match (self.one, self.object) {
                 (Some(one), _) => Asked::Single(answer(one)),
                 (None, Some(_)) if !self.aggregated => Asked::Members(Vec::new()),

@@ -86,24 +86,29 @@ impl Registered {
 }
 
 impl Cluster {
-    /// The StorageVersion object of a resource, where there is one that may be read.
+    /// The StorageVersion object of a resource, if there is one; the inner error says that it may not be read.
     pub(super) async fn storage_version(
         &self,
         resource: &Resource,
-    ) -> Result<Option<StorageVersion>, RequestError> {
+    ) -> Result<Result<Option<StorageVersion>, String>, RequestError> {
         let path = format!("{STORAGE_VERSIONS}/{}", storage_version::name(&resource.name));
         match self.server.get::<StorageVersionObject>(&path).await {
-            Ok(object) => Ok(Some(object.into())),
-            Err(RequestError::Refused { code: 403 | 404, .. }) => Ok(None),
+            Ok(object) => Ok(Ok(Some(object.into()))),
+            Err(error) if error.code() == Some(404) => Ok(Ok(None)),
+            Err(error) if error.code() == Some(403) => Ok(Err(error.to_string())),
             Err(error) => Err(error),
         }
     }
 
-    /// Every StorageVersion object, by name, where they may be read.
-    pub(crate) async fn storage_versions(&self) -> Result<HashMap<String, StorageVersion>, RequestError> {
+    /// Every StorageVersion object, by name; the inner error says that they may not be listed.
+    pub(crate) async fn storage_versions(
+        &self,
+    ) -> Result<Result<HashMap<String, StorageVersion>, String>, RequestError> {
         match self.list_storage_versions().await {
-            Err(RequestError::Refused { code: 403 | 404, .. }) => Ok(HashMap::new()),
-            listed => listed,
+            Ok(all) => Ok(Ok(all)),
+            Err(error) if error.code() == Some(404) => Ok(Ok(HashMap::new())),
+            Err(error) if error.code() == Some(403) => Ok(Err(error.to_string())),
+            Err(error) => Err(error),
         }
     }
 

@@ -13,7 +13,7 @@ use restow_migrate::migration;
 use restow_migrate::rewrite::Manner;
 use tokio::net::TcpListener;
 
-use crate::args::{Connection, DEFAULT_NAMESPACE, Pace, duration};
+use crate::args::{Connection, DEFAULT_NAMESPACE, Pace, duration, period};
 use crate::connect::connect;
 use crate::error::CliError;
 use crate::logging::LogFormat;
@@ -50,7 +50,7 @@ pub(crate) struct Controller {
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "15s")]
     lease_duration: Duration,
     /// How often all storage versions are looked at, besides watching
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10m")]
+    #[arg(long, value_name = "DURATION", value_parser = period, default_value = "10m")]
     poll_interval: Duration,
     /// Where /healthz, /readyz and /metrics are served
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
@@ -159,9 +159,6 @@ fn named(names: &[String]) -> Vec<GroupResource> {
 }
 
 pub(crate) async fn run(connection: &Connection, flags: &Controller) -> Result<u8, CliError> {
-    if flags.poll_interval.is_zero() {
-        return Err(CliError::usage("--poll-interval must be above zero"));
-    }
     if flags.lease_duration < Duration::from_secs(1) {
         return Err(CliError::usage("--lease-duration must be a second at least"));
     }

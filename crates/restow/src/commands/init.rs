@@ -12,7 +12,7 @@ use restow_migrate::server::Server;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::args::Connection;
+use crate::args::{Connection, Scope};
 use crate::assessment::{Assessed, assess};
 use crate::connect::{connect, unanswered};
 use crate::error::CliError;
@@ -48,6 +48,8 @@ pub(crate) struct Init {
     /// stored in another version
     #[arg(value_name = "RESOURCE", value_delimiter = ',')]
     resources: Vec<String>,
+    #[command(flatten)]
+    scope: Scope,
     /// Every resource that can be migrated, needed or not
     #[arg(long, conflicts_with = "resources")]
     all: bool,
@@ -86,6 +88,9 @@ struct Made {
 struct Skipped {
     resource: String,
     reason: String,
+    /// Whether it needs a migration, or may need one, and cannot get one.
+    #[serde(skip)]
+    left_out: bool,
 }
 
 /// A resource whose migration was refused.
@@ -111,13 +116,18 @@ pub(crate) async fn run(connection: &Connection, flags: &Init) -> Result<u8, Cli
         let migration = unfinished(resource, &existing)?;
         let stage = Stage::of(migration.status.as_ref()).name();
         let reason = format!("{} is {stage}", migration.name_any());
-        Some(Skipped { resource: resource.name.to_string(), reason })
+        Some(Skipped { resource: resource.name.to_string(), reason, left_out: false })
     }));
     let made = make(cluster.server(), &free, owner.as_ref(), flags, skipped).await?;
     show(&made, flags);
     // Everything was asked for, and what is left out may have stored anything.
-    let left_out = flags.resources.is_empty() && resources::warn_left_out(&inventory);
-    Ok(u8::from(left_out || !made.failed.is_empty()))
+    let unanswered = flags.resources.is_empty() && resources::warn_left_out(&inventory);
+    let left_out = made.skipped.iter().filter(|skipped| skipped.left_out).count();
+    if left_out > 0 {
+        let resources = text::counted(left_out as u64, "resource");
+        say!("warning: {resources} may need a migration and got none; the reasons are above");
+    }
+    Ok(u8::from(unanswered || left_out > 0 || !made.failed.is_empty()))
 }
 
 /// The resources to migrate, and those that are stored but not chosen.
@@ -134,10 +144,11 @@ async fn choose<'a>(
     let mut skipped = Vec::new();
     let mut chosen = Vec::new();
     for Assessed { resource, needed, .. } in assess(cluster, &inventory.resources, None).await {
+        let left_out = resource.obstacle.is_some() && !matches!(needed, Needed::No(_));
         match why_not(resource, needed, flags.all) {
             None => chosen.push(resource),
             Some(reason) if is_stored(resource) => {
-                skipped.push(Skipped { resource: resource.name.to_string(), reason });
+                skipped.push(Skipped { resource: resource.name.to_string(), reason, left_out });
             }
             Some(_) => {}
         }
@@ -421,6 +432,7 @@ mod tests {
             skipped: vec![Skipped {
                 resource: "events".to_owned(),
                 reason: why_not(&events, events.needed(None, Evidence::Nothing), false).unwrap(),
+                left_out: false,
             }],
             failed: vec![Failed { resource: "pods".to_owned(), message: "denied by policy".to_owned() }],
         };

@@ -12,6 +12,7 @@ pub(crate) mod ready;
 pub(crate) mod rules;
 pub(crate) mod workload;
 
+use restow_core::agreement::encryption::Pattern;
 use restow_core::resource::inventory::{NameError, Resource, find};
 use restow_core::resource::name::GroupResource;
 use restow_migrate::cluster::{Cluster, Inventory};
@@ -41,6 +42,9 @@ pub(crate) async fn run(connection: &Connection, flags: &Install) -> Result<u8, 
         manifests::manifests(&setup)
     };
     if !flags.apply && !flags.dry_run {
+        if let Err(running) = predecessor::refuse(cluster.server()).await {
+            running.warn();
+        }
         output::print(&manifests::yaml(&all));
         return Ok(0);
     }
@@ -67,10 +71,16 @@ async fn setup(cluster: &Cluster, connection: &Connection, flags: &Install) -> R
         Err(error) => return Err(unanswered(cluster, error).await),
     };
     choice.drop_gone(&given, |name| is_gone(&inventory, name))?;
+    choice.controller.encryption_resources = resources::encryption_patterns(
+        &inventory,
+        &choice.controller.encryption_resources,
+        "--encryption-resources",
+    )?;
     let resources = choose(&inventory, &given, &choice)?;
     // Remembered by their full names, which stay clear when other resources are defined.
     let named = resources::named(&inventory, choice.named())?;
     choice.resources = Some(named.into_iter().map(|resource| resource.name.to_string()).collect());
+    let encrypted = &choice.controller.encryption_resources;
     let mut arguments = choice.arguments();
     if !choice.named().is_empty() {
         // What it has no rights on it need not watch.
@@ -84,6 +94,7 @@ async fn setup(cluster: &Cluster, connection: &Connection, flags: &Install) -> R
         in_tree: choice.controller.in_tree(),
         listing: choice.controller.listing(),
         define_in_tree: choice.controller.adopt.is_some() && !serves_in_tree(&inventory),
+        encrypted: (!encrypted.is_empty()).then(|| encrypted.iter().map(|text| Pattern::new(text)).collect()),
         given: choice.words(),
         workload: image.map(|image| Workload { image, flags: arguments }),
     })

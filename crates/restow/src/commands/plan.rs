@@ -84,11 +84,8 @@ pub(crate) async fn run(connection: &Connection, flags: &Plan) -> Result<u8, Cli
         resources::named(&inventory, &flags.resources)?
     };
     // What cannot be seen may have to be migrated.
-    let hidden = if flags.resources.is_empty() {
-        !inventory.unavailable.is_empty()
-    } else {
-        chosen.iter().any(|resource| matches!(resource.obstacle, Some(Obstacle::Unavailable(_))))
-    };
+    let unanswered = flags.resources.is_empty() && !inventory.unavailable.is_empty();
+    let hidden = unanswered || chosen.iter().any(|resource| resource.is_unseen());
     chosen.retain(|resource| !flags.migratable || resource.obstacle.is_none());
     let assessed = assess(&cluster, chosen, flags.state_dir.as_deref()).await;
     let mut lines: Vec<(&Resource, Line)> =

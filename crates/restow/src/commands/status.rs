@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use restow_api::{StorageState, StorageVersionMigration};
 
-use crate::args::{Connection, Output, duration};
+use crate::args::{Connection, Output, Scope, duration};
 use crate::connect::connect;
 use crate::error::CliError;
 use crate::objects;
@@ -35,6 +35,8 @@ pub(crate) struct Status {
     /// Migrations, or resources such as widgets.example.com; all when none is named
     #[arg(value_name = "NAME")]
     names: Vec<String>,
+    #[command(flatten)]
+    scope: Scope,
     /// Go on showing them: redrawn in place on a terminal, a line for each change elsewhere
     #[arg(short, long)]
     watch: bool,

@@ -11,7 +11,7 @@ use restow_core::rewrite::progress::{End, exit_code};
 use restow_migrate::server::Server;
 use serde_json::{Value, json};
 
-use crate::args::{Connection, duration};
+use crate::args::{Connection, Scope, duration};
 use crate::connect::connect;
 use crate::error::CliError;
 use crate::objects::{Keep, find, patch, typed_name};
@@ -72,6 +72,8 @@ pub(crate) struct Steer {
     /// Migrations, as restow status names them
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    scope: Scope,
     /// Send every write as a server-side dry run: nothing is stored
     #[arg(long)]
     pub(crate) dry_run: bool,

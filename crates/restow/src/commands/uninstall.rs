@@ -30,6 +30,7 @@ use crate::render::text::counted;
 /// Delete what `restow install` made
 ///
 /// The definitions of migrations and storage states, and with them all such objects, stay unless --crds is given.
+/// Definitions that another program made always stay.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   restow uninstall --dry-run            what would go
@@ -39,7 +40,7 @@ pub(crate) struct Uninstall {
     /// The namespace it is installed in [default: found]
     #[arg(short, long, visible_alias = "namespace-name", value_name = "NAME", value_parser = namespace)]
     namespace: Option<String>,
-    /// Delete the definitions too, and with them all migrations and storage states, whoever made them
+    /// Delete the definitions too, and with them all migrations and storage states, also your own
     #[arg(long)]
     crds: bool,
     /// Send it as a server-side dry run: nothing is deleted
@@ -97,7 +98,8 @@ async fn remove(
         return Ok(Fate::Deleted(deleted(manifest, found)));
     }
     match manifest.kind() {
-        "CustomResourceDefinition" => definition(server, manifest, found, flags).await,
+        // Another migrator defines the same APIs.
+        "CustomResourceDefinition" if is_ours(found) => definition(server, manifest, found, flags).await,
         "Namespace" if is_ours(found) => match contents::others(cluster, manifest.name()).await {
             Ok(others) if others.is_empty() => delete(server, manifest, found, flags, "").await,
             Ok(others) => Ok(Fate::Stuck(occupied(manifest.name(), &others))),
@@ -135,6 +137,7 @@ fn everything(namespace: &str) -> Vec<Manifest> {
         in_tree: InTree::Adopted,
         listing: Listing::default(),
         define_in_tree: true,
+        encrypted: None,
         given: Vec::new(),
         workload: Some(Workload { image: String::new(), flags: Vec::new() }),
     };

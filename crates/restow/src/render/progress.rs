@@ -144,6 +144,12 @@ pub(crate) fn resuming_line(done: u64) -> String {
     format!("going on; {} {were} done before", counted(done, "object"))
 }
 
+/// That objects were rewritten which no count has, in one line.
+fn uncounted_line(rewritten: u64) -> String {
+    let (were, are) = if rewritten == 1 { ("object was", "is") } else { ("objects were", "are") };
+    format!("{} more {were} rewritten and {are} checked again when it goes on", count(rewritten))
+}
+
 fn settling_line(wait: Duration) -> String {
     format!("its definition changed just now; waiting {} until the servers have followed", time(wait))
 }
@@ -182,6 +188,10 @@ impl Waiting for ProgressView<'_> {
 }
 
 impl Observer for ProgressView<'_> {
+    fn uncounted(&self, rewritten: u64) {
+        self.say(&uncounted_line(rewritten));
+    }
+
     fn settling(&self, wait: Duration) {
         self.say(&settling_line(wait));
     }

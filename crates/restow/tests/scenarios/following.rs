@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::controller::{Controller, STATES, ask_for, is, migration, migrations, prepared, state, wait_for};
 use crate::install::CONTROLLERS;
 use crate::replaced::events;
-use crate::support::{Lab, Restow, Widgets, send, try_send, wait};
+use crate::support::{Lab, Restow, Widgets, patch, send, try_send, wait};
 use crate::traffic::{Traffic, status};
 
 scenarios! {
@@ -19,6 +19,7 @@ scenarios! {
     ; real:
     // It needs kube-controller-manager.
     an_unfinished_migration_goes_on_after_the_controllers_are_removed_and_reinstalled,
+    an_unfinished_migration_goes_on_after_the_trigger_was_away_for_long,
 }
 
 async fn migrations_of_others_and_deleted_states_are_followed_at_once(lab: Lab) {
@@ -33,13 +34,19 @@ async fn migrations_of_others_and_deleted_states_are_followed_at_once(lab: Lab) 
     let hash = storage_version_hash(&GroupVersion::new(widgets.group(), "v2"), "Widget");
     let settled = async || state(&client, &name, &[(&hash, "v2")]).await == Some(("v2".into(), "v2".into()));
 
-    // A user's own migration is replaced when the trigger starts, and an Event says so.
+    // A user's own migrations are replaced when the trigger starts, and an Event says so of each.
+    let made = restow.run(&["init", &name, "-o", "json"]).await.expect(0).report();
+    let initialized = &made["created"][0]["metadata"]["name"];
     ask_for(&client, "mine", &name).await;
     let args = ["--resources", &name, "--poll-interval", "10m", "--controllers"];
     let _trigger = Controller::start(&restow, &[&args[..], &["trigger"]].concat()).await;
-    let told = |event: &Value| event["reason"] == "Superseded" && event["regarding"]["name"] == "mine";
-    wait("an Event about the user's migration", || async {
-        events(&client, "StorageVersionMigration").await.iter().any(told)
+    wait("an Event about each of the user's migrations", || async {
+        let events = events(&client, "StorageVersionMigration").await;
+        [&json!("mine"), initialized].iter().all(|name| {
+            let told =
+                |event: &Value| event["reason"] == "Superseded" && event["regarding"]["name"] == **name;
+            events.iter().any(told)
+        })
     })
     .await;
     wait("the trigger's own migration", || async { migrations(&client, &name).await.len() == 1 }).await;
@@ -124,6 +131,54 @@ async fn an_unfinished_migration_goes_on_after_the_controllers_are_removed_and_r
     assert_eq!((&after["startedAt"], &after["listed"]), (&before["startedAt"], &json!(MANY)), "{after:#}");
     // The first page was written before, and is only looked at by the pass that verifies.
     assert_eq!(traffic.patches_of("/w-00000").len(), 1);
+    let stored = BTreeMap::from([(format!("{}/v2", widgets.group()), MANY)]);
+    assert_eq!(widgets.stored_as(&cluster).await, stored);
+}
+
+async fn an_unfinished_migration_goes_on_after_the_trigger_was_away_for_long(lab: Lab) {
+    const MANY: usize = 200;
+    let cluster = lab.cluster(ClusterSpec::new()).await;
+    let (client, restow) = prepared(&cluster).await;
+    let widgets = Widgets { plural: "abandoned" };
+    widgets.define(&client).await;
+    widgets.create(&client, MANY).await;
+    widgets.store_as(&client, "v2").await;
+    let name = widgets.name();
+    let args = ["--resources", &name, "--page-size", "20"];
+    let controller = Controller::start(&restow, &[&args[..], &["--qps", "40"]].concat()).await;
+    wait("two pages", || async {
+        let all = migrations(&client, &name).await;
+        all.len() == 1 && all[0]["status"]["progress"]["rewritten"].as_u64() >= Some(40)
+    })
+    .await;
+    controller.stop().await;
+    let before = migrations(&client, &name).await[0].clone();
+    assert!(before["status"]["progress"]["rewritten"].as_u64() < Some(MANY as u64), "{before:#}");
+    let long_ago = json!({"status": {"lastHeartbeatTime": "2020-01-01T00:00:00Z"}});
+    patch(&client, &format!("{STATES}/{name}/status"), &long_ago).await;
+
+    let (recorder, traffic) = Traffic::record(&cluster, |_: &restow_lab::Seen, _| Action::Forward).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let _controller = Controller::start(&restow, &args).await;
+    wait("an Event that says so", || async {
+        events(&client, "StorageState").await.iter().any(|event| event["reason"] == "StaleHeartbeat")
+    })
+    .await;
+    let made = before["metadata"]["name"].as_str().unwrap();
+    let after = wait_for(&client, made, "Succeeded").await;
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"], "{after:#}");
+    assert_eq!(
+        after["status"]["progress"]["startedAt"], before["status"]["progress"]["startedAt"],
+        "{after:#}"
+    );
+    // The first page was written before, and is only looked at by the pass that verifies.
+    assert_eq!(traffic.patches_of("/w-00000").len(), 1);
+    let hash = storage_version_hash(&GroupVersion::new(widgets.group(), "v2"), "Widget");
+    wait("the state to be settled", || async {
+        state(&client, &name, &[(&hash, "v2")]).await == Some(("v2".into(), "v2".into()))
+    })
+    .await;
+    assert_eq!(migrations(&client, &name).await.len(), 1);
     let stored = BTreeMap::from([(format!("{}/v2", widgets.group()), MANY)]);
     assert_eq!(widgets.stored_as(&cluster).await, stored);
 }

@@ -171,6 +171,17 @@ async fn what_is_chosen_is_what_is_printed(lab: Lab) {
     ];
     assert_eq!((&container["args"], &container["image"]), (&json!(expected), &json!(IMAGE)));
 
+    // Names are passed on in full, patterns as they are.
+    for (given, passed) in
+        [("secret,cm,*.apps", "secrets,configmaps,*.apps"), ("*.*", "*.*"), ("none", "none")]
+    {
+        let args = ["install", "secrets", "--image", IMAGE, "--encryption-resources", given];
+        let objects = documents(&restow.run(&args).await.expect(0).stdout);
+        let container = &find(&objects, "Deployment", "restow")["spec"]["template"]["spec"]["containers"][0];
+        let flag = json!(format!("--encryption-resources={passed}"));
+        assert!(container["args"].as_array().unwrap().contains(&flag), "{container:#}");
+    }
+
     let bare = documents(&restow.run(&["install", "--without-deployment"]).await.expect(0).stdout);
     assert!(!kinds(&bare).contains("Deployment") && kinds(&bare).contains("FlowSchema"));
     let all = &find(&bare, "ClusterRole", "restow")["rules"];
@@ -203,6 +214,12 @@ async fn wrong_usage_of_install_is_explained(lab: Lab) {
             &["install", "--image", "x", "--controllers", "cleaner"],
             &["cleaner", "migrator, trigger, encryption, pruner"],
         ),
+        (
+            &["install", "--image", "x", "--encryption-resources", "secrts"],
+            &["--encryption-resources", "no resource \"secrts\"", "did you mean secrets?"],
+        ),
+        (&["install", "--image", "x", "--poll-interval", "0s"], &["--poll-interval", "above zero"]),
+        (&["install", "--image", "x", "--sample-servers", "0s"], &["--sample-servers", "between 1s and 1h"]),
         (&["install", "--crds", "secrets"], &["cannot be used with"]),
         (&["uninstall", "--dry-run", "--wait"], &["cannot be used with"]),
         (&["uninstall", "-n", "kube-system"], &["a namespace of its own"]),

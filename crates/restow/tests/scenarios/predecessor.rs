@@ -154,6 +154,37 @@ async fn old_objects_and_habits_go_on_working() {
 }
 
 #[tokio::test]
+async fn a_migration_that_another_migrator_ended_is_reported_and_replaced() {
+    let assets = lab!();
+    let cluster = cluster(&assets, ClusterSpec::new()).await;
+    let (client, restow) = prepared(&cluster).await;
+    let widgets = Widgets { plural: "foreigns" };
+    widgets.define(&client).await;
+    let name = widgets.name();
+    let args = ["--controllers", "trigger", "--resources", &name, "--poll-interval", "1s"];
+    let _controller = Controller::start(&restow, &args).await;
+    wait("a migration", || async { migrations(&client, &name).await.len() == 1 }).await;
+    let made = migrations(&client, &name).await[0]["metadata"].clone();
+    let done = json!({"status": {"conditions": [
+        {"type": "Succeeded", "status": "True", "lastUpdateTime": "2023-01-01T00:00:00Z"},
+    ]}});
+    let status = format!("{MIGRATIONS}/{}/status", made["name"].as_str().unwrap());
+    patch(&client, &status, &done).await;
+    wait("another migration in its place", || async {
+        let all = migrations(&client, &name).await;
+        all.len() == 1 && all[0]["metadata"]["uid"] != made["uid"]
+    })
+    .await;
+    wait("an Event about it", || async {
+        events(&client, "StorageVersionMigration")
+            .await
+            .iter()
+            .any(|event| event["reason"] == "AnotherController" && event["regarding"]["name"] == made["name"])
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_predecessor_that_runs_is_noticed_and_what_it_calls_migrated_is_not_believed() {
     const MANY: usize = 20;
     let assets = lab!();
@@ -181,6 +212,10 @@ async fn a_predecessor_that_runs_is_noticed_and_what_it_calls_migrated_is_not_be
             "{ran:#?}"
         );
     }
+    // What is printed is not refused, but comes with the same warning.
+    let ran = restow.run(&["install", "--image", IMAGE]).await.expect(0);
+    let warned = "warning: kube-storage-version-migrator is running (kube-system/trigger)";
+    assert!(ran.stderr.contains(warned) && ran.stderr.contains("--replicas=0"), "{ran:#?}");
     assert_eq!(migrations(&client, &name).await, Vec::<Value>::new());
 
     // Scaled down, it leaves a state that calls everything migrated.

@@ -1,5 +1,8 @@
 //! Runs that are stopped or cut off: what they report, and what a resumed run does again and leaves out.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use http::Method;
 use restow_lab::{Action, Cluster};
 use rustix::process::Signal;
@@ -7,8 +10,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::faults::{outdated, signal};
-use crate::support::{CRDS, Lab, Restow, Widgets, send};
-use crate::traffic::{Held, Traffic, ended};
+use crate::support::{CRDS, Lab, Restow, Widgets, send, wait};
+use crate::traffic::{Held, Traffic, ended, number, status};
 
 scenarios! {
     a_stop_during_the_last_write_of_a_resource_reports_the_others_as_stopped,
@@ -17,6 +20,8 @@ scenarios! {
     a_deleted_resource_or_a_damaged_state_file_does_not_pass_for_success,
     a_run_goes_on_and_reports_when_nobody_reads_its_progress,
     a_run_that_fails_before_its_first_resource_still_prints_its_report,
+    ; real:
+    what_was_rewritten_behind_an_object_that_is_tried_again_is_reported_apart,
 }
 
 const OBJECTS: usize = 40;
@@ -124,6 +129,40 @@ async fn what_was_written_of_a_page_before_a_stop_is_reported_and_never_taken_fo
         assert_eq!((counts(&report), &report["verified"]), (expected, &json!(true)), "{report}");
         assert_eq!(stored_as_v2(cluster, &widgets).await, OBJECTS);
     }
+}
+
+async fn what_was_rewritten_behind_an_object_that_is_tried_again_is_reported_apart(lab: Lab) {
+    let cluster = lab.shared();
+    let widgets = outdated(cluster, "beyonds", OBJECTS).await;
+    let refused = Arc::new(AtomicBool::new(true));
+    let rule = {
+        let refused = Arc::clone(&refused);
+        move |seen: &restow_lab::Seen, _: usize| match number(seen) {
+            Some(0) if seen.method == Method::PATCH && refused.load(Ordering::Relaxed) => {
+                status(503, "ServiceUnavailable", "not this one")
+            }
+            _ => Action::Forward,
+        }
+    };
+    let (recorder, _) = Traffic::record(cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let child =
+        restow.command(&["migrate", &widgets.name(), "--pace", "fast", "-o", "json"]).spawn().unwrap();
+    wait("all objects but the first to be rewritten", || async {
+        stored_as_v2(cluster, &widgets).await == OBJECTS - 1
+    })
+    .await;
+    signal(&child, Signal::INT);
+    let ran = ended(child).await.expect(130);
+    let more = format!("{} more objects were rewritten and are checked again when it goes on", OBJECTS - 1);
+    assert!(ran.stderr.contains(&more), "{ran:#?}");
+    assert_eq!(counts(&ran.resource()), [0, 0, 0]);
+    // The first object is not passed over.
+    refused.store(false, Ordering::Relaxed);
+    let report =
+        restow.run(&["migrate", &widgets.name(), "--resume", "-o", "json"]).await.expect(0).resource();
+    assert_eq!(counts(&report), [1, OBJECTS as u64 - 1, 0], "{report}");
+    assert_eq!(stored_as_v2(cluster, &widgets).await, OBJECTS);
 }
 
 async fn a_proof_that_was_kept_is_doubted_when_the_definition_has_moved_since(lab: Lab) {

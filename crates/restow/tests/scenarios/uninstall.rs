@@ -8,6 +8,8 @@ use crate::install::{CONTROLLERS, IMAGE, NAMESPACE, RBAC};
 use crate::snapshot::{assert_same, first_snapshot, settle, snapshot};
 use crate::support::{CRDS, Ran, Restow, cluster, lab, patch, send, try_send, wait};
 
+const IN_TREE: &str = "/apis/storagemigration.k8s.io/v1/storageversionmigrations";
+
 fn migration(name: &str) -> Value {
     json!({
         "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration", "metadata": {"name": name},
@@ -79,8 +81,7 @@ async fn uninstalled_it_leaves_what_users_made() {
     restow
         .run(&["install", "--image", IMAGE, "--adopt", "in-tree", "--apply", "--wait", "--timeout", "2s"])
         .await;
-    let in_tree = "/apis/storagemigration.k8s.io/v1/storageversionmigrations";
-    wait("that API to be served", || async { try_send(&client, "GET", in_tree, None).await.is_ok() }).await;
+    wait("that API to be served", || async { try_send(&client, "GET", IN_TREE, None).await.is_ok() }).await;
     restow.run(&["uninstall", "--crds", "--wait"]).await.expect(0);
     settle(&client, &before).await;
 }
@@ -146,6 +147,9 @@ async fn what_was_there_before_is_respected() {
     wait("the predecessor's API", || async { try_send(&client, "GET", MIGRATIONS, None).await.is_ok() })
         .await;
     send(&client, "POST", MIGRATIONS, Some(&migration("old"))).await;
+    let others = serde_json::to_value(restow_api::in_tree_crd()).unwrap();
+    send(&client, "POST", CRDS, Some(&others)).await;
+    wait("somebody else's API", || async { try_send(&client, "GET", IN_TREE, None).await.is_ok() }).await;
     let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}});
     send(&client, "POST", "/api/v1/namespaces", Some(&own)).await;
     let role = json!({
@@ -157,7 +161,13 @@ async fn what_was_there_before_is_respected() {
     let ran = restow.run(&["install", "--image", IMAGE, "--apply"]).await.expect(1);
     assert!(ran.stderr.contains("clusterrole/restow is there already, and not restow's"), "{ran:#?}");
     assert_same(&snapshot(&client).await, &before, "nothing is written when something cannot be");
-    restow.run(&["uninstall"]).await.expect(0);
+    let ran = restow.run(&["uninstall", "--crds"]).await.expect(0);
+    for name in
+        ["storageversionmigrations.migration.k8s.io", "storageversionmigrations.storagemigration.k8s.io"]
+    {
+        let kept = format!("customresourcedefinition/{name} kept: install did not make it\n");
+        assert!(ran.stderr.contains(&kept), "{ran:#?}");
+    }
     assert_same(&snapshot(&client).await, &before, "what install did not make is not deleted");
     send(&client, "DELETE", &format!("{RBAC}/clusterroles/restow"), None).await;
 

@@ -32,7 +32,7 @@ fn named(answers: Vec<Answered>) -> Asked {
 }
 
 fn seen(members: Result<Vec<Member>, String>, asked: Asked) -> Sighting {
-    Sighting { kind: "Widget".to_owned(), members, storage_version: None, asked, definition: None }
+    Sighting { kind: "Widget".to_owned(), members, storage_version: Ok(None), asked, definition: None }
 }
 
 fn verdict(sighting: &Sighting) -> String {
@@ -115,12 +115,12 @@ fn a_storage_version_object_decides_where_there_is_one() {
     let registered = |common: Option<&str>, entries: &[(&str, &str)]| {
         let mut sighting =
             seen(Ok(vec![member("a", 200), member("b", 200)]), Asked::Members(vec![answered("a", "other")]));
-        sighting.storage_version = Some(StorageVersion {
+        sighting.storage_version = Ok(Some(StorageVersion {
             resource_version: "7".to_owned(),
             entries: entries.iter().map(|(id, v)| ((*id).to_owned(), (*v).to_owned())).collect(),
             common: common.map(str::to_owned),
             since: None,
-        });
+        }));
         verdict(&sighting)
     };
     assert_eq!(
@@ -150,7 +150,7 @@ fn an_aggregated_api_is_agreed_on_by_its_own_servers_alone() {
     };
     let sighting = |storage_version, members: Vec<Member>| {
         let mut sighting = seen(Ok(members), Asked::Aggregated);
-        sighting.storage_version = storage_version;
+        sighting.storage_version = Ok(storage_version);
         verdict(&sighting)
     };
     let registered = |common: Option<&str>, versions: &[&str]| StorageVersion {
@@ -162,6 +162,17 @@ fn an_aggregated_api_is_agreed_on_by_its_own_servers_alone() {
     let one = || Some(registered(Some("example.com/v1"), &["v1"]));
     let agreed = "storageversion gIwvi5rymmg=";
     assert_eq!(sighting(None, Vec::new()), Disagreement::Aggregated.to_string());
+    // A StorageVersion that may not be read is not a missing one.
+    let unread =
+        Sighting { storage_version: Err("403".to_owned()), ..seen(Ok(Vec::new()), Asked::Aggregated) };
+    assert_eq!(
+        verdict(&unread),
+        "it is served by an aggregated API server, and its StorageVersion cannot be read: 403"
+    );
+    // Other API servers are asked instead.
+    let asked = Asked::Single(Answered { server: "a".to_owned(), hash: Ok("x".to_owned()) });
+    let unread = Sighting { storage_version: Err("403".to_owned()), ..seen(Ok(Vec::new()), asked) };
+    assert_eq!(verdict(&unread), "assumed x");
     // A server of a library that makes no Leases.
     assert_eq!(sighting(one(), Vec::new()), agreed);
     assert_eq!(
@@ -228,6 +239,7 @@ fn what_may_pass_by_itself_is_waited_out() {
         (Disagreement::Unnamed { live: 2, addresses: 1, named: 1 }, Duration::ZERO, Duration::ZERO),
         (Disagreement::Encryption(Vec::new()), Duration::ZERO, Duration::ZERO),
         (Disagreement::Aggregated, Duration::ZERO, Duration::ZERO),
+        (Disagreement::Unread("forbidden".to_owned()), Duration::ZERO, transient::PATIENCE),
     ] {
         assert_eq!((patience(&why, false), patience(&why, true)), (first, known), "{why}");
     }
@@ -246,7 +258,7 @@ fn a_restart_changes_the_mark_of_a_storage_version() {
             since: None,
         };
         let asked = named(vec![answered("https://a", "gIwvi5rymmg=")]);
-        let sighting = Sighting { storage_version: Some(object), ..seen(members, asked) };
+        let sighting = Sighting { storage_version: Ok(Some(object)), ..seen(members, asked) };
         decide(&sighting, at(100)).map(|agreement| (agreement.mark, agreement.leased))
     };
     assert_eq!(mark("a_1", true), Ok(("7 a_1".to_owned(), true)));
@@ -346,7 +358,7 @@ fn who_may_not_list_the_servers_does_not_know_that_there_are_none() {
         let entries = ["a", "b"].map(|id| (id.to_owned(), "example.com/v1".to_owned())).to_vec();
         let common = Some("example.com/v1".to_owned());
         let object = StorageVersion { resource_version: "7".to_owned(), entries, common, since: None };
-        let sighting = Sighting { storage_version: Some(object), ..seen(members, asked) };
+        let sighting = Sighting { storage_version: Ok(Some(object)), ..seen(members, asked) };
         assert_eq!(verdict(&sighting), expected, "{what}");
     }
     // Without a StorageVersion object the same holds.

@@ -128,7 +128,7 @@ pub fn name_versions(state: &mut StorageStateStatus, version: impl Fn(&str) -> O
 }
 
 /// Whether a state says anything about the key. One that was forgotten during a rotation says nothing of it.
-pub(super) fn knows_key(state: &StorageStateStatus) -> bool {
+pub(crate) fn knows_key(state: &StorageStateStatus) -> bool {
     let persisted = &state.persisted_encryption_config_hashes;
     state.current_encryption_config_hash.is_some() || persisted.iter().any(|hash| hash != UNKNOWN)
 }

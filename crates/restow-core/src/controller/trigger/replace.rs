@@ -13,6 +13,42 @@ pub(super) fn superseded(look: &Look<'_>, all: bool) -> Vec<String> {
     names(look.migrations.iter().filter(goes))
 }
 
+/// Migrations under way for just what is wanted, which go on although nobody has watched the resource for too long.
+#[derive(Default)]
+pub(super) struct Unfinished {
+    /// The trigger's own. The state names it as the one to make, so that what it replaces is deleted before anything of
+    /// that counts as a proof; it is there already.
+    pub(super) own: Option<PendingMigration>,
+    /// Those of others.
+    others: Vec<String>,
+}
+
+impl Unfinished {
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.own.as_ref().is_some_and(|own| own.name == name) || self.others.iter().any(|other| other == name)
+    }
+}
+
+/// Finds migrations that need not begin anew. A run goes on only if nothing has moved since it was stopped, and its
+/// verifying pass reads everything that was written meanwhile; one that has ended no longer proves anything.
+pub(super) fn unfinished(look: &Look<'_>, wanted: &Wanted) -> Unfinished {
+    let mut found = Unfinished::default();
+    for attempt in look.migrations.iter().filter(|attempt| !attempt.finished) {
+        let runs = || Wanted {
+            hash: attempt.hash.clone().unwrap_or_default(),
+            encryption: attempt.encryption.clone(),
+        };
+        match &attempt.made_for {
+            Some(made) if found.own.is_none() && made.covers(wanted) => {
+                found.own = Some(PendingMigration { name: attempt.name.clone(), suspend: attempt.suspended });
+            }
+            None if runs().covers(wanted) => found.others.push(attempt.name.clone()),
+            _ => {}
+        }
+    }
+    found
+}
+
 /// Migrations of the trigger's own that are under way while the API servers do not agree: one that was to delete them
 /// was stopped. Somebody else's waits for the agreement by itself.
 pub(super) fn left_over(look: &Look<'_>) -> Vec<String> {

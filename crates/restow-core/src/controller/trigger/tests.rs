@@ -493,5 +493,6 @@ fn failed(reason: Reason, ago: i64) -> Attempt {
 
 mod in_between;
 mod interrupted;
+mod kept;
 mod retried;
 mod unseen;

@@ -177,8 +177,19 @@ fn what_is_to_be_migrated_and_why() {
             resource.crd = Some(widgets(&stored));
         }
         assert_eq!(resource.needed(objects, evidence.clone()), expected, "{name} {stored:?} {objects:?}");
+        // Nor does it follow from a missing permission that nothing is needed; a CRD tells by itself.
+        let hidden =
+            Resource { obstacle: Some(Obstacle::Unregistered("403".to_owned())), ..resource.clone() };
+        let shown = hidden.needed(objects, evidence.clone());
+        match hidden.need() {
+            Need::Unknown => assert!(matches!(shown, Needed::Maybe(_)), "{name}: {shown:?}"),
+            Need::Yes(_) => assert_eq!(shown, expected, "{name}"),
+            Need::Unlikely => assert!(matches!(shown, Needed::No(_)), "{name}: {shown:?}"),
+        }
+        assert_eq!(hidden.is_unseen(), hidden.need() == Need::Unknown, "{name}");
         // What its server does not show now, it may still have to be migrated.
         let silent = Resource { obstacle: Some(Obstacle::Unavailable("503".to_owned())), ..resource };
+        assert!(silent.is_unseen());
         let unknown = maybe("its API server cannot be asked: 503");
         assert_eq!(silent.needed(objects, evidence.clone()), unknown, "{name}");
     }

@@ -16,6 +16,8 @@ use crate::program::program;
 
 /// Where namespaced objects are tried in a dry run, while their own namespace is not there.
 const STAND_IN: &str = "default";
+/// The definition of the built-in migrator's API.
+const IN_TREE: &str = "storageversionmigrations.storagemigration.k8s.io";
 
 /// What applying an object did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +63,7 @@ pub(crate) async fn apply(server: &Server, manifests: Vec<Manifest>, dry_run: bo
     for manifest in &manifests {
         found.push(look(server, manifest).await?);
     }
-    let judge = |(manifest, found): (&Manifest, &Option<Value>)| stance(manifest.kind(), found.as_ref());
+    let judge = |(manifest, found): (&Manifest, &Option<Value>)| stance(manifest, found.as_ref());
     let stances: Vec<Stance> = manifests.iter().zip(&found).map(judge).collect();
     refuse(&manifests, &stances)?;
     let absent =
@@ -127,12 +129,14 @@ pub(crate) async fn installed_in(server: &Server) -> Result<Option<String>, CliE
     }
 }
 
-fn stance(kind: &str, found: Option<&Value>) -> Stance {
-    match (kind, found) {
+fn stance(manifest: &Manifest, found: Option<&Value>) -> Stance {
+    match (manifest.kind(), found) {
         (_, Some(found)) if !found["metadata"]["deletionTimestamp"].is_null() => Stance::Wait,
         (_, Some(found)) if is_ours(found) => Stance::Apply,
         (_, None) => Stance::Apply,
-        ("CustomResourceDefinition", Some(_)) => Stance::TakeOver,
+        ("CustomResourceDefinition", Some(_)) if manifest.name() != IN_TREE => Stance::TakeOver,
+        // Whoever defines the built-in API may serve other objects of it.
+        ("CustomResourceDefinition", Some(_)) => Stance::Keep,
         ("Namespace", Some(_)) => Stance::Keep,
         _ => Stance::Refuse,
     }
@@ -218,18 +222,22 @@ mod tests {
         let ours = json!({"metadata": {"labels": labels()}});
         let other = json!({"metadata": {"labels": {"app.kubernetes.io/name": "restow"}}});
         let going = json!({"metadata": {"labels": labels(), "deletionTimestamp": "2026-01-01T00:00:00Z"}});
-        for (kind, found, expected) in [
-            ("ClusterRole", None, Stance::Apply),
-            ("ClusterRole", Some(&ours), Stance::Apply),
-            ("ClusterRole", Some(&other), Stance::Refuse),
-            ("ClusterRole", Some(&going), Stance::Wait),
-            ("Namespace", Some(&ours), Stance::Apply),
-            ("Namespace", Some(&other), Stance::Keep),
-            ("Namespace", Some(&going), Stance::Wait),
-            ("CustomResourceDefinition", Some(&other), Stance::TakeOver),
-            ("CustomResourceDefinition", Some(&ours), Stance::Apply),
+        let own = "storagestates.migration.k8s.io";
+        for (kind, name, found, expected) in [
+            ("ClusterRole", NAME, None, Stance::Apply),
+            ("ClusterRole", NAME, Some(&ours), Stance::Apply),
+            ("ClusterRole", NAME, Some(&other), Stance::Refuse),
+            ("ClusterRole", NAME, Some(&going), Stance::Wait),
+            ("Namespace", NAME, Some(&ours), Stance::Apply),
+            ("Namespace", NAME, Some(&other), Stance::Keep),
+            ("Namespace", NAME, Some(&going), Stance::Wait),
+            ("CustomResourceDefinition", own, Some(&other), Stance::TakeOver),
+            ("CustomResourceDefinition", own, Some(&ours), Stance::Apply),
+            ("CustomResourceDefinition", IN_TREE, Some(&other), Stance::Keep),
+            ("CustomResourceDefinition", IN_TREE, Some(&ours), Stance::Apply),
         ] {
-            assert_eq!(stance(kind, found), expected, "{kind} {found:?}");
+            let manifest = Manifest::new("", json!({"kind": kind, "metadata": {"name": name}}));
+            assert_eq!(stance(&manifest, found), expected, "{kind} {name} {found:?}");
         }
     }
 

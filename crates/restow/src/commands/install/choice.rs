@@ -12,10 +12,11 @@ use super::flags::{ControllerFlags, Install};
 use super::manifest::is_ours;
 use super::rules::NAME;
 
-use crate::args::Connection;
+use crate::args::{Connection, typed_duration};
 use crate::commands::controller::{ALL, Name as Controller};
 use crate::error::CliError;
 use crate::output::say;
+use crate::resources::is_name;
 
 /// The annotation of the ClusterRole that has the words `restow install` was given, as a list in JSON.
 pub(crate) const GIVEN: &str = "restow.dev/install";
@@ -124,7 +125,8 @@ impl Choice {
 
     /// All resources that are named, those among them that are encrypted twice perhaps.
     pub(crate) fn all_named(&self) -> Vec<String> {
-        self.named().iter().chain(&self.controller.encryption_resources).cloned().collect()
+        let encrypted = self.controller.encryption_resources.iter().filter(|word| is_name(word));
+        self.named().iter().chain(encrypted).cloned().collect()
     }
 
     /// Leaves out what the earlier install was for and is gone, and says so. Without any that is left, nothing tells what
@@ -134,7 +136,7 @@ impl Choice {
         let mut gone = BTreeSet::new();
         let mut drop = |kept: &mut Vec<String>| {
             let (without, left): (Vec<String>, Vec<String>) =
-                std::mem::take(kept).into_iter().partition(|name| is_gone(name));
+                std::mem::take(kept).into_iter().partition(|name| is_name(name) && is_gone(name));
             gone.extend(without);
             *kept = left;
         };
@@ -190,7 +192,7 @@ impl Choice {
         all.extend(flags.pace.map(|pace| format!("--pace={}", name(pace))));
         all.extend(flags.list.map(|list| format!("--list={}", name(list))));
         all.extend(flags.concurrent_migrations.map(|count| format!("--concurrent-migrations={count}")));
-        all.extend(flags.poll_interval.map(|period| format!("--poll-interval={}s", period.as_secs())));
+        all.extend(flags.poll_interval.map(|period| format!("--poll-interval={}", typed_duration(period))));
         if !flags.encryption_resources.is_empty() {
             all.push(format!("--encryption-resources={}", flags.encryption_resources.join(",")));
         }
@@ -198,7 +200,7 @@ impl Choice {
         all.extend(flags.adopt.map(|api| format!("--adopt={}", name(api))));
         all.extend(self.servers.named.iter().map(|url| format!("--api-server={url}")));
         all.extend(self.servers.single.then(|| "--assume-single-server".to_owned()));
-        all.extend(self.servers.sampled.map(|period| format!("--sample-servers={}s", period.as_secs())));
+        all.extend(self.servers.sampled.map(|period| format!("--sample-servers={}", typed_duration(period))));
         all
     }
 
@@ -329,6 +331,11 @@ mod tests {
             ("--include-events", "", "--include-events"),
             ("--include-events", "--all", ""),
             ("--controllers=migrator", "--controllers=migrator,pruner", "--controllers=migrator,pruner"),
+            (
+                "--poll-interval=500ms --sample-servers=1s500ms",
+                "",
+                "--poll-interval=0.5s --sample-servers=1.5s",
+            ),
             ("--adopt=in-tree", "", "--adopt=in-tree"),
             ("--adopt=in-tree", "--backend=restow", "--backend=restow"),
             ("--assume-single-server", "--sample-servers=60s", "--sample-servers=60s"),
@@ -348,9 +355,12 @@ mod tests {
 
     #[test]
     fn what_is_gone_is_dropped_and_nothing_is_widened() {
-        let gone = |name: &str| name.starts_with("gone");
+        // No resource is called like a pattern.
+        let gone = |name: &str| name.starts_with("gone") || ["*.*", "none"].contains(&name);
         for (before, given, expected) in [
             ("secrets gone.example.com", "", Some("secrets")),
+            ("secrets --encryption-resources=*.*", "", Some("secrets --encryption-resources=*.*")),
+            ("secrets --encryption-resources=none", "", Some("secrets --encryption-resources=none")),
             (
                 "secrets gone.example.com --encryption-resources=secrets,gone.example.com",
                 "",

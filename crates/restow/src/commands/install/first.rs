@@ -1,32 +1,101 @@
-//! What the controllers will do when they start for the first time, said before it happens.
+//! What the controllers will do when they start, said before it happens.
 
-use kube::Resource as _;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
 use restow_api::StorageState;
+use restow_core::agreement::encryption::Demand;
+use restow_core::controller::evidence::is_unknown;
 use restow_core::resource::name::GroupResource;
 use restow_migrate::server::Server;
-use serde_json::Value;
 
 use super::manifests::Setup;
 use crate::commands::controller::Name as Controller;
+use crate::objects;
 use crate::output::say;
+use crate::render::text::counted;
 
-/// Says that everything will be rewritten once, where nothing is known yet of how it is stored.
+/// Says that everything will be rewritten once, where it is not known how it is stored.
 pub(crate) async fn announce(server: &Server, setup: &Setup) {
-    let runs = setup.workload.is_some() && setup.controllers.contains(&Controller::Trigger);
-    // Without the definitions there are no states.
-    let known = server.get::<Value>(&StorageState::url_path(&(), None)).await.unwrap_or_default();
-    let known = known["items"].as_array().cloned().unwrap_or_default();
-    let unknown = |resource: &&GroupResource| {
-        !known.iter().any(|state| state["metadata"]["name"] == resource.to_string())
-    };
-    let count = setup.resources.iter().filter(unknown).count();
-    if !runs || count == 0 {
+    // Without the definitions there are no states; whoever may not read them is warned of too much.
+    let states: Vec<StorageState> = objects::list_if_defined(server).await.unwrap_or_default();
+    let count = unknown(setup, &states, restow_clock::now()).len();
+    if setup.workload.is_none() || count == 0 {
         return;
     }
-    let resources = if count == 1 { "1 resource".to_owned() } else { format!("{count} resources") };
+    let resources = counted(count as u64, "resource");
     say!(
-        "when the controllers start, they send every object of {resources} one write, because it is not known yet \
-         how it is stored; migrations of these resources that exist already are replaced. Name resources to begin \
-         with fewer, or give --pace gentle"
+        "when the controllers start, they send every object of {resources} one write, because it is not known how it \
+         is stored; migrations of these resources that exist already are replaced. Name resources to begin with \
+         fewer, or give --pace gentle"
     );
+}
+
+/// The resources that the controllers migrate when they start.
+fn unknown<'a>(setup: &'a Setup, states: &[StorageState], now: Timestamp) -> Vec<&'a GroupResource> {
+    let runs = |name| setup.controllers.contains(&name);
+    let is_unknown = |resource: &&GroupResource| {
+        let keyed = runs(Controller::Encryption)
+            && Demand::of_controller(resource, setup.encrypted.as_deref()).is_watched();
+        let state = states.iter().find(|state| state.name_any() == resource.to_string());
+        let status = state.and_then(|state| state.status.as_ref());
+        (keyed || runs(Controller::Trigger)) && is_unknown(status, keyed, now)
+    };
+    setup.resources.iter().filter(is_unknown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use restow_api::{StorageStateSpec, StorageStateStatus};
+
+    use super::*;
+    use crate::commands::install::rules::{InTree, Listing};
+
+    #[test]
+    fn what_is_not_known_is_announced() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let state = |name: &str, agreement: Option<&str>, age: i64| {
+            let mut state = StorageState::new(name, StorageStateSpec::default());
+            state.status = Some(StorageStateStatus {
+                persisted_storage_version_hashes: vec!["x".to_owned()],
+                current_storage_version_hash: Some("x".to_owned()),
+                current_encryption_config_hash: (name == "secrets").then(|| "k".to_owned()),
+                agreement: agreement.map(str::to_owned),
+                last_heartbeat_time: Some(Time(now - SignedDuration::from_secs(age))),
+                ..StorageStateStatus::default()
+            });
+            state
+        };
+        let fresh = || vec![state("secrets", Some("direct"), 60), state("configmaps", Some("direct"), 60)];
+        let stale = vec![state("secrets", Some("direct"), 601), state("configmaps", Some("direct"), 60)];
+        let foreign = vec![state("secrets", None, 60), state("configmaps", None, 60)];
+        let mut keyless = fresh();
+        keyless[0].status.as_mut().unwrap().current_encryption_config_hash = None;
+        let (trigger, encryption) = (Controller::Trigger, Controller::Encryption);
+        for (what, controllers, states, expected) in [
+            ("the first install", vec![trigger], Vec::new(), "secrets configmaps"),
+            ("an upgrade", vec![trigger, encryption], fresh(), ""),
+            ("a reinstall", vec![trigger, encryption], stale, "secrets"),
+            ("a switch from another migrator", vec![trigger], foreign, "secrets configmaps"),
+            ("keys alone", vec![encryption], Vec::new(), "secrets"),
+            ("keys of what was watched without", vec![encryption], keyless, "secrets"),
+            ("the migrator alone", vec![Controller::Migrator], Vec::new(), ""),
+        ] {
+            let setup = Setup {
+                namespace: String::new(),
+                resources: ["secrets", "configmaps"].map(GroupResource::parse).to_vec(),
+                controllers,
+                in_tree: InTree::Unused,
+                listing: Listing::Chunked,
+                define_in_tree: false,
+                given: Vec::new(),
+                encrypted: None,
+                workload: None,
+            };
+            let found: Vec<String> =
+                unknown(&setup, &states, now).into_iter().map(ToString::to_string).collect();
+            assert_eq!(found.join(" "), expected, "{what}");
+        }
+    }
 }

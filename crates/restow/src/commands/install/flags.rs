@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 
 use super::rules::{InTree, Listing};
-use crate::args::{DEFAULT_NAMESPACE, List, PaceName, duration};
+use crate::args::{DEFAULT_NAMESPACE, List, PaceName, duration, period};
 use crate::commands::controller::{Adopted, BackendName, Name as Controller};
 
 /// Print all that the controllers need in a cluster, or apply it
@@ -80,9 +80,10 @@ pub(crate) struct ControllerFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) concurrent_migrations: Option<u32>,
     /// How often discovery is looked at
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = period)]
     pub(crate) poll_interval: Option<Duration>,
-    /// Resources that are rewritten when the encryption configuration changes
+    /// What your encryption configuration covers, such as secrets,configmaps or *.*, or none: it is rewritten when the
+    /// configuration changes
     #[arg(long, value_delimiter = ',', value_name = "RESOURCES")]
     pub(crate) encryption_resources: Vec<String>,
     /// Who rewrites objects: restow, or Kubernetes' own controller

@@ -1,5 +1,6 @@
 //! Everything that `restow install` makes, in the order in which it can be made.
 
+use restow_core::agreement::encryption::Pattern;
 use restow_core::resource::name::GroupResource;
 use serde_json::{Value, json};
 
@@ -31,6 +32,8 @@ pub(crate) struct Setup {
     pub(crate) listing: Listing,
     /// Whether that API has to be defined.
     pub(crate) define_in_tree: bool,
+    /// What the controllers are told to be encrypted, if anything.
+    pub(crate) encrypted: Option<Vec<Pattern>>,
     /// The words of the command line that an upgrade keeps.
     pub(crate) given: Vec<String>,
     /// The program, unless it runs elsewhere.
@@ -183,6 +186,7 @@ mod tests {
             in_tree: InTree::Unused,
             listing: Listing::Chunked,
             define_in_tree: false,
+            encrypted: None,
             given: Vec::new(),
             workload: deployed.then_some(workload),
         }

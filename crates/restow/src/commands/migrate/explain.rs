@@ -15,12 +15,13 @@ use restow_migrate::rewrite::Unfinished;
 pub(crate) async fn explain(cluster: &Cluster, resource: &Resource, failure: &Failure) -> String {
     let cause = std::error::Error::source(failure).map(|cause| format!(": {cause}")).unwrap_or_default();
     let mut text = format!("{failure}{cause}");
-    let missing = match suspected(resource, failure) {
-        Some((namespace, name, verb)) => {
-            access::missing_in(cluster.server(), namespace, &name, &[verb]).await.unwrap_or_default()
+    let mut missing = Vec::new();
+    for (namespace, name, verb) in suspected(resource, failure) {
+        if missing.is_empty() {
+            missing =
+                access::missing_in(cluster.server(), namespace, &name, &[verb]).await.unwrap_or_default();
         }
-        None => Vec::new(),
-    };
+    }
     if !missing.is_empty() {
         text = format!("{text}; {}", Missing::grant(&missing));
     }
@@ -63,26 +64,32 @@ fn refusal(code: Option<u16>) -> Option<Reason> {
     }
 }
 
-/// The permission whose lack would explain a failure: in which namespace, on what, which verb.
-fn suspected(
-    resource: &Resource,
-    failure: &Failure,
-) -> Option<(Option<&'static str>, GroupResource, &'static str)> {
+/// A permission: in which namespace, on what, which verb.
+type Permission = (Option<&'static str>, GroupResource, &'static str);
+
+/// The permissions of which the first that is missing explains a failure.
+fn suspected(resource: &Resource, failure: &Failure) -> Vec<Permission> {
     match failure {
-        Failure::Disagreement(Disagreement::UnknownMembers(_)) => {
-            let leases = GroupResource::new("coordination.k8s.io", "leases");
-            Some((Some("kube-system"), leases, "list"))
+        // The endpoints are read where there is no Lease.
+        Failure::Disagreement(Disagreement::UnknownMembers(_)) => vec![
+            (Some("kube-system"), GroupResource::new("coordination.k8s.io", "leases"), "list"),
+            (Some("default"), GroupResource::new("discovery.k8s.io", "endpointslices"), "list"),
+        ],
+        Failure::Disagreement(Disagreement::Unread(_)) => {
+            vec![(None, GroupResource::new("internal.apiserver.k8s.io", "storageversions"), "get")]
         }
         // Before the first write, its definition is all that is read by name.
         Failure::Request(error) if error.code() == Some(403) && resource.crd.is_some() => {
-            Some((None, GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions"), "get"))
+            vec![(None, GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions"), "get")]
         }
-        _ => None,
+        _ => Vec::new(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use restow_core::resource::inventory::Origin;
+
     use super::*;
 
     #[test]
@@ -106,6 +113,40 @@ mod tests {
             // The page has a section for each.
             let text = expected.map_or_else(String::new, |reason| explained(reason, ""));
             assert_eq!(text.contains("docs/TROUBLESHOOTING.md#"), expected.is_some(), "{failure}");
+        }
+    }
+
+    #[test]
+    fn the_missing_permission_is_looked_for_where_the_failure_points() {
+        let resource = Resource {
+            name: GroupResource::new("example.com", "flunders"),
+            singular: String::new(),
+            kind: "Flunder".to_owned(),
+            short_names: Vec::new(),
+            namespaced: false,
+            served: Vec::new(),
+            hash: None,
+            storage_version: None,
+            origin: Origin::Aggregated,
+            crd: None,
+            shared_by: Vec::new(),
+            obstacle: None,
+        };
+        let why = || "403".to_owned();
+        for (disagreement, expected) in [
+            (
+                Disagreement::UnknownMembers(why()),
+                &["list leases.coordination.k8s.io", "list endpointslices.discovery.k8s.io"][..],
+            ),
+            (Disagreement::Unread(why()), &["get storageversions.internal.apiserver.k8s.io"]),
+            (Disagreement::Aggregated, &[]),
+        ] {
+            let failure = Failure::Disagreement(disagreement);
+            let found: Vec<String> = suspected(&resource, &failure)
+                .iter()
+                .map(|(_, name, verb)| format!("{verb} {name}"))
+                .collect();
+            assert_eq!(found, expected, "{failure}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::flags::{Migrate, Verify};
-use crate::args::{Connection, PaceName};
+use crate::args::{Connection, PaceName, typed_duration};
 
 /// The flags that a further run of the same kind needs, as they are typed: where the cluster is, where the progress is
 /// kept, what is to be proven, and how fast.
@@ -20,14 +20,11 @@ pub(crate) fn flags(connection: &Connection, migrate: &Migrate) -> String {
         "--certificate-authority",
         connection.certificate_authority.as_ref().map(|path| path.display()),
     );
-    flags.value(
-        "--request-timeout",
-        connection.request_timeout.map(|limit| format!("{}s", limit.as_secs_f64())),
-    );
+    flags.value("--request-timeout", connection.request_timeout.map(typed_duration));
     flags.switch("--insecure-skip-tls-verify", connection.insecure_skip_tls_verify);
     flags.values("--api-server", &connection.api_server);
     flags.switch("--assume-single-server", connection.assume_single_server);
-    flags.value("--sample-servers", connection.sample_servers.map(|period| format!("{}s", period.as_secs())));
+    flags.value("--sample-servers", connection.sample_servers.map(typed_duration));
     flags.value("--state-dir", migrate.state_dir.as_ref().map(|path| path.display()));
     flags.value("--encrypted", (!migrate.encrypted.is_empty()).then(|| migrate.encrypted.join(",")));
     flags.switch("--include-events", migrate.include_events);
@@ -107,6 +104,7 @@ mod tests {
                 " --api-server https://a:1/ --api-server https://b:1/ --prune-stored-versions",
             ),
             ("a --verify none --qps 2.5", " --verify none --qps 2.5"),
+            ("a --sample-servers 1s500ms", " --sample-servers 1.5s"),
         ] {
             let typed = Typed::try_parse_from(std::iter::once("restow").chain(given.split(' '))).unwrap();
             assert_eq!(flags(&typed.connection, &typed.migrate), expected, "{given}");
