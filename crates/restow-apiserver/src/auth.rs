@@ -1,5 +1,8 @@
 //! Authentication and authorization: tokens, impersonation, RBAC and the review APIs.
 
-pub mod access;
-pub mod authentication;
-pub mod rbac;
+pub(crate) mod access;
+pub(crate) mod attributes;
+pub(crate) mod authentication;
+pub(crate) mod impersonation;
+pub(crate) mod rbac;
+pub(crate) mod user;

@@ -1,6 +1,8 @@
 //! Endpoints that describe the server: discovery, OpenAPI, health and metrics.
 
-pub mod discovery;
-pub mod health;
-pub mod metrics;
-pub mod openapi;
+pub(crate) mod discovery;
+pub(crate) mod endpoints;
+pub(crate) mod groups;
+pub(crate) mod health;
+pub(crate) mod metrics;
+pub(crate) mod openapi;

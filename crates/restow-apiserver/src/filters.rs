@@ -1,4 +1,4 @@
 //! The filters that every request from the network passes before it reaches a handler.
 
-pub mod audit;
-pub mod chain;
+pub(crate) mod audit;
+pub(crate) mod chain;

@@ -1,13 +1,14 @@
 //! Connections, and the vocabulary of HTTP requests and responses that everything above shares.
 
-pub mod body;
-pub mod json;
-pub mod limits;
-pub mod listen;
-pub mod negotiation;
-pub mod options;
-pub mod request_info;
-pub mod shares;
-pub mod status;
-pub mod tls;
-pub mod warnings;
+pub(crate) mod body;
+pub(crate) mod json;
+pub(crate) mod limits;
+pub(crate) mod listen;
+pub(crate) mod negotiation;
+pub(crate) mod options;
+pub(crate) mod request_info;
+pub(crate) mod response;
+pub(crate) mod shares;
+pub(crate) mod status;
+pub(crate) mod tls;
+pub(crate) mod warnings;

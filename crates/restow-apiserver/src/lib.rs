@@ -13,25 +13,48 @@
 //! | `auth` | tokens, impersonation, RBAC, the review APIs |
 //! | `object` | objects as JSON values: metadata, patches, schemas, selectors, codecs |
 //! | `http` | connections, TLS, and the vocabulary of requests and responses |
+//!
+//! A test starts a server in its own process, on a store in a temporary directory:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use k8s_openapi::api::core::v1::Namespace;
+//! use restow_apiserver::{Server, Settings};
+//! use restow_store::file::{self, FileStore};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let dir = tempfile::tempdir()?;
+//! let store = FileStore::open(dir.path(), file::Settings::default())?;
+//! let server = Server::start(Settings::new(Arc::new(store))).await?;
+//! let namespaces: kube::Api<Namespace> = kube::Api::all(server.client());
+//! assert!(namespaces.get("default").await.is_ok());
+//! server.stop().await;
+//! # Ok(())
+//! # }
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+//! # runtime.block_on(example()).unwrap();
+//! ```
 
 #[cfg(test)]
 mod arbitrary;
-pub mod auth;
+mod auth;
 mod controllers;
-pub mod docs;
-pub mod filters;
-pub mod http;
-pub mod object;
+mod docs;
+mod filters;
+mod http;
+mod object;
 pub mod private_file;
-pub mod registry;
-pub mod server;
-pub mod verbs;
+mod registry;
+mod server;
+mod verbs;
 
-pub use crate::auth::authentication::{Tokens, User};
+pub use crate::auth::authentication::Tokens;
+pub use crate::auth::user::User;
 pub use crate::filters::audit::Audit;
 pub use crate::http::limits::AtOnce;
 pub use crate::http::listen::serve;
 pub use crate::http::tls::{Authority, Serving, TlsError, random_hex};
 pub use crate::server::data_dir::{self, Credentials, DataDir, DataDirError};
-pub use crate::server::network::{Network, NetworkError};
+pub use crate::server::network::{Network, NetworkError, Reach};
 pub use crate::server::{Server, Settings, StartError};

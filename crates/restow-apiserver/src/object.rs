@@ -1,12 +1,13 @@
 //! Objects as JSON values: metadata, patches, schemas, selectors and codecs.
 
-pub mod managed_fields;
-pub mod meta;
-pub mod patch;
+pub(crate) mod managed_fields;
+pub(crate) mod meta;
+pub(crate) mod patch;
 pub(crate) mod path;
-pub mod protobuf;
-pub mod schema;
-pub mod selector;
-pub mod stored;
-pub mod structure;
-pub mod table;
+pub(crate) mod protobuf;
+pub(crate) mod schema;
+pub(crate) mod selector;
+pub(crate) mod stored;
+pub(crate) mod structure;
+pub(crate) mod table;
+pub(crate) mod uid;

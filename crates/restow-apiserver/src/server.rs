@@ -2,10 +2,10 @@
 
 mod bootstrap;
 pub mod data_dir;
-pub mod handler;
-pub mod kubeconfig;
-pub mod network;
-pub mod service;
+pub(crate) mod handler;
+pub(crate) mod kubeconfig;
+pub(crate) mod network;
+pub(crate) mod service;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -29,15 +29,14 @@ use tower::Layer as _;
 use crate::auth::access::Access;
 use crate::controllers;
 use crate::controllers::definitions::Definitions;
-use crate::docs::health::StoreHealth;
-use crate::docs::openapi::Documents;
-use crate::registry::conversion::Converter;
 use crate::registry::served::Registry;
 use crate::registry::webhook::Webhooks;
 use crate::server::bootstrap::bootstrap;
 use crate::server::network::{Network, NetworkError, Reach};
 use crate::server::service::{Handlers, client};
 use crate::verbs::api::Api;
+use crate::verbs::document_cache::DocumentCache;
+use crate::verbs::store_health::StoreHealth;
 use crate::verbs::workers::Workers;
 
 /// The kind of server it is: it registers every built-in resource, as a kube-apiserver does.
@@ -58,8 +57,6 @@ pub struct Settings {
     pub instance: Option<String>,
     /// How objects are sealed where they are kept; none for plain text.
     pub encryption: Option<Arc<Transformers>>,
-    /// Calls conversion webhooks.
-    pub converter: Arc<dyn Converter>,
     /// How it is reached; none for a server that only its own process reaches.
     pub network: Option<Network>,
 }
@@ -68,8 +65,7 @@ impl Settings {
     /// A server for its own process.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let server_id = "apiserver-restow".to_owned();
-        let converter = Arc::new(Webhooks::default());
-        Self { store, server_id, instance: None, encryption: None, converter, network: None }
+        Self { store, server_id, instance: None, encryption: None, network: None }
     }
 }
 
@@ -128,14 +124,14 @@ impl Server {
             store,
             registry,
             gate: gate.clone(),
-            converter: settings.converter,
+            converter: Arc::new(Webhooks::default()),
             encryption,
             encryption_reloaded: AtomicI64::new(0),
             store_health: StoreHealth::default(),
             server_id: settings.server_id.clone(),
             started: restow_clock::now().as_second(),
             workers: Workers::default(),
-            documents: Documents::default(),
+            documents: DocumentCache::default(),
             stopped: serving.clone(),
         });
         let handlers = Handlers::new(&api);

@@ -1,11 +1,23 @@
 //! The verbs on resources: get, create, update, patch, delete, list and watch.
 
-pub mod api;
-pub mod list;
-pub mod objects;
-pub mod payload;
-pub mod review;
-pub mod selection;
-pub mod view;
-pub mod watch;
-pub mod workers;
+pub(crate) mod api;
+pub(crate) mod call;
+pub(crate) mod create;
+pub(crate) mod decode;
+pub(crate) mod delete;
+pub(crate) mod document_cache;
+pub(crate) mod field_managers;
+pub(crate) mod get;
+pub(crate) mod list;
+pub(crate) mod namespace_lifecycle;
+pub(crate) mod payload;
+pub(crate) mod query;
+pub(crate) mod review;
+pub(crate) mod selection;
+pub(crate) mod store_health;
+pub(crate) mod strategy;
+pub(crate) mod update;
+pub(crate) mod view;
+pub(crate) mod watch;
+pub(crate) mod workers;
+pub(crate) mod write;

@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::auth::authentication::{Tokens, User};
+use crate::auth::authentication::Tokens;
 use crate::auth::rbac::{
     self, About, Kind, LivePolicy, ReviewError, answer_access_review, answer_rules_review,
     answer_self_review, permit_write,
 };
+use crate::auth::user::User;
 use crate::http::status::{Cause, Failure, GroupKind};
 use crate::object::meta;
 
 /// Who there is and who may do what. By default nobody, and nothing.
 #[derive(Debug, Default)]
-pub struct Access {
+pub(crate) struct Access {
     /// Whose token is whose.
     pub tokens: Tokens,
     /// Who may do what.
@@ -23,7 +24,7 @@ pub struct Access {
 
 impl Access {
     /// Answers a review of a kind: the review with its status.
-    pub fn review(
+    pub(crate) fn review(
         &self,
         user: &User,
         kind: &GroupKind,
@@ -63,7 +64,7 @@ impl Access {
     }
 
     /// Lets somebody store a role or binding in the place of what is there, or refuses; anything else is let.
-    pub fn permit_write(
+    pub(crate) fn permit_write(
         &self,
         user: &User,
         (group, resource): (&str, &str),

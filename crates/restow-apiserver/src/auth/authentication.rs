@@ -1,77 +1,15 @@
 //! Who sends a request: bearer tokens, and nobody in particular.
 
-mod impersonation;
 mod token_file;
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, LazyLock};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
 
-pub(crate) use impersonation::is_service_account;
-pub use impersonation::{Impersonation, ImpersonationError, strip};
-pub use token_file::TokenFileError;
-
-/// Members of this group may do everything.
-pub const MASTERS: &str = "system:masters";
-/// Everybody who has shown who they are is in this group.
-pub const AUTHENTICATED: &str = "system:authenticated";
-/// Everybody else is in this one.
-pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The name of those who have not shown who they are.
-pub const ANONYMOUS: &str = "system:anonymous";
-
-/// Somebody who sends requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct User {
-    /// The name.
-    pub name: String,
-    /// What tells apart two users of one name.
-    pub uid: String,
-    /// The groups.
-    pub groups: Vec<String>,
-    /// What else is known.
-    pub extra: BTreeMap<String, Vec<String>>,
-}
-
-impl User {
-    /// Somebody who has shown who they are.
-    pub fn known(name: impl Into<String>, groups: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        let mut groups: Vec<String> = groups.into_iter().map(Into::into).collect();
-        if !groups.iter().any(|group| group == AUTHENTICATED) {
-            groups.push(AUTHENTICATED.to_owned());
-        }
-        Self { name: name.into(), groups, ..Self::default() }
-    }
-
-    /// Somebody who has not.
-    pub fn anonymous() -> Self {
-        Self { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..Self::default() }
-    }
-
-    /// The user whose token is in the kubeconfig that the server writes.
-    pub fn admin() -> Self {
-        Self::known("restow:admin", [MASTERS])
-    }
-
-    /// The server itself.
-    pub fn loopback() -> Arc<Self> {
-        static LOOPBACK: LazyLock<Arc<User>> =
-            LazyLock::new(|| Arc::new(User::known("system:apiserver", [MASTERS])));
-        Arc::clone(&LOOPBACK)
-    }
-
-    /// Whether everything is allowed.
-    pub fn is_master(&self) -> bool {
-        self.is_in(MASTERS)
-    }
-
-    /// Whether it is one of a group.
-    pub fn is_in(&self, group: &str) -> bool {
-        self.groups.iter().any(|own| own == group)
-    }
-}
+use crate::auth::user::User;
+pub(crate) use token_file::TokenFileError;
 
 /// A token was given, and it is nobody's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,6 @@
 //! away, `review` what the review APIs answer, `bootstrap` what every server has from its start on, and `live` keeps a
 //! policy like the store.
 
-mod attributes;
 mod bootstrap;
 mod escalation;
 mod live;
@@ -13,13 +12,11 @@ mod review;
 mod roles;
 mod rule;
 
-pub use attributes::{Attributes, On, ResourceAttributes};
-pub use bootstrap::{BootstrapObject, bootstrap};
-pub use escalation::{Escalation, permit_write};
-pub use live::LivePolicy;
-pub use policy::{Grant, Kind, Policy};
-pub use review::{About, ReviewError, answer_access_review, answer_rules_review, answer_self_review};
-pub use rule::Rule;
-
-/// The API group of roles and bindings.
-pub const GROUP: &str = "rbac.authorization.k8s.io";
+pub(crate) use bootstrap::{BootstrapObject, bootstrap};
+pub(crate) use escalation::permit_write;
+pub(crate) use live::LivePolicy;
+pub(crate) use policy::Kind;
+#[cfg(test)]
+pub(crate) use policy::Policy;
+pub(crate) use review::{About, ReviewError, answer_access_review, answer_rules_review, answer_self_review};
+pub(crate) use roles::GROUP;

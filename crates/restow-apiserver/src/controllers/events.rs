@@ -11,7 +11,7 @@ use super::place::path;
 use super::writer::Writer;
 use crate::object::meta::name;
 use crate::object::stored::Extent;
-use crate::registry::served::Resource;
+use crate::registry::resource::Resource;
 use crate::verbs::api::Api;
 
 /// For how long they are kept.

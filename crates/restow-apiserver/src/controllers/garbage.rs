@@ -4,12 +4,12 @@
 //! filled by one scan and follows every change in order; what is decided is decided on objects that are read anew.
 
 mod attend;
+mod collector;
 mod follow;
 mod graph;
 mod reference;
 
-use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
@@ -19,75 +19,14 @@ use tokio::sync::Notify;
 use super::writer::Writer;
 use crate::verbs::api::Api;
 use attend::Attended;
-use graph::Graph;
+use collector::{Collector, PAUSE};
 
 /// How many objects are attended to at once.
 const AT_ONCE: usize = 16;
-/// How many are taken up at once.
-const BATCH: usize = 256;
-/// How long to wait before what failed is tried again, at first.
-const PAUSE: Duration = Duration::from_secs(1);
-/// And at most, while something goes on to fail.
+/// How long to wait at most before what failed is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// What both halves share: one follows changes, the other acts on them.
-struct Collector {
-    api: Arc<Api>,
-    writer: Writer,
-    state: Mutex<State>,
-    more: Notify,
-}
-
-#[derive(Default)]
-struct State {
-    graph: Graph,
-    queue: Queue,
-}
-
-/// Keys to attend to, each of them once.
-#[derive(Default)]
-struct Queue {
-    order: VecDeque<Arc<str>>,
-    members: HashSet<Arc<str>>,
-}
-
-impl Queue {
-    fn push(&mut self, key: Arc<str>) {
-        if self.members.insert(Arc::clone(&key)) {
-            self.order.push_back(key);
-        }
-    }
-
-    fn pop(&mut self) -> Option<Arc<str>> {
-        let key = self.order.pop_front()?;
-        self.members.remove(&key);
-        Some(key)
-    }
-}
-
-impl State {
-    /// What is next; nothing while not all is known.
-    fn batch(&mut self) -> Vec<Arc<str>> {
-        if self.graph.revision == 0 {
-            return Vec::new();
-        }
-        std::iter::from_fn(|| self.queue.pop()).take(BATCH).collect()
-    }
-}
-
 impl Collector {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts keys where they will be attended to.
-    fn enqueue(&self, keys: impl IntoIterator<Item = Arc<str>>) {
-        let mut state = self.state();
-        keys.into_iter().for_each(|key| state.queue.push(key));
-        drop(state);
-        self.more.notify_one();
-    }
-
     /// Attends to what is in the queue; never ends.
     async fn work(&self) {
         let mut failed = Vec::new();

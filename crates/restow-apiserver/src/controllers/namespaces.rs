@@ -14,9 +14,9 @@ use crate::http::status::Failure;
 use crate::object::meta::delete::Options;
 use crate::object::meta::{is_deleting, name};
 use crate::object::stored::{Extent, refused};
-use crate::registry::served::Resource;
+use crate::registry::resource::Resource;
 use crate::verbs::api::Api;
-use crate::verbs::objects::delete_stored;
+use crate::verbs::delete::delete_stored;
 
 const PREFIX: &str = "/registry/namespaces/";
 /// What holds a namespace until its content has gone.

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::registry::served::{Resource, Served};
+use crate::registry::resource::Resource;
+use crate::registry::served::Served;
 
 /// The resource that a key belongs to; none if it is not served.
 pub(super) fn resource_of<'a>(served: &'a Served, key: &str) -> Option<&'a Arc<Resource>> {

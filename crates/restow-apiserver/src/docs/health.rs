@@ -1,50 +1,15 @@
 //! How the server does: its version, whether it lives, and whether it is ready.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use http::{HeaderValue, Response, StatusCode, header};
-use restow_clock::Instant;
-use restow_store::Store;
-use tokio::sync::Mutex;
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
 
-use crate::docs::discovery::{json_response, version};
 use crate::docs::metrics;
 use crate::http::body::Body;
 use crate::http::request_info::query;
+use crate::http::response::{json_response, plain};
 use crate::verbs::api::Api;
-
-/// How long the store may take to say how it is.
-const STORE: Duration = Duration::from_secs(2);
-
-/// For how long the store is not asked again: anybody may ask, as often as they like.
-const FRESH: Duration = Duration::from_secs(1);
-
-/// What the store has said of itself last; one request at a time asks it.
-#[derive(Debug, Default)]
-pub struct StoreHealth(Mutex<Option<(Instant, Result<(), String>)>>);
-
-impl StoreHealth {
-    async fn look(&self, store: &dyn Store) -> Result<(), String> {
-        let mut last = self.0.lock().await;
-        if let Some((at, said)) = &*last
-            && at.elapsed() < FRESH
-        {
-            return said.clone();
-        }
-        let said = match tokio::time::timeout(STORE, store.check()).await {
-            Ok(Ok(())) => Ok(()),
-            // Addresses and paths may be part of it.
-            Ok(Err(error)) => {
-                tracing::warn!("the store is not healthy: {error}");
-                Err("reason withheld; it is in the server's log".to_owned())
-            }
-            Err(_) => Err(format!("no answer in {STORE:?}")),
-        };
-        *last = Some((Instant::now(), said.clone()));
-        said
-    }
-}
 
 /// One thing to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +60,7 @@ fn asked(path: &str) -> Option<(&str, Vec<Check>)> {
 }
 
 /// Answers what is asked of the server itself; none if it is something else.
-pub async fn answer(api: &Api, head: &http::request::Parts) -> Option<Response<Body>> {
+pub(crate) async fn answer(api: &Api, head: &http::request::Parts) -> Option<Response<Body>> {
     let path = head.uri.path();
     if let Some((endpoint, checks)) = asked(path) {
         let verbose = query(head.uri.query().unwrap_or_default()).any(|(key, _)| key == "verbose");
@@ -132,13 +97,13 @@ async fn report(api: &Api, endpoint: &str, checks: &[Check], verbose: bool) -> R
     }
 }
 
-/// An answer in plain text.
-pub fn plain(code: StatusCode, text: String) -> Response<Body> {
-    let mut response = Response::new(Body::from(bytes::Bytes::from(text)));
-    *response.status_mut() = code;
-    let media = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, media);
-    response
+/// The version of Kubernetes that is served.
+fn version() -> Value {
+    json!({
+        "major": "1", "minor": "36", "gitVersion": "v1.36.3+restow", "gitCommit": "", "gitTreeState": "",
+        "buildDate": "", "goVersion": "", "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    })
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ const STARTED: &str = "process_start_time_seconds";
 
 /// The metrics of a server, by its id and start, how it seals objects, and when it last began to while it ran, in
 /// seconds; sorted by name. A start is no reload to kube-apiserver either.
-pub fn text(
+pub(crate) fn text(
     server_id: &str,
     started: i64,
     encryption: Option<&Transformers>,

@@ -2,34 +2,25 @@
 
 mod paths;
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::docs::discovery::{Contents, Group, groups, json_response};
+use crate::docs::groups::{Contents, Group, groups};
 use crate::http::body::Body;
 use crate::http::json;
+use crate::http::response::json_response;
 use crate::http::status::Failure;
-use crate::registry::served::{Nature, Resource};
+use crate::registry::resource::{Nature, Resource};
 use crate::verbs::api::Api;
 
 /// The metadata of objects, as they are called among schemas.
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// Documents that were made, by their hashes: they are large, and clients ask for them often.
-#[derive(Debug, Default)]
-pub struct Documents(Mutex<HashMap<String, Bytes>>);
-
-/// How many are kept.
-const KEPT: usize = 64;
-
 /// Answers a request for a document.
-pub fn answer(api: &Api, head: &http::request::Parts) -> Result<Response<Body>, Failure> {
+pub(crate) fn answer(api: &Api, head: &http::request::Parts) -> Result<Response<Body>, Failure> {
     let path = head.uri.path().trim_end_matches('/');
     let groups = groups(&api.registry.served());
     if path == "/openapi/v3" {
@@ -103,12 +94,8 @@ fn document(
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response
     } else {
-        let mut kept = api.documents.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= KEPT {
-            kept.clear();
-        }
-        let made = kept.entry(hash).or_insert_with(|| json::encode(&make(group, version, contents)));
-        Response::new(Body::from(made.clone()))
+        let make = || json::encode(&make(group, version, contents));
+        Response::new(Body::from(api.documents.get_or_make(hash, make)))
     };
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

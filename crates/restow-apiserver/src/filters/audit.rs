@@ -14,7 +14,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::auth::authentication::User;
+use crate::auth::user::User;
 use crate::private_file;
 
 /// How many lines wait to be written; more are dropped and counted, because no request waits for a disk.
@@ -148,19 +148,6 @@ impl Event<'_> {
 
 fn micros(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
-}
-
-/// A new id for a request.
-pub fn new_id() -> String {
-    let (high, low) = (fastrand::u64(..), fastrand::u64(..));
-    format!(
-        "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
-        high >> 32,
-        (high >> 16) & 0xffff,
-        high & 0xfff,
-        0x8000 | ((low >> 48) & 0x3fff),
-        low & 0xffff_ffff_ffff
-    )
 }
 
 /// Where lines go; clones write to the same place.
@@ -338,15 +325,6 @@ mod tests {
         let line: Value = serde_json::from_str(&event(&admin, Some(&user)).line()).unwrap();
         assert_eq!(line["user"]["username"], "restow:admin");
         assert_eq!(line["impersonatedUser"]["username"], "alice");
-    }
-
-    #[test]
-    fn ids_are_uuids_and_differ() {
-        let (one, two) = (new_id(), new_id());
-        assert_ne!(one, two);
-        let lengths: Vec<usize> = one.split('-').map(str::len).collect();
-        assert_eq!(lengths, [8, 4, 4, 4, 12]);
-        assert!(one.chars().nth(14) == Some('4'), "{one}");
     }
 
     #[test]

@@ -24,16 +24,19 @@ use jiff::Timestamp;
 use tower::{Layer, Service};
 
 use crate::auth::access::Access;
-use crate::auth::authentication::{self, Impersonation, User};
-use crate::filters::audit::{self, Audit, Event};
+use crate::auth::impersonation;
+use crate::auth::impersonation::Impersonation;
+use crate::auth::user::{ANONYMOUS, Sender, User};
+use crate::filters::audit::{Audit, Event};
 use crate::http::body::Body;
 use crate::http::limits::{self, AtOnce, InFlight, Sort};
 use crate::http::listen::{Authenticated, Peer};
+use crate::http::response::{Named, refuse};
 use crate::http::status::Failure;
-use crate::server::handler::refuse;
+use crate::object::uid::uid;
 
 use about::About;
-pub use held::Held;
+pub(crate) use held::Held;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// How long an id may be that a client gives its request.
@@ -41,17 +44,9 @@ const LONGEST_ID: usize = 64;
 /// Nothing between here and the client may keep an answer.
 const NOT_KEPT: HeaderValue = HeaderValue::from_static("no-cache, private");
 
-/// Who sends a request: an extension of each request that reaches a handler.
-#[derive(Clone, Debug)]
-pub struct Sender(pub Arc<User>);
-
-/// The name an object was given, as an extension of the answer to a create, for the audit line.
-#[derive(Clone, Debug)]
-pub struct Named(pub String);
-
 /// The way in; clones are the same one.
 #[derive(Clone, Debug)]
-pub struct Entrance(Arc<Inner>);
+pub(crate) struct Entrance(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -63,7 +58,7 @@ struct Inner {
 
 impl Entrance {
     /// A way in for those there are, as far as they may.
-    pub fn new(access: Arc<Access>, at_once: AtOnce, audit: Audit) -> Self {
+    pub(crate) fn new(access: Arc<Access>, at_once: AtOnce, audit: Audit) -> Self {
         let in_flight = InFlight::new(at_once);
         Self(Arc::new(Inner { access, in_flight, audit, patience: limits::PATIENCE }))
     }
@@ -123,7 +118,7 @@ impl Inner {
             Ok(admitted) => admitted,
             Err((admitted, failure)) => return (Err(failure), admitted),
         };
-        authentication::strip(&mut head.headers);
+        impersonation::strip(&mut head.headers);
         head.extensions.insert(Sender(Arc::clone(admitted.acts_as())));
         let sort = about.sort();
         let answered = self.in_time(sort, self.handled(sort, head, body, &admitted.user, inner)).await;
@@ -187,7 +182,7 @@ fn fault(panic: &(dyn Any + Send)) -> Failure {
 
 impl Entrance {
     /// Answers a request from the network.
-    pub async fn enter<S, B>(&self, request: Request<B>, inner: S) -> Response<Held>
+    pub(crate) async fn enter<S, B>(&self, request: Request<B>, inner: S) -> Response<Held>
     where
         S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible>,
         B: HttpBody<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
@@ -203,7 +198,7 @@ impl Entrance {
             let named = response.extensions().get::<Named>().map(|Named(name)| name.as_str());
             self.record(&note, &about, &id, received, admitted.as_ref(), named, response.status().as_u16());
         }
-        if admitted.is_some_and(|admitted| admitted.user.name != authentication::ANONYMOUS) {
+        if admitted.is_some_and(|admitted| admitted.user.name != ANONYMOUS) {
             response.extensions_mut().insert(Authenticated);
         }
         let headers = response.headers_mut();
@@ -266,7 +261,7 @@ fn id(head: &Parts) -> String {
     let given = head.headers.get(&AUDIT_ID).and_then(|id| id.to_str().ok());
     match given.filter(|id| !id.is_empty() && id.len() <= LONGEST_ID) {
         Some(id) => id.to_owned(),
-        None => audit::new_id(),
+        None => uid(),
     }
 }
 
@@ -280,7 +275,7 @@ impl<S> Layer<S> for Entrance {
 
 /// A service behind the way in.
 #[derive(Clone, Debug)]
-pub struct Entered<S> {
+pub(crate) struct Entered<S> {
     entrance: Entrance,
     inner: S,
 }

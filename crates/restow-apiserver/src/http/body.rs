@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 /// The body of an answer.
-pub struct Body(Kind);
+pub(crate) struct Body(Kind);
 
 enum Kind {
     Whole(Option<Bytes>),
@@ -19,12 +19,12 @@ enum Kind {
 
 impl Body {
     /// No bytes at all.
-    pub fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Self(Kind::Whole(None))
     }
 
     /// All bytes, if they are known.
-    pub fn whole(&self) -> Option<&Bytes> {
+    pub(crate) fn whole(&self) -> Option<&Bytes> {
         match &self.0 {
             Kind::Whole(bytes) => bytes.as_ref(),
             Kind::Frames(_) => None,
@@ -32,7 +32,7 @@ impl Body {
     }
 
     /// Frames, sent as they come; an error breaks the connection off.
-    pub fn frames(frames: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
+    pub(crate) fn frames(frames: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
         Self(Kind::Frames(Box::pin(frames)))
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::ser::{CharEscape, Formatter, Serializer};
 
 /// The bytes of a value, with the line end that Go's encoder writes.
-pub fn encode(value: &Value) -> Bytes {
+pub(crate) fn encode(value: &Value) -> Bytes {
     let mut bytes = BytesMut::with_capacity(512);
     append(&mut bytes, value);
     bytes.put_u8(b'\n');
@@ -16,7 +16,7 @@ pub fn encode(value: &Value) -> Bytes {
 }
 
 /// Writes a value behind what is there.
-pub fn append(bytes: &mut BytesMut, value: &(impl Serialize + ?Sized)) {
+pub(crate) fn append(bytes: &mut BytesMut, value: &(impl Serialize + ?Sized)) {
     let mut serializer = Serializer::with_formatter(bytes.writer(), Go);
     // Values have text keys alone, and memory takes every write.
     if let Err(error) = value.serialize(&mut serializer) {

@@ -14,7 +14,7 @@ use crate::http::shares::{Share, Shares};
 use crate::http::status::Failure;
 
 /// How large the body of a request may be, as kube-apiserver has it.
-pub const BODY: usize = 3 * 1024 * 1024;
+pub(crate) const BODY: usize = 3 * 1024 * 1024;
 /// How much all bodies may have together that are being read: no client fills the memory, and none that sends slowly
 /// takes a place among the requests under way.
 const BODIES: usize = 64 * BODY;
@@ -23,9 +23,9 @@ const SHARE: usize = BODIES / 4;
 /// How much of one that is too large is read and forgotten.
 const DISCARDED: usize = 4 * BODY;
 /// How deep what is stored may be nested: less than a parser of JSON goes down, so that it can be read again.
-pub const DEPTH: usize = 100;
+pub(crate) const DEPTH: usize = 100;
 /// How long a request may take that is not a watch.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// After how many seconds one that was refused may come again.
 const RETRY_AFTER: u32 = 1;
 
@@ -49,7 +49,7 @@ impl Default for AtOnce {
 
 /// What sort of request one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sort {
+pub(crate) enum Sort {
     /// It changes something.
     Mutating,
     /// It only reads.
@@ -62,7 +62,7 @@ pub enum Sort {
 
 /// Keeps count of the requests under way.
 #[derive(Clone, Debug)]
-pub struct InFlight {
+pub(crate) struct InFlight {
     mutating: Arc<Semaphore>,
     reading: Arc<Semaphore>,
     watches: Arc<Semaphore>,
@@ -73,18 +73,18 @@ pub struct InFlight {
 
 /// The room that a body takes while it is read, given back when it is dropped.
 #[derive(Debug, Default)]
-pub struct Room {
+pub(crate) struct Room {
     share: Option<Share<String>>,
     all: Option<OwnedSemaphorePermit>,
 }
 
 /// A place among the requests under way, given back when it is dropped.
 #[derive(Debug)]
-pub struct Place(#[allow(dead_code, reason = "held, not read")] Option<OwnedSemaphorePermit>);
+pub(crate) struct Place(#[allow(dead_code, reason = "held, not read")] Option<OwnedSemaphorePermit>);
 
 impl InFlight {
     /// None under way yet.
-    pub fn new(at_once: AtOnce) -> Self {
+    pub(crate) fn new(at_once: AtOnce) -> Self {
         let places = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         Self {
             mutating: places(at_once.mutating),
@@ -96,7 +96,7 @@ impl InFlight {
     }
 
     /// A place for a request; it does not wait for one, and masters wait no less than others.
-    pub fn enter(&self, sort: Sort) -> Result<Place, Failure> {
+    pub(crate) fn enter(&self, sort: Sort) -> Result<Place, Failure> {
         let places = match sort {
             Sort::Mutating => &self.mutating,
             Sort::Reading => &self.reading,
@@ -108,7 +108,7 @@ impl InFlight {
     }
 
     /// Reads a body that is not too large, as long as there is room for what has come of it.
-    pub async fn read<B>(&self, user: &str, body: B) -> Result<(Bytes, Room), Failure>
+    pub(crate) async fn read<B>(&self, user: &str, body: B) -> Result<(Bytes, Room), Failure>
     where
         B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
@@ -168,7 +168,7 @@ fn too_large() -> Failure {
 }
 
 /// Refuses what is nested too deep to be stored; patches can nest deeper than any body.
-pub fn check_depth(object: &Value) -> Result<(), Failure> {
+pub(crate) fn check_depth(object: &Value) -> Result<(), Failure> {
     let mut level: Vec<&Value> = vec![object];
     for _ in 0..=DEPTH {
         if level.is_empty() {

@@ -76,11 +76,11 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// Who is at the other end of a request's connection: an extension of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer(pub SocketAddr);
+pub(crate) struct Peer(pub SocketAddr);
 
 /// An extension of the answer to a request that was authenticated: its connection is not closed for others.
 #[derive(Clone, Copy, Debug)]
-pub struct Authenticated;
+pub(crate) struct Authenticated;
 
 /// What clients may have.
 #[derive(Clone, Copy, Debug)]

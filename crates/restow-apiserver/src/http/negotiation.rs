@@ -1,11 +1,11 @@
 //! In which form an answer is wanted, by the request's `Accept`.
 
 /// What answers can be written as.
-pub const ACCEPTED: &[&str] = &["application/json", "application/yaml"];
+pub(crate) const ACCEPTED: &[&str] = &["application/json", "application/yaml"];
 
 /// What an object or a list is shown as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Form {
+pub(crate) enum Form {
     /// Whole.
     #[default]
     Whole,
@@ -17,7 +17,7 @@ pub enum Form {
 
 /// How an answer is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Accepted {
+pub(crate) struct Accepted {
     /// What is shown.
     pub form: Form,
     /// Whether discovery may come in one document.
@@ -28,7 +28,7 @@ pub struct Accepted {
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub(crate) enum Asked {
     /// One object, or changes of some.
     One,
     /// A list.
@@ -38,7 +38,7 @@ pub enum Asked {
 }
 
 /// Chooses the first alternative that can be given, those of higher quality first; none if there is none.
-pub fn negotiate(accept: &str, asked: Asked) -> Option<Accepted> {
+pub(crate) fn negotiate(accept: &str, asked: Asked) -> Option<Accepted> {
     if accept.trim().is_empty() {
         return Some(Accepted::default());
     }

@@ -1,11 +1,10 @@
 //! What a request's query asks for beside what it is about.
 
 use crate::http::request_info::query;
-use crate::object::table::Include;
 
 /// How a resourceVersion is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Match {
+pub(crate) enum Match {
     /// Just this one.
     Exact,
     /// This or a later one.
@@ -14,7 +13,7 @@ pub enum Match {
 
 /// What becomes of fields that nobody knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FieldValidation {
+pub(crate) enum FieldValidation {
     /// They are dropped.
     Ignore,
     /// They are dropped, and the answer warns.
@@ -26,7 +25,7 @@ pub enum FieldValidation {
 
 /// The options of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub(crate) struct Options {
     /// Whether a list goes on as a watch.
     pub watch: bool,
     /// At most so many; 0 for all.
@@ -67,7 +66,7 @@ pub struct Options {
 
 /// An option that cannot be what it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidOption {
+pub(crate) enum InvalidOption {
     /// Not of its form.
     #[error("{name}: {value:?} is not what it can be")]
     Form {
@@ -89,7 +88,7 @@ pub enum InvalidOption {
 }
 
 /// Reads the query of a request.
-pub fn options(text: &str) -> Result<Options, InvalidOption> {
+pub(crate) fn options(text: &str) -> Result<Options, InvalidOption> {
     let mut options = Options::default();
     for (key, value) in query(text) {
         set(&mut options, &key, value)?;
@@ -156,7 +155,7 @@ fn matched(value: String) -> Result<Option<Match>, InvalidOption> {
 }
 
 /// `All` is the only dry run there is.
-pub fn dry_run(value: String) -> Result<bool, InvalidOption> {
+pub(crate) fn dry_run(value: String) -> Result<bool, InvalidOption> {
     match value.as_str() {
         "All" => Ok(true),
         _ => Err(InvalidOption::Unsupported { name: "dryRun", value, known: &["All"] }),
@@ -171,6 +170,30 @@ fn validation(value: String) -> Result<FieldValidation, InvalidOption> {
         _ => {
             let known = &["Ignore", "Strict", "Warn"];
             Err(InvalidOption::Unsupported { name: "fieldValidation", value, known })
+        }
+    }
+}
+
+/// How much of each object goes along with its row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Include {
+    /// Nothing.
+    None,
+    /// Its metadata.
+    #[default]
+    Metadata,
+    /// All of it.
+    Object,
+}
+
+impl Include {
+    /// Reads the query's value; empty is the default.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "None" => Some(Self::None),
+            "" | "Metadata" => Some(Self::Metadata),
+            "Object" => Some(Self::Object),
+            _ => None,
         }
     }
 }

@@ -5,7 +5,7 @@ use restow_core::protocol::request as core;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub(crate) enum Verb {
     /// Read one object.
     Get,
     /// Read many.
@@ -26,7 +26,7 @@ pub enum Verb {
 
 impl Verb {
     /// Its name, as RBAC has it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
             Self::List => "list",
@@ -40,14 +40,14 @@ impl Verb {
     }
 
     /// Whether it changes nothing.
-    pub fn reads(self) -> bool {
+    pub(crate) fn reads(self) -> bool {
         matches!(self, Self::Get | Self::List | Self::Watch)
     }
 }
 
 /// The resource, and perhaps the object, that a path names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Target {
+pub(crate) struct Target {
     /// The API group, empty for the core group.
     pub group: String,
     /// The version.
@@ -66,13 +66,13 @@ pub struct Target {
 
 impl Target {
     /// `group/version`, or just the version in the core group.
-    pub fn api_version(&self) -> String {
+    pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 }
 
 /// Reads a path that names a resource, by the same rules that the gate goes by.
-pub fn target(path: &str) -> Option<Target> {
+pub(crate) fn target(path: &str) -> Option<Target> {
     let known = core::target(path)?;
     let skipped = if known.group.is_empty() { 2 } else { 3 };
     let segments: Vec<&str> = path.trim_matches('/').split('/').skip(skipped).collect();
@@ -103,7 +103,7 @@ pub fn target(path: &str) -> Option<Target> {
 }
 
 /// What a method does to a target; none where it does nothing.
-pub fn verb(method: &Method, target: &Target, watch: bool) -> Option<Verb> {
+pub(crate) fn verb(method: &Method, target: &Target, watch: bool) -> Option<Verb> {
     let named = !target.name.is_empty();
     match (method.as_str(), named) {
         ("GET", _) if watch => Some(Verb::Watch),
@@ -143,7 +143,7 @@ fn decoded(segment: &str) -> Option<String> {
 }
 
 /// The pairs of a query, in order; what cannot be decoded is left out.
-pub fn query(text: &str) -> impl Iterator<Item = (String, String)> + '_ {
+pub(crate) fn query(text: &str) -> impl Iterator<Item = (String, String)> + '_ {
     text.split('&').filter(|pair| !pair.is_empty()).filter_map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         Some((undone(key, true)?, undone(value, true)?))

@@ -14,7 +14,7 @@ const LETTERS: usize = 4 * 1024;
 const CUT: usize = 256;
 
 /// The `Warning` headers for these warnings: each once, and no more than a client can take.
-pub fn headers(warnings: &[String]) -> Vec<HeaderValue> {
+pub(crate) fn headers(warnings: &[String]) -> Vec<HeaderValue> {
     let mut seen = HashSet::new();
     let all: Vec<&str> =
         warnings.iter().map(String::as_str).filter(|text| !text.is_empty() && seen.insert(*text)).collect();

@@ -4,7 +4,7 @@
 //! not change stays as it was recorded, also for managers that apply.
 
 mod compare;
-pub mod set;
+pub(crate) mod set;
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use set::Set;
 
 /// The write whose changes are recorded.
 #[derive(Clone, Copy)]
-pub struct Write<'a> {
+pub(crate) struct Write<'a> {
     /// Who writes.
     pub manager: &'a str,
     /// The endpoint, such as `status`; empty for the object itself.
@@ -51,7 +51,7 @@ const UNOWNED: [&str; 9] = [
 ];
 
 /// The manager of a request: as it says, or the first part of its user agent.
-pub fn manager(given: &str, user_agent: &str) -> String {
+pub(crate) fn manager(given: &str, user_agent: &str) -> String {
     if !given.is_empty() {
         return given.to_owned();
     }
@@ -67,7 +67,7 @@ pub fn manager(given: &str, user_agent: &str) -> String {
 }
 
 /// Records the changes from `live` to `object` in the object. Without a `live` object, all of it is new but `zero`.
-pub fn track(
+pub(crate) fn track(
     object: &mut Value,
     live: Option<&Value>,
     zero: &Value,

@@ -6,23 +6,23 @@
 //! [`update::prepare`], [`validate::update`] (with the schema's causes), [`update::settle`], [`update::is_finished`];
 //! delete: [`delete::decide`].
 
-pub mod create;
-pub mod delete;
-pub mod name;
-pub mod shape;
-pub mod update;
-pub mod validate;
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod name;
+pub(crate) mod shape;
+pub(crate) mod update;
+pub(crate) mod validate;
 
 use jiff::Timestamp;
 use restow_core::resource::name::GroupResource;
 use serde_json::{Map, Value, json};
 
 use crate::http::status::GroupKind;
-pub use name::NameRule;
+pub(crate) use name::NameRule;
 
 /// What the rules have to know of a resource.
 #[derive(Clone, Debug)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// The resource, as in URLs.
     pub resource: GroupResource,
     /// The kind of its objects.
@@ -47,7 +47,7 @@ pub struct Rules {
 
 /// What makes a new generation of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Generation {
+pub(crate) enum Generation {
     /// The resource has no generations.
     None,
     /// Any change outside of metadata, and of the status where that has an endpoint of its own.
@@ -60,7 +60,7 @@ pub enum Generation {
 
 /// How the status is kept apart from the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatusRule {
+pub(crate) enum StatusRule {
     /// It is not: there is no status endpoint.
     None,
     /// The status endpoint changes the status and nothing else, as for custom resources.
@@ -70,12 +70,12 @@ pub enum StatusRule {
 }
 
 /// The metadata most built-in resources keep on the status endpoint.
-pub const KEPT_BY_STATUS: &[&str] =
+pub(crate) const KEPT_BY_STATUS: &[&str] =
     &["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp"];
 
 /// Which endpoint of an object is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Endpoint {
+pub(crate) enum Endpoint {
     /// The object itself.
     Main,
     /// Its status.
@@ -84,7 +84,7 @@ pub enum Endpoint {
 
 impl Rules {
     /// The rules of a custom resource.
-    pub fn custom(resource: GroupResource, kind: GroupKind, namespaced: bool, status: bool) -> Self {
+    pub(crate) fn custom(resource: GroupResource, kind: GroupKind, namespaced: bool, status: bool) -> Self {
         Self {
             resource,
             kind,
@@ -100,7 +100,7 @@ impl Rules {
     }
 
     /// The rules most built-in resources without a status have in common.
-    pub fn plain(resource: GroupResource, kind: GroupKind, namespaced: bool) -> Self {
+    pub(crate) fn plain(resource: GroupResource, kind: GroupKind, namespaced: bool) -> Self {
         Self {
             resource,
             kind,
@@ -117,38 +117,38 @@ impl Rules {
 }
 
 /// A field of an object's metadata.
-pub fn field<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
+pub(crate) fn field<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
     object.get("metadata")?.get(key).filter(|value| !value.is_null())
 }
 
 /// A text of an object's metadata, empty if there is none.
-pub fn text<'a>(object: &'a Value, key: &str) -> &'a str {
+pub(crate) fn text<'a>(object: &'a Value, key: &str) -> &'a str {
     field(object, key).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The name of an object.
-pub fn name(object: &Value) -> &str {
+pub(crate) fn name(object: &Value) -> &str {
     text(object, "name")
 }
 
 /// The generation of an object, 0 if it has none.
-pub fn generation(object: &Value) -> i64 {
+pub(crate) fn generation(object: &Value) -> i64 {
     field(object, "generation").and_then(Value::as_i64).unwrap_or_default()
 }
 
 /// The finalizers of an object.
-pub fn finalizers(object: &Value) -> Vec<&str> {
+pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     let list = field(object, "finalizers").and_then(Value::as_array);
     list.map(|list| list.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
 }
 
 /// Whether an object is being deleted.
-pub fn is_deleting(object: &Value) -> bool {
+pub(crate) fn is_deleting(object: &Value) -> bool {
     field(object, "deletionTimestamp").is_some()
 }
 
 /// The metadata of an object to change; made if it is missing. None for what is not an object.
-pub fn fields_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
+pub(crate) fn fields_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
     let metadata = object.as_object_mut()?.entry("metadata").or_insert_with(|| json!({}));
     if !metadata.is_object() {
         *metadata = json!({});
@@ -157,7 +157,7 @@ pub fn fields_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
 }
 
 /// Sets a field of an object's metadata, or removes it.
-pub fn set(object: &mut Value, key: &str, value: Option<Value>) {
+pub(crate) fn set(object: &mut Value, key: &str, value: Option<Value>) {
     let Some(metadata) = fields_mut(object) else { return };
     match value {
         Some(value) => metadata.insert(key.to_owned(), value),
@@ -165,13 +165,8 @@ pub fn set(object: &mut Value, key: &str, value: Option<Value>) {
     };
 }
 
-/// Sets the resourceVersion of an object that was read or written.
-pub fn set_version(object: &mut Value, version: u64) {
-    set(object, "resourceVersion", Some(json!(version.to_string())));
-}
-
 /// A time as it stands in metadata: whole seconds of UTC.
-pub fn time(at: Timestamp) -> String {
+pub(crate) fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 

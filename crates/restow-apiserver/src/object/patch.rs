@@ -1,14 +1,12 @@
 //! Patches: merge (RFC 7386), JSON (RFC 6902) and strategic merge, as kube-apiserver applies them.
 
-pub mod json;
-pub mod merge;
-pub mod strategic;
-
-pub use merge::merge;
+pub(crate) mod json;
+pub(crate) mod merge;
+pub(crate) mod strategic;
 
 /// The media type of a merge patch.
-pub const MERGE: &str = "application/merge-patch+json";
+pub(crate) const MERGE: &str = "application/merge-patch+json";
 /// The media type of a JSON patch.
-pub const JSON: &str = "application/json-patch+json";
+pub(crate) const JSON: &str = "application/json-patch+json";
 /// The media type of a strategic merge patch.
-pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
+pub(crate) const STRATEGIC: &str = "application/strategic-merge-patch+json";

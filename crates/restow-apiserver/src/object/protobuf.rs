@@ -12,12 +12,12 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::http::status::Failure;
-pub use settle::settle;
+pub(crate) use settle::settle;
 use table::{Field, Kind, Message, message, root};
-use wire::{Fault, Wire, fields};
+use wire::{Fault, Wire, fields, is_zero};
 
 /// The media type.
-pub const MEDIA: &str = "application/vnd.kubernetes.protobuf";
+pub(crate) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
 
 /// What every such body begins with.
 const MAGIC: &[u8] = b"k8s\0";
@@ -25,7 +25,7 @@ const MAGIC: &[u8] = b"k8s\0";
 const DEPTH: usize = 64;
 
 /// Reads an object with its type.
-pub fn decode(bytes: &[u8]) -> Result<Value, Failure> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<Value, Failure> {
     let broken = |Fault| Failure::bad_request("the provided data is not a protobuf object of Kubernetes");
     let envelope = bytes.strip_prefix(MAGIC).ok_or(Fault).map_err(broken)?;
     let (api_version, kind, raw) = envelope_of(envelope).map_err(broken)?;
@@ -94,18 +94,6 @@ fn add(object: &mut Map<String, Value>, field: &Field, wire: Wire<'_>, depth: us
         _ => {}
     }
     Ok(())
-}
-
-/// What is written though it was never set.
-fn is_zero(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(flag) => !flag,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(list) => list.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-    }
 }
 
 fn entry(kind: &Kind, wire: Wire<'_>, depth: usize) -> Result<(String, Value), Fault> {

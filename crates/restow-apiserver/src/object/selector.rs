@@ -1,10 +1,10 @@
 //! Which objects a list or a watch is about: by their labels, and by the few fields a resource offers for it.
 
-pub mod field;
-pub mod label;
+pub(crate) mod field;
+pub(crate) mod label;
 mod lexer;
-pub mod selectable;
+pub(crate) mod selectable;
 
-pub use field::FieldSelector;
-pub use label::LabelSelector;
-pub use selectable::Selectable;
+pub(crate) use field::FieldSelector;
+pub(crate) use label::LabelSelector;
+pub(crate) use selectable::Selectable;

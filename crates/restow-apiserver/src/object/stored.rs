@@ -10,7 +10,7 @@ use crate::http::status::Failure;
 
 /// How much of an object is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
+pub(crate) enum Extent {
     /// All.
     Whole,
     /// Its type and metadata; the rest is only checked to be JSON.
@@ -29,7 +29,7 @@ struct Light {
 }
 
 /// Reads an entry, with its resourceVersion.
-pub fn decode(entry: &Entry, extent: Extent) -> Result<Value, Failure> {
+pub(crate) fn decode(entry: &Entry, extent: Extent) -> Result<Value, Failure> {
     let read = match extent {
         Extent::Whole => serde_json::from_slice::<Map<String, Value>>(&entry.value),
         // A list would be read as the fields in order.
@@ -50,7 +50,7 @@ pub fn decode(entry: &Entry, extent: Extent) -> Result<Value, Failure> {
 }
 
 /// The bytes to store.
-pub fn encode(mut object: Value) -> Bytes {
+pub(crate) fn encode(mut object: Value) -> Bytes {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("resourceVersion");
         metadata.remove("selfLink");
@@ -59,7 +59,7 @@ pub fn encode(mut object: Value) -> Bytes {
 }
 
 /// Gives an object the resourceVersion of a revision.
-pub fn set_version(object: &mut Value, revision: u64) {
+pub(crate) fn set_version(object: &mut Value, revision: u64) {
     if !object["metadata"].is_object() {
         object["metadata"] = Value::Object(Map::new());
     }
@@ -71,7 +71,7 @@ fn unreadable(key: &str, error: &serde_json::Error) -> Failure {
 }
 
 /// What a store's error is to who sent a request.
-pub fn refused(error: &StoreError) -> Failure {
+pub(crate) fn refused(error: &StoreError) -> Failure {
     match error {
         StoreError::Compacted { asked, oldest } => Failure::watch_expired(*asked, *oldest),
         StoreError::Future { asked, newest } => Failure::version_too_large(*asked, *newest),
@@ -79,11 +79,6 @@ pub fn refused(error: &StoreError) -> Failure {
         StoreError::Unavailable(_) => Failure::service_unavailable(error.to_string()),
         StoreError::Damaged(_) => Failure::plain(error.to_string()),
     }
-}
-
-/// A text of an object's metadata; empty if it is not there.
-pub fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
-    object["metadata"][field].as_str().unwrap_or_default()
 }
 
 #[cfg(test)]

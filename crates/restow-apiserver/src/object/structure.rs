@@ -3,7 +3,7 @@
 //! Field managers and strategic merge patches both go by it. Custom resources tell it in their schemas, built-in ones in
 //! a table of facts that is [`built_in`].
 
-pub mod built_in;
+pub(crate) mod built_in;
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use built_in::{Field, Type};
 
 /// How one value is put together.
 #[derive(Clone, Copy, Debug)]
-pub enum Structure<'a> {
+pub(crate) enum Structure<'a> {
     /// As the schema of a custom resource says.
     Custom(&'a Schema),
     /// The whole of a custom resource, which has metadata beside its schema.
@@ -29,7 +29,7 @@ pub enum Structure<'a> {
 
 /// How a value's parts are told apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Parts {
+pub(crate) enum Parts {
     /// They are not: it is one value.
     None,
     /// By their names.
@@ -42,7 +42,7 @@ pub enum Parts {
 
 impl<'a> Structure<'a> {
     /// How the parts of this value are told apart.
-    pub fn parts(self, value: &Value) -> Parts {
+    pub(crate) fn parts(self, value: &Value) -> Parts {
         match (self, value) {
             (Self::Atomic | Self::Field(Field::Atomic), _) => Parts::None,
             (Self::Custom(schema), Value::Object(_)) if schema.atomic_map => Parts::None,
@@ -61,7 +61,7 @@ impl<'a> Structure<'a> {
     }
 
     /// How a field is put together.
-    pub fn field(self, key: &str) -> Self {
+    pub(crate) fn field(self, key: &str) -> Self {
         match self {
             Self::CustomRoot(_) if key == "metadata" => Self::BuiltIn(&built_in::METADATA),
             Self::Custom(schema) | Self::CustomRoot(schema) => {
@@ -75,7 +75,7 @@ impl<'a> Structure<'a> {
     }
 
     /// How an item of a list is put together.
-    pub fn item(self) -> Self {
+    pub(crate) fn item(self) -> Self {
         match self {
             Self::Custom(schema) => schema.items.as_deref().map_or(Self::Deduced, Self::Custom),
             Self::Field(Field::Keyed { item: Some(item), .. }) => Self::BuiltIn(item),

@@ -1,45 +1,23 @@
 //! Objects as rows of a table, which is how kubectl asks for them.
 
-pub mod age;
+pub(crate) mod age;
 mod built_in;
-pub mod json_path;
+pub(crate) mod column;
+pub(crate) mod json_path;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use crate::http::options::Include;
 use crate::http::status::golang::show;
 use crate::object::meta;
-use crate::registry::definition::Column;
 use age::age;
+use column::{Column, age_column, name_column};
 use json_path::JsonPath;
-
-/// How much of each object goes along with its row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Include {
-    /// Nothing.
-    None,
-    /// Its metadata.
-    #[default]
-    Metadata,
-    /// All of it.
-    Object,
-}
-
-impl Include {
-    /// Reads the query's value; empty is the default.
-    pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "None" => Some(Self::None),
-            "" | "Metadata" => Some(Self::Metadata),
-            "Object" => Some(Self::Object),
-            _ => None,
-        }
-    }
-}
 
 /// The columns of one resource.
 #[derive(Clone, Debug)]
-pub struct Columns {
+pub(crate) struct Columns {
     headers: Vec<Column>,
     cells: Cells,
 }
@@ -54,7 +32,7 @@ enum Cells {
 
 impl Columns {
     /// The columns of a custom resource's version; without any, its age.
-    pub fn custom(columns: &[Column]) -> Self {
+    pub(crate) fn custom(columns: &[Column]) -> Self {
         let own = if columns.is_empty() { vec![age_column()] } else { columns.to_vec() };
         let paths = own.iter().map(|column| JsonPath::parse(&column.json_path)).collect();
         let mut headers = vec![name_column()];
@@ -63,7 +41,7 @@ impl Columns {
     }
 
     /// The columns of a built-in resource.
-    pub fn built_in(group: &str, resource: &str) -> Self {
+    pub(crate) fn built_in(group: &str, resource: &str) -> Self {
         let (headers, cells) = built_in::columns(group, resource);
         Self { headers, cells: Cells::BuiltIn(cells) }
     }
@@ -95,8 +73,9 @@ impl Columns {
         self.headers.iter().map(header).collect()
     }
 
+    #[cfg(test)]
     /// A table of objects. `version` is that of `meta.k8s.io`, `list` the metadata of the list or of the one object.
-    pub fn table(
+    pub(crate) fn table(
         &self,
         version: &str,
         list: Value,
@@ -111,18 +90,18 @@ impl Columns {
     }
 
     /// One row, for who writes a table piece by piece.
-    pub fn table_row(&self, version: &str, object: &Value, include: Include, now: Timestamp) -> Value {
+    pub(crate) fn table_row(&self, version: &str, object: &Value, include: Include, now: Timestamp) -> Value {
         json!({"cells": self.row(object, now), "object": part(object, version, include)})
     }
 
     /// The headers of a table, for who writes one piece by piece.
-    pub fn definitions(&self) -> Value {
+    pub(crate) fn definitions(&self) -> Value {
         Value::Array(self.headers())
     }
 }
 
 /// The metadata of a table that holds one object.
-pub fn metadata_of_one(object: &Value) -> Value {
+pub(crate) fn metadata_of_one(object: &Value) -> Value {
     let mut metadata = Map::new();
     if let Some(version) = meta::field(object, "resourceVersion") {
         metadata.insert("resourceVersion".into(), version.clone());
@@ -161,32 +140,6 @@ fn cell(kind: &str, value: &Value, now: Timestamp) -> Value {
         }
         _ => Value::Null,
     }
-}
-
-fn column(name: &str, kind: &str, format: &str, priority: i64, description: &str) -> Column {
-    Column {
-        name: name.into(),
-        kind: kind.into(),
-        format: format.into(),
-        description: description.into(),
-        priority,
-        json_path: String::new(),
-    }
-}
-
-fn name_column() -> Column {
-    column(
-        "Name",
-        "string",
-        "name",
-        0,
-        "The name of the object, unique among those of its kind in its namespace.",
-    )
-}
-
-fn age_column() -> Column {
-    let json_path = ".metadata.creationTimestamp".to_owned();
-    Column { json_path, ..column("Age", "date", "", 0, "When the object was created.") }
 }
 
 #[cfg(test)]

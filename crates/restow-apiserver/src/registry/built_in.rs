@@ -17,7 +17,7 @@ use crate::object::meta::{Generation, KEPT_BY_STATUS, NameRule, Rules, StatusRul
 
 /// One resource that is built in.
 #[derive(Debug)]
-pub struct BuiltIn {
+pub(crate) struct BuiltIn {
     /// The API group, empty for the core group.
     pub group: &'static str,
     /// The version it is served in.
@@ -54,7 +54,7 @@ pub struct BuiltIn {
 
 /// What is known of the type of a resource.
 #[derive(Clone, Copy, Debug)]
-pub struct Typed {
+pub(crate) struct Typed {
     /// Reads it as what it is: unknown fields are dropped, and others are of their types.
     pub read: fn(Value) -> Result<Value, serde_json::Error>,
     /// Its schema, and the name it has among others.
@@ -102,7 +102,7 @@ fn schema<T: JsonSchema>(schemas: &mut SchemaGenerator) -> String {
 }
 
 /// All of them.
-pub static ALL_BUILT_IN: &[BuiltIn] = &[
+pub(crate) static ALL_BUILT_IN: &[BuiltIn] = &[
     BuiltIn {
         kind: "Namespace",
         plural: "namespaces",
@@ -399,12 +399,12 @@ pub static ALL_BUILT_IN: &[BuiltIn] = &[
 
 impl BuiltIn {
     /// The name of one object of it.
-    pub fn singular(&self) -> String {
+    pub(crate) fn singular(&self) -> String {
         self.kind.to_lowercase()
     }
 
     /// The rules of its metadata.
-    pub fn rules(&self) -> Rules {
+    pub(crate) fn rules(&self) -> Rules {
         let resource = GroupResource::new(self.group, self.plural);
         let plain = Rules::plain(resource, GroupKind::new(self.group, self.kind), self.namespaced);
         let status = if self.subresources.contains(&"status") {
@@ -424,7 +424,8 @@ impl BuiltIn {
     }
 
     /// `group/version` as it is served.
-    pub fn api_version(&self) -> String {
+    #[cfg(test)]
+    pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_owned()
         } else {

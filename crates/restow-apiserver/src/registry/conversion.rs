@@ -5,10 +5,10 @@ use serde_json::{Map, Value, json};
 
 use crate::http::status::Failure;
 use crate::registry::custom_resource::Custom;
-use crate::registry::served::{Nature, Resource};
+use crate::registry::resource::{Nature, Resource};
 
 /// Asks the conversion webhook of a definition.
-pub trait Converter: Send + Sync + 'static {
+pub(crate) trait Converter: Send + Sync + 'static {
     /// The objects in another version, as many and in the same order.
     fn convert<'a>(
         &'a self,
@@ -19,7 +19,7 @@ pub trait Converter: Send + Sync + 'static {
 }
 
 /// Brings objects to a version; what is in it already stays as it is.
-pub async fn convert(
+pub(crate) async fn convert(
     converter: &dyn Converter,
     resource: &Resource,
     desired: &str,

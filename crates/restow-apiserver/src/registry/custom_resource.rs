@@ -1,23 +1,19 @@
 //! A custom resource: what its definition says of it.
 
-use std::cmp::Reverse;
-use std::sync::Arc;
-
-use restow_core::resource::name::{GroupResource, GroupVersion};
+use restow_core::resource::name::GroupVersion;
 use restow_storageversion::CustomResource;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::docs::discovery::priority;
 use crate::http::status::Cause;
 use crate::object::meta::Endpoint;
 use crate::object::schema::Schema;
-use crate::registry::definition::{Column, Conversion, Definition, Names, Version};
-use crate::registry::served::{Nature, Resource, ServedVersion};
+use crate::object::table::column::Column;
+use crate::registry::definition::{Conversion, Definition, Version};
 
 /// A custom resource of this server.
 #[derive(Debug)]
-pub struct Custom {
+pub(crate) struct Custom {
     /// Its definition, as it is stored.
     pub object: Value,
     /// What that says.
@@ -26,38 +22,21 @@ pub struct Custom {
     superseded: CancellationToken,
 }
 
-/// The resource that a definition makes, in place of the one it made before; none if it stores nothing.
-pub fn resource(object: &Value, writer: CustomResource, before: Option<&Custom>) -> Option<Resource> {
-    let same = before.filter(|before| before.is_defined_by(object));
-    let superseded = same.map(|before| before.superseded.clone()).unwrap_or_default();
-    let definition = Definition::parse(object);
-    let names = Names::parse(&object["status"]["acceptedNames"]);
-    let stored = GroupVersion::new(&definition.group, &definition.storage_version()?.name);
-    let mut versions: Vec<ServedVersion> = definition.served().map(served).collect();
-    versions.sort_by_cached_key(|version| Reverse(priority(&version.name)));
-    Some(Resource {
-        name: GroupResource::new(&definition.group, &names.plural),
-        kind: names.kind,
-        list_kind: names.list_kind,
-        singular: names.singular,
-        short_names: names.short_names,
-        categories: names.categories,
-        namespaced: definition.namespaced,
-        versions,
-        stored,
-        prefix: format!("/registry/{}/{}/", definition.group, names.plural),
-        nature: Nature::Custom(Arc::new(Custom { object: object.clone(), definition, writer, superseded })),
-    })
-}
-
-fn served(version: &Version) -> ServedVersion {
-    let subresources = if version.status { vec!["status".to_owned()] } else { Vec::new() };
-    ServedVersion { name: version.name.clone(), subresources }
-}
-
 impl Custom {
+    /// The custom resource of a definition, which may be the same one as before.
+    pub(crate) fn new(
+        object: &Value,
+        definition: Definition,
+        writer: CustomResource,
+        before: Option<&Custom>,
+    ) -> Self {
+        let same = before.filter(|before| before.is_defined_by(object));
+        let superseded = same.map(|before| before.superseded.clone()).unwrap_or_default();
+        Self { object: object.clone(), definition, writer, superseded }
+    }
+
     /// Lets writes in, one version at a time.
-    pub fn writer(&self) -> &CustomResource {
+    pub(crate) fn writer(&self) -> &CustomResource {
         &self.writer
     }
 
@@ -68,57 +47,57 @@ impl Custom {
     }
 
     /// Tells those who work by this definition, such as watches, that it is no longer the one to go by.
-    pub fn supersede(&self, by: Option<&Custom>) {
+    pub(crate) fn supersede(&self, by: Option<&Custom>) {
         if !by.is_some_and(|by| self.is_defined_by(&by.object)) {
             self.superseded.cancel();
         }
     }
 
     /// Ends when the definition has changed or gone.
-    pub async fn superseded(&self) {
+    pub(crate) async fn superseded(&self) {
         self.superseded.cancelled().await;
     }
 
     /// The versions that can be read from the store.
-    pub fn decodable(&self) -> Vec<GroupVersion> {
+    pub(crate) fn decodable(&self) -> Vec<GroupVersion> {
         let version = |version: &Version| GroupVersion::new(&self.definition.group, &version.name);
         self.definition.versions.iter().map(version).collect()
     }
 
     /// Whether a webhook converts its objects.
-    pub fn has_webhook(&self) -> bool {
+    pub(crate) fn has_webhook(&self) -> bool {
         matches!(self.definition.conversion, Conversion::Webhook { .. })
     }
 
     /// The fields of a version that can be selected by.
-    pub fn selectable(&self, version: &str) -> &[String] {
+    pub(crate) fn selectable(&self, version: &str) -> &[String] {
         self.version(version).map(|version| version.selectable_fields.as_slice()).unwrap_or_default()
     }
 
     /// The columns of a table of a version, beside the name.
-    pub fn columns(&self, version: &str) -> &[Column] {
+    pub(crate) fn columns(&self, version: &str) -> &[Column] {
         self.version(version).map(|version| version.columns.as_slice()).unwrap_or_default()
     }
 
     /// The schema of a version, as it is gone by.
-    pub fn structure(&self, version: &str) -> Option<&Schema> {
+    pub(crate) fn structure(&self, version: &str) -> Option<&Schema> {
         self.version(version).map(|version| &version.schema)
     }
 
     /// The schema of a version, as it was given.
-    pub fn schema(&self, version: &str) -> Value {
+    pub(crate) fn schema(&self, version: &str) -> Value {
         let versions = self.object["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
         let found = versions.iter().find(|own| own["name"] == version);
         found.map(|own| own["schema"]["openAPIV3Schema"].clone()).unwrap_or_default()
     }
 
     /// What clients that use a version are to be told.
-    pub fn warning(&self, version: &str) -> Option<&str> {
+    pub(crate) fn warning(&self, version: &str) -> Option<&str> {
         self.version(version)?.deprecation_warning.as_deref()
     }
 
     /// Completes an object that was stored with the defaults of the version it is stored in.
-    pub fn complete(&self, object: &mut Value) {
+    pub(crate) fn complete(&self, object: &mut Value) {
         let stored = object["apiVersion"].as_str().unwrap_or_default();
         let name = stored.rsplit('/').next().unwrap_or_default();
         if let Some(version) = self.version(name) {
@@ -127,14 +106,14 @@ impl Custom {
     }
 
     /// Drops what a version does not know of an object that is shown in it.
-    pub fn cut(&self, version: &str, object: &mut Value) {
+    pub(crate) fn cut(&self, version: &str, object: &mut Value) {
         if let Some(version) = self.version(version).filter(|_| !self.definition.preserve_unknown) {
             version.schema.prune(object);
         }
     }
 
     /// Takes an object that was sent: the paths of what the version does not know, which is dropped.
-    pub fn adopt(&self, version: &str, object: &mut Value) -> Vec<String> {
+    pub(crate) fn adopt(&self, version: &str, object: &mut Value) -> Vec<String> {
         let Some(version) = self.version(version) else { return Vec::new() };
         let unknown =
             if self.definition.preserve_unknown { Vec::new() } else { version.schema.prune(object) };
@@ -143,7 +122,7 @@ impl Custom {
     }
 
     /// What is wrong with an object, given what it is to replace.
-    pub fn validate(
+    pub(crate) fn validate(
         &self,
         version: &str,
         endpoint: Endpoint,

@@ -1,21 +1,24 @@
 //! CustomResourceDefinitions: what they are filled in with, what is refused, and what they make a server serve.
 
-pub mod conditions;
+pub(crate) mod conditions;
 mod conversion;
+mod fields;
 mod fill;
 mod standard;
 mod structural;
-pub mod validate;
+pub(crate) mod validate;
 
 use serde_json::Value;
 
 use crate::object::schema::Schema;
-pub use fill::{fill, prepare_create, prepare_update};
+use crate::object::table::column::Column;
+use fields::{flag, list, text, texts};
+pub(crate) use fill::{fill, prepare_create, prepare_update};
 
 /// The names of a custom resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the API")]
-pub struct Names {
+pub(crate) struct Names {
     pub plural: String,
     pub singular: String,
     pub kind: String,
@@ -26,11 +29,9 @@ pub struct Names {
 
 /// What a definition says, as a server uses it.
 #[derive(Clone, Debug)]
-pub struct Definition {
+pub(crate) struct Definition {
     /// The API group.
     pub group: String,
-    /// The names that were asked for.
-    pub names: Names,
     /// Whether the objects are in namespaces.
     pub namespaced: bool,
     /// All versions, in the order of the definition.
@@ -43,7 +44,7 @@ pub struct Definition {
 
 /// One version of a custom resource.
 #[derive(Clone, Debug)]
-pub struct Version {
+pub(crate) struct Version {
     /// The name, such as `v1beta1`.
     pub name: String,
     /// Whether it is served.
@@ -56,38 +57,15 @@ pub struct Version {
     pub schema: Schema,
     /// Whether the status has an endpoint of its own.
     pub status: bool,
-    /// Where the scale endpoint finds its fields.
-    pub scale: Option<Scale>,
     /// The columns of a table, beside the name.
     pub columns: Vec<Column>,
     /// The JSON paths by which objects can be selected.
     pub selectable_fields: Vec<String>,
 }
 
-/// Where the scale endpoint finds its fields.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are those of the API")]
-pub struct Scale {
-    pub spec_replicas_path: String,
-    pub status_replicas_path: String,
-    pub label_selector_path: Option<String>,
-}
-
-/// A column of a table.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are those of the API")]
-pub struct Column {
-    pub name: String,
-    pub kind: String,
-    pub format: String,
-    pub description: String,
-    pub priority: i64,
-    pub json_path: String,
-}
-
 /// How objects get from one version to another.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Conversion {
+pub(crate) enum Conversion {
     /// Their apiVersion is changed.
     None,
     /// A webhook does it.
@@ -101,7 +79,7 @@ pub enum Conversion {
 
 impl Definition {
     /// Reads a definition that was found valid; what cannot be read is left out.
-    pub fn parse(definition: &Value) -> Self {
+    pub(crate) fn parse(definition: &Value) -> Self {
         let empty = Value::Null;
         let spec = definition.get("spec").unwrap_or(&empty);
         let group = text(spec, "group");
@@ -114,24 +92,23 @@ impl Definition {
             conversion: Conversion::parse(spec.get("conversion").unwrap_or(&empty)),
             preserve_unknown: flag(spec, "preserveUnknownFields"),
             group,
-            names,
         }
     }
 
     /// The version objects are stored in.
-    pub fn storage_version(&self) -> Option<&Version> {
+    pub(crate) fn storage_version(&self) -> Option<&Version> {
         self.versions.iter().find(|version| version.storage)
     }
 
     /// The versions that are served.
-    pub fn served(&self) -> impl Iterator<Item = &Version> {
+    pub(crate) fn served(&self) -> impl Iterator<Item = &Version> {
         self.versions.iter().filter(|version| version.served)
     }
 }
 
 impl Names {
     /// Reads `spec.names` or `status.acceptedNames`.
-    pub fn parse(names: &Value) -> Self {
+    pub(crate) fn parse(names: &Value) -> Self {
         Self {
             plural: text(names, "plural"),
             singular: text(names, "singular"),
@@ -159,36 +136,12 @@ impl Version {
             deprecation_warning: warning,
             schema: Schema::parse(schema.unwrap_or(&empty)),
             status: subresources.get("status").is_some_and(|status| !status.is_null()),
-            scale: subresources.get("scale").filter(|scale| scale.is_object()).map(Scale::parse),
             columns: list(version, "additionalPrinterColumns").iter().map(Column::parse).collect(),
             selectable_fields: list(version, "selectableFields")
                 .iter()
                 .map(|one| text(one, "jsonPath"))
                 .collect(),
             name,
-        }
-    }
-}
-
-impl Scale {
-    fn parse(scale: &Value) -> Self {
-        Self {
-            spec_replicas_path: text(scale, "specReplicasPath"),
-            status_replicas_path: text(scale, "statusReplicasPath"),
-            label_selector_path: Some(text(scale, "labelSelectorPath")).filter(|path| !path.is_empty()),
-        }
-    }
-}
-
-impl Column {
-    fn parse(column: &Value) -> Self {
-        Self {
-            name: text(column, "name"),
-            kind: text(column, "type"),
-            format: text(column, "format"),
-            description: text(column, "description"),
-            priority: column.get("priority").and_then(Value::as_i64).unwrap_or_default(),
-            json_path: text(column, "jsonPath"),
         }
     }
 }
@@ -207,22 +160,6 @@ impl Conversion {
                 .unwrap_or_default(),
         }
     }
-}
-
-fn text(value: &Value, key: &str) -> String {
-    value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
-}
-
-fn flag(value: &Value, key: &str) -> bool {
-    value.get(key) == Some(&Value::Bool(true))
-}
-
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-fn texts(value: &Value, key: &str) -> Vec<String> {
-    list(value, key).iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ const SHOWN: usize = 200;
 
 /// Calls conversion webhooks at the URLs of definitions.
 #[derive(Default)]
-pub struct Webhooks {
+pub(crate) struct Webhooks {
     clients: Mutex<HashMap<Address, kube::Client>>,
 }
 
@@ -60,7 +60,7 @@ impl Converter for Webhooks {
             };
             let version = ReviewVersion::first_of(review_versions)
                 .ok_or_else(|| Failure::plain("no supported conversion review versions"))?;
-            let uid = crate::verbs::objects::uid();
+            let uid = crate::object::uid::uid();
             let review = Review::new(version, &uid, desired, objects);
             let answer = match address(client_config) {
                 Ok(address) => self.ask(&address, &review.request()).await,

@@ -3,39 +3,42 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use restow_storageversion::gate::Passage;
 use serde_json::json;
 
-use crate::auth::authentication::User;
-use crate::docs::discovery;
-use crate::filters::chain::{Named, Sender};
+use crate::auth::user::{Sender, sender};
+use crate::docs::endpoints;
 use crate::http::body::Body;
-use crate::http::json;
 use crate::http::negotiation::{ACCEPTED, Asked, negotiate};
 use crate::http::options::{InvalidOption, options};
 use crate::http::request_info::{Target, Verb, target, verb};
-use crate::http::status::{Cause, Failure, GroupKind, Reason};
+use crate::http::response::{Named, refuse, text};
+use crate::http::status::{Cause, Failure, GroupKind};
 use crate::http::warnings;
 use crate::object::managed_fields::manager;
+use crate::registry::resource::Resource;
+use crate::registry::reviews;
 use crate::verbs::api::Api;
-use crate::verbs::list::{Wanted, list};
-use crate::verbs::objects::{self, Answer, Call};
+use crate::verbs::call::{Answer, Call, OWN_AGENT};
+use crate::verbs::create::create;
+use crate::verbs::delete::{delete, delete_collection};
+use crate::verbs::get::get;
+use crate::verbs::list::list;
+use crate::verbs::query::Wanted;
 use crate::verbs::review;
 use crate::verbs::selection::Selection;
+use crate::verbs::update::{patch, update};
 use crate::verbs::view::View;
 use crate::verbs::watch::watch;
 
-/// This server itself, where it writes.
-pub(crate) const OWN_AGENT: &str = "restow-apiserver";
 /// Who writes without saying who it is.
 const UNKNOWN_AGENT: &str = "unknown";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// Answers a request.
-pub async fn handle(api: &Arc<Api>, request: Request<Bytes>) -> Response<Body> {
+pub(crate) async fn handle(api: &Arc<Api>, request: Request<Bytes>) -> Response<Body> {
     match answer(api, request).await {
         Ok(response) => response,
         Err(failure) => refuse(&failure),
@@ -49,7 +52,7 @@ async fn answer(api: &Arc<Api>, request: Request<Bytes>) -> Result<Response<Body
             let (answer, yaml) = on_resource(api, &head, body, target).await?;
             Ok(respond(answer, yaml))
         }
-        None => discovery::answer(api, &head).await,
+        None => endpoints::answer(api, &head).await,
     }
 }
 
@@ -61,7 +64,7 @@ async fn on_resource(
     target: Target,
 ) -> Result<(Answer, bool), Failure> {
     let size = body.len();
-    if let Some(review) = review::find(&target.group, &target.version, &target.resource) {
+    if let Some(review) = reviews::find(&target.group, &target.version, &target.resource) {
         let (own, head) = (Arc::clone(api), head.clone());
         let work = move || review::answer(&own, review, &head, &body, &target);
         return Ok((api.workers.run(size, work).await?, false));
@@ -83,21 +86,15 @@ async fn perform(api: &Arc<Api>, verb: Verb, call: Call) -> Result<Answer, Failu
         _ => Selection::default(),
     };
     match verb {
-        Verb::Get => objects::get(api, &call).await,
+        Verb::Get => get(api, &call).await,
         Verb::List => list(api, wanted(&call, selection), &call.options).await.map(whole),
         Verb::Watch => watch(api, wanted(&call, selection), &call.options).await.map(whole),
-        Verb::Create => objects::create(api, call).await,
-        Verb::Update => objects::update(api, call).await,
-        Verb::Patch => objects::patch(api, call).await,
-        Verb::Delete => objects::delete(api, call).await,
-        Verb::DeleteCollection => objects::delete_collection(api, call, selection).await,
+        Verb::Create => create(api, call).await,
+        Verb::Update => update(api, call).await,
+        Verb::Patch => patch(api, call).await,
+        Verb::Delete => delete(api, call).await,
+        Verb::DeleteCollection => delete_collection(api, call, selection).await,
     }
-}
-
-/// Who sent a request; what comes without a sender is the server's own, since the way in gives every other one.
-pub(crate) fn sender(head: &http::request::Parts) -> Arc<User> {
-    let sender = head.extensions.get::<Sender>();
-    sender.map_or_else(User::loopback, |Sender(user)| Arc::clone(user))
 }
 
 fn wanted(call: &Call, selection: Selection) -> Wanted {
@@ -153,7 +150,7 @@ fn call(
 }
 
 /// Whether a resource has what a path names, and a verb there.
-fn suits(resource: &crate::registry::served::Resource, target: &Target, verb: Verb) -> Result<(), Failure> {
+fn suits(resource: &Resource, target: &Target, verb: Verb) -> Result<(), Failure> {
     let below = !target.subresource.is_empty();
     if below && !resource.has(&target.version, &target.subresource) {
         return Err(Failure::unknown_path());
@@ -189,11 +186,6 @@ fn invalid(error: InvalidOption) -> Failure {
     }
 }
 
-/// A header as text; empty if there is none.
-pub fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
-    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
-}
-
 fn respond(answer: Answer, yaml: bool) -> Response<Body> {
     let body = if yaml { in_yaml(answer.body) } else { answer.body };
     let mut response = Response::new(body);
@@ -217,20 +209,4 @@ fn in_yaml(body: Body) -> Body {
         Some(text) => Body::from(Bytes::from(text)),
         None => body,
     }
-}
-
-/// The answer that tells of a failure.
-pub fn refuse(failure: &Failure) -> Response<Body> {
-    let (body, media) = match failure.reason() {
-        Reason::NoPage => (format!("{failure}\n").into(), TEXT),
-        _ => (json::encode(&failure.to_status()), JSON),
-    };
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() =
-        StatusCode::from_u16(failure.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(header::CONTENT_TYPE, media);
-    if let Some(seconds) = failure.retry_after_seconds() {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-    }
-    response
 }

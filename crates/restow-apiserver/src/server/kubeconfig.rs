@@ -1,16 +1,11 @@
 //! The file that kubectl and others reach the server with.
 
-use std::io;
-use std::path::Path;
-
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-use crate::private_file;
-
 /// What a kubeconfig says.
 #[derive(Clone, Debug)]
-pub struct Kubeconfig<'a> {
+pub(crate) struct Kubeconfig<'a> {
     /// The address, such as `https://127.0.0.1:6443`.
     pub server: &'a str,
     /// The authority's certificate.
@@ -23,7 +18,7 @@ pub struct Kubeconfig<'a> {
 
 impl Kubeconfig<'_> {
     /// The text: YAML, with every value in quotes.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let (server, user, token) = (quoted(self.server), quoted(self.user), quoted(self.token));
         let authority = BASE64_STANDARD.encode(self.authority_pem);
@@ -33,11 +28,6 @@ impl Kubeconfig<'_> {
              users:\n- name: {user}\n  user:\n    token: {token}\n\
              contexts:\n- name: restow\n  context:\n    cluster: restow\n    user: {user}\n"
         )
-    }
-
-    /// Writes it, for its owner alone, in the place of what is there.
-    pub fn write(&self, path: &Path) -> io::Result<()> {
-        private_file::replace(path, self.text().as_bytes())
     }
 }
 
@@ -57,7 +47,7 @@ mod tests {
         };
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kubeconfig");
-        kubeconfig.write(&path).unwrap();
+        std::fs::write(&path, kubeconfig.text()).unwrap();
         let read = Read::read_from(&path).unwrap();
         assert_eq!(read.current_context.as_deref(), Some("restow"));
         let cluster = read.clusters[0].cluster.clone().unwrap();

@@ -17,8 +17,9 @@ use tokio_util::sync::CancellationToken;
 use tower::{Layer as _, Service};
 
 use crate::auth::access::Access;
-use crate::auth::authentication::{Tokens, User};
+use crate::auth::authentication::Tokens;
 use crate::auth::rbac::LivePolicy;
+use crate::auth::user::User;
 use crate::filters::audit::Audit;
 use crate::filters::chain::Entrance;
 use crate::http::body::Body;

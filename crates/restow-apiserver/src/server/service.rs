@@ -13,17 +13,18 @@ use tower::Service;
 
 use crate::http::body::Body;
 use crate::http::limits::Place;
+use crate::http::response::refuse;
 use crate::http::status::Failure;
-use crate::server::handler::{handle, refuse};
+use crate::server::handler::handle;
 use crate::verbs::api::Api;
 
 /// Answers requests whose bodies were read, while the server lives: whoever keeps a client keeps no store open.
 #[derive(Clone)]
-pub struct Handlers(Weak<Api>);
+pub(crate) struct Handlers(Weak<Api>);
 
 impl Handlers {
     /// The handlers of a server.
-    pub fn new(api: &Arc<Api>) -> Self {
+    pub(crate) fn new(api: &Arc<Api>) -> Self {
         Self(Arc::downgrade(api))
     }
 }
@@ -69,7 +70,7 @@ async fn to_its_end(work: impl Future<Output = Response<Body>> + Send + 'static)
 }
 
 /// A client that reaches a service without a network.
-pub fn client<S>(service: S) -> kube::Client
+pub(crate) fn client<S>(service: S) -> kube::Client
 where
     S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,

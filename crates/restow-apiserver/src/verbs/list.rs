@@ -16,53 +16,19 @@ use crate::http::json;
 use crate::http::negotiation::Form;
 use crate::http::options::Options;
 use crate::http::status::Failure;
-use crate::registry::served::Resource;
 use crate::verbs::api::Api;
-use crate::verbs::selection::Selection;
+use crate::verbs::query::Wanted;
 use crate::verbs::view::View;
 
 use pages::{MOST_ENTRIES, PAGE_BYTES};
-pub use pages::{Page, Pages};
-pub use start::{Start, refuse, revision, start};
+pub(crate) use pages::{Page, Pages};
+pub(crate) use start::{Start, refuse, revision, start};
 
 /// How many pages of a long list may wait for a slow reader.
 const AHEAD: usize = 2;
 
-/// Which objects are wanted, and how they are to look.
-#[derive(Clone)]
-pub struct Wanted {
-    /// Of which resource.
-    pub resource: Arc<Resource>,
-    /// In which namespace, empty for all.
-    pub namespace: String,
-    /// Of those, which.
-    pub selection: Selection,
-    /// How they look.
-    pub view: View,
-}
-
-impl Wanted {
-    /// What the keys of all of them begin with: a list of one name reads one object.
-    pub fn range(&self) -> String {
-        let namespace = match (self.namespace.as_str(), self.selection.namespace()) {
-            ("", Some(namespace)) => namespace,
-            (namespace, _) => namespace,
-        };
-        let named = !self.resource.namespaced || !namespace.is_empty();
-        match self.selection.name() {
-            Some(name) if named => self.resource.key(namespace, name),
-            _ => self.prefix(),
-        }
-    }
-
-    /// What keys are told below in continue tokens.
-    pub fn prefix(&self) -> String {
-        self.resource.key(&self.namespace, "")
-    }
-}
-
 /// Answers a list: at once if it is short, else page by page.
-pub async fn list(api: &Arc<Api>, wanted: Wanted, options: &Options) -> Result<Body, Failure> {
+pub(crate) async fn list(api: &Arc<Api>, wanted: Wanted, options: &Options) -> Result<Body, Failure> {
     let start = start(options)?;
     let mut pages = Pages::new(Arc::clone(api), wanted.clone(), start, options.limit);
     let mut writer = Writer::new(wanted.view.clone());

@@ -6,18 +6,18 @@ use crate::http::status::golang::quote;
 use crate::http::status::{Cause, Failure, GroupKind};
 use crate::object::path::{Path, Paths};
 use crate::object::protobuf;
-use crate::registry::served::Resource;
+use crate::registry::resource::Resource;
 
 /// What objects can be sent as.
-pub const ACCEPTED: &[&str] = &["application/json", "application/yaml", protobuf::MEDIA];
+pub(crate) const ACCEPTED: &[&str] = &["application/json", "application/yaml", protobuf::MEDIA];
 
 /// The bare media type of a `Content-Type`, without its parameters.
-pub fn media(content_type: &str) -> &str {
+pub(crate) fn media(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or_default().trim()
 }
 
 /// Reads what was sent.
-pub fn parse(content_type: &str, bytes: &[u8]) -> Result<Value, Failure> {
+pub(crate) fn parse(content_type: &str, bytes: &[u8]) -> Result<Value, Failure> {
     match media(content_type) {
         _ if is_json(content_type) => json(bytes),
         "application/yaml" => yaml(bytes),
@@ -27,12 +27,12 @@ pub fn parse(content_type: &str, bytes: &[u8]) -> Result<Value, Failure> {
 }
 
 /// Whether a body is JSON by its type, which is what it is without one.
-pub fn is_json(content_type: &str) -> bool {
+pub(crate) fn is_json(content_type: &str) -> bool {
     matches!(media(content_type), "" | "application/json" | "*/*")
 }
 
 /// Reads JSON.
-pub fn json(bytes: &[u8]) -> Result<Value, Failure> {
+pub(crate) fn json(bytes: &[u8]) -> Result<Value, Failure> {
     serde_json::from_slice(bytes).map_err(|error| unparsed("json parse error", &error))
 }
 
@@ -45,7 +45,7 @@ fn unparsed(what: &str, error: &dyn std::fmt::Display) -> Failure {
 }
 
 /// The object that was sent, of the type the path says; built-ins need not say what they are.
-pub fn object(resource: &Resource, api_version: &str, sent: Value) -> Result<Value, Failure> {
+pub(crate) fn object(resource: &Resource, api_version: &str, sent: Value) -> Result<Value, Failure> {
     let Value::Object(mut fields) = sent else {
         return Err(Failure::bad_request("the object provided is unrecognized: it is not a JSON object"));
     };
@@ -87,7 +87,7 @@ fn other_type(fields: &Map<String, Value>, resource: &Resource, api_version: &st
 }
 
 /// The paths of fields that were sent and not kept; what is null counts as not sent.
-pub fn unknown(sent: &Value, kept: &Value) -> Vec<String> {
+pub(crate) fn unknown(sent: &Value, kept: &Value) -> Vec<String> {
     let mut paths = Paths::default();
     compare(sent, kept, &Path::default(), &mut paths);
     paths.into_vec()

@@ -4,73 +4,16 @@ use http::StatusCode;
 use http::request::Parts;
 use serde_json::{Value, json};
 
+use crate::auth::user::sender;
 use crate::http::body::Body;
 use crate::http::json;
 use crate::http::request_info::Target;
+use crate::http::response::text;
 use crate::http::status::{Failure, GroupKind};
-use crate::server::handler::{sender, text};
+use crate::registry::reviews::Review;
 use crate::verbs::api::Api;
-use crate::verbs::objects::Answer;
+use crate::verbs::call::Answer;
 use crate::verbs::payload;
-
-/// One of them.
-#[derive(Debug)]
-pub struct Review {
-    /// The API group.
-    pub group: &'static str,
-    /// The kind.
-    pub kind: &'static str,
-    /// The plural name.
-    pub plural: &'static str,
-    /// Whether it is asked in a namespace.
-    pub namespaced: bool,
-}
-
-/// The version of all of them.
-pub const VERSION: &str = "v1";
-
-const AUTHENTICATION: &str = "authentication.k8s.io";
-const AUTHORIZATION: &str = "authorization.k8s.io";
-
-/// All of them.
-pub static REVIEWS: &[Review] = &[
-    Review {
-        group: AUTHENTICATION,
-        kind: "SelfSubjectReview",
-        plural: "selfsubjectreviews",
-        namespaced: false,
-    },
-    Review { group: AUTHENTICATION, kind: "TokenReview", plural: "tokenreviews", namespaced: false },
-    Review {
-        group: AUTHORIZATION,
-        kind: "LocalSubjectAccessReview",
-        plural: "localsubjectaccessreviews",
-        namespaced: true,
-    },
-    Review {
-        group: AUTHORIZATION,
-        kind: "SelfSubjectAccessReview",
-        plural: "selfsubjectaccessreviews",
-        namespaced: false,
-    },
-    Review {
-        group: AUTHORIZATION,
-        kind: "SelfSubjectRulesReview",
-        plural: "selfsubjectrulesreviews",
-        namespaced: false,
-    },
-    Review {
-        group: AUTHORIZATION,
-        kind: "SubjectAccessReview",
-        plural: "subjectaccessreviews",
-        namespaced: false,
-    },
-];
-
-/// The review of a path.
-pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Review> {
-    REVIEWS.iter().find(|review| review.group == group && version == VERSION && review.plural == plural)
-}
 
 /// Answers a review.
 pub(crate) fn answer(

@@ -7,11 +7,11 @@ use serde_json::Value;
 use crate::http::options::Options;
 use crate::http::status::Failure;
 use crate::object::selector::{FieldSelector, LabelSelector, Selectable};
-use crate::registry::served::{Nature, Resource};
+use crate::registry::resource::{Nature, Resource};
 
 /// Which objects; by default all.
 #[derive(Clone, Debug, Default)]
-pub struct Selection(Option<Arc<Selectors>>);
+pub(crate) struct Selection(Option<Arc<Selectors>>);
 
 #[derive(Debug)]
 struct Selectors {
@@ -22,7 +22,7 @@ struct Selectors {
 
 impl Selection {
     /// Reads the selectors of a request.
-    pub fn of(resource: &Resource, version: &str, options: &Options) -> Result<Self, Failure> {
+    pub(crate) fn of(resource: &Resource, version: &str, options: &Options) -> Result<Self, Failure> {
         if options.label_selector.is_empty() && options.field_selector.is_empty() {
             return Ok(Self::default());
         }
@@ -39,29 +39,29 @@ impl Selection {
     }
 
     /// Whether it is all objects.
-    pub fn is_all(&self) -> bool {
+    pub(crate) fn is_all(&self) -> bool {
         self.0.is_none()
     }
 
     /// Whether an object is one of them.
-    pub fn matches(&self, object: &Value) -> bool {
+    pub(crate) fn matches(&self, object: &Value) -> bool {
         let Some(selectors) = &self.0 else { return true };
         selectors.labels.matches(object) && selectors.fields.matches(object, &selectors.selectable)
     }
 
     /// Whether it can be told from metadata alone.
-    pub fn is_of_metadata(&self) -> bool {
+    pub(crate) fn is_of_metadata(&self) -> bool {
         let Some(selectors) = &self.0 else { return true };
         selectors.fields.terms.iter().all(|term| term.field.starts_with("metadata."))
     }
 
     /// The one name they can have, if there is just one.
-    pub fn name(&self) -> Option<&str> {
+    pub(crate) fn name(&self) -> Option<&str> {
         self.0.as_ref()?.fields.exact("metadata.name").filter(|name| !name.is_empty())
     }
 
     /// The one namespace they can be in, if there is just one.
-    pub fn namespace(&self) -> Option<&str> {
+    pub(crate) fn namespace(&self) -> Option<&str> {
         self.0.as_ref()?.fields.exact("metadata.namespace").filter(|namespace| !namespace.is_empty())
     }
 }

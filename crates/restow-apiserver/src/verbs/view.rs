@@ -7,18 +7,19 @@ use serde_json::{Value, json};
 
 use crate::http::json;
 use crate::http::negotiation::{Accepted, Form};
+use crate::http::options::Include;
 use crate::http::status::Failure;
 use crate::object::stored::Extent;
-use crate::object::table::{Columns, Include, metadata_of_one};
+use crate::object::table::{Columns, metadata_of_one};
 use crate::registry::conversion::convert;
 use crate::registry::custom_resource::Custom;
-use crate::registry::served::{Nature, Resource};
+use crate::registry::resource::{Nature, Resource};
 use crate::verbs::api::Api;
 use crate::verbs::selection::Selection;
 
 /// How objects are shown.
 #[derive(Clone, Debug)]
-pub struct View {
+pub(crate) struct View {
     /// What they are.
     pub resource: Arc<Resource>,
     /// The version.
@@ -37,7 +38,7 @@ pub struct View {
 
 impl View {
     /// Objects of a resource in a version.
-    pub fn new(resource: &Arc<Resource>, version: &str, accepted: Accepted, include: Include) -> Self {
+    pub(crate) fn new(resource: &Arc<Resource>, version: &str, accepted: Accepted, include: Include) -> Self {
         let columns = (accepted.form == Form::Table).then(|| {
             Arc::new(match &resource.nature {
                 Nature::BuiltIn(_) => Columns::built_in(&resource.name.group, &resource.name.resource),
@@ -56,7 +57,7 @@ impl View {
     }
 
     /// How much of an object has to be read to select and show it.
-    pub fn extent(&self, selection: &Selection) -> Extent {
+    pub(crate) fn extent(&self, selection: &Selection) -> Extent {
         let converted = self.resource.custom().is_some_and(|custom| custom.has_webhook());
         if self.form == Form::Metadata && selection.is_of_metadata() && !converted {
             Extent::Metadata
@@ -66,19 +67,19 @@ impl View {
     }
 
     /// Completes objects as they are stored, before they are converted.
-    pub fn complete(&self, stored: &mut [Value]) {
+    pub(crate) fn complete(&self, stored: &mut [Value]) {
         if let Some(custom) = self.shaped_by() {
             stored.iter_mut().for_each(|object| custom.complete(object));
         }
     }
 
     /// Complete objects in the version they are shown in.
-    pub async fn converted(&self, api: &Api, complete: Vec<Value>) -> Result<Vec<Value>, Failure> {
+    pub(crate) async fn converted(&self, api: &Api, complete: Vec<Value>) -> Result<Vec<Value>, Failure> {
         convert(&*api.converter, &self.resource, &self.api_version, complete).await
     }
 
     /// Drops what the version they are shown in does not know of converted objects.
-    pub fn cut(&self, converted: &mut [Value]) {
+    pub(crate) fn cut(&self, converted: &mut [Value]) {
         if let Some(custom) = self.shaped_by() {
             converted.iter_mut().for_each(|object| custom.cut(&self.version, object));
         }
@@ -90,7 +91,7 @@ impl View {
     }
 
     /// One object as it is stored, in the version it is shown in.
-    pub async fn object(&self, api: &Api, stored: Value) -> Result<Value, Failure> {
+    pub(crate) async fn object(&self, api: &Api, stored: Value) -> Result<Value, Failure> {
         let mut objects = vec![stored];
         self.complete(&mut objects);
         let mut objects = self.converted(api, objects).await?;
@@ -99,7 +100,7 @@ impl View {
     }
 
     /// An object as it stands in a list: what the list says of built-ins, they do not repeat.
-    pub fn item(&self, mut object: Value) -> Value {
+    pub(crate) fn item(&self, mut object: Value) -> Value {
         if let (Nature::BuiltIn(_), Form::Whole, Some(fields)) =
             (&self.resource.nature, self.form, object.as_object_mut())
         {
@@ -110,7 +111,7 @@ impl View {
     }
 
     /// Writes an object as an item of a list.
-    pub fn append_item(&self, bytes: &mut BytesMut, object: Value) {
+    pub(crate) fn append_item(&self, bytes: &mut BytesMut, object: Value) {
         match self.form {
             Form::Whole => json::append(bytes, &object),
             Form::Metadata => json::append(bytes, &partial(object)),
@@ -119,7 +120,7 @@ impl View {
     }
 
     /// Writes an object by itself, as in a watch.
-    pub fn append_one(&self, bytes: &mut BytesMut, object: Value, columns: bool) {
+    pub(crate) fn append_one(&self, bytes: &mut BytesMut, object: Value, columns: bool) {
         match self.form {
             Form::Whole | Form::Metadata => self.append_item(bytes, object),
             Form::Table => {
@@ -134,7 +135,7 @@ impl View {
     }
 
     /// The bytes of an object as an answer.
-    pub fn answer(&self, object: Value) -> Bytes {
+    pub(crate) fn answer(&self, object: Value) -> Bytes {
         let mut bytes = BytesMut::with_capacity(1024);
         self.append_one(&mut bytes, object, true);
         bytes.put_u8(b'\n');
@@ -142,7 +143,7 @@ impl View {
     }
 
     /// The headers of a table.
-    pub fn headers(&self) -> Value {
+    pub(crate) fn headers(&self) -> Value {
         self.columns.as_ref().map(|columns| columns.definitions()).unwrap_or_default()
     }
 
@@ -153,7 +154,7 @@ impl View {
 }
 
 /// Just the metadata of an object.
-pub fn partial(mut object: Value) -> Value {
+pub(crate) fn partial(mut object: Value) -> Value {
     json!({
         "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": object["metadata"].take(),
     })

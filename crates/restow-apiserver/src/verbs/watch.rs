@@ -21,7 +21,8 @@ use crate::object::meta::name;
 use crate::object::stored::refused;
 use crate::registry::custom_resource::Custom;
 use crate::verbs::api::Api;
-use crate::verbs::list::{Pages, Start, Wanted};
+use crate::verbs::list::{Pages, Start};
+use crate::verbs::query::Wanted;
 
 use begin::{Begin, begin};
 use event::Frames;
@@ -39,7 +40,7 @@ const LAST_EVENTS: Duration = Duration::from_secs(5);
 type Feed = BoxStream<'static, Result<Changes, StoreError>>;
 
 /// Answers a watch.
-pub async fn watch(api: &Arc<Api>, wanted: Wanted, options: &Options) -> Result<Body, Failure> {
+pub(crate) async fn watch(api: &Arc<Api>, wanted: Wanted, options: &Options) -> Result<Body, Failure> {
     let begin = begin(options)?;
     let seconds = options.timeout_seconds.filter(|seconds| *seconds > 0);
     let lasts = Duration::from_secs(seconds.unwrap_or_else(|| LASTS + fastrand::u64(..LASTS)));

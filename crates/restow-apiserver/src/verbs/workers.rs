@@ -14,7 +14,7 @@ pub(crate) const LARGE: usize = 64 * 1024;
 
 /// Threads for long work: as many at once as there are processors, so that short requests get their share of them.
 #[derive(Debug)]
-pub struct Workers(Arc<Semaphore>);
+pub(crate) struct Workers(Arc<Semaphore>);
 
 impl Default for Workers {
     fn default() -> Self {
@@ -24,7 +24,7 @@ impl Default for Workers {
 
 impl Workers {
     /// Does work on so many bytes: at once if they are few, else on a thread for long work.
-    pub async fn run<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         bytes: usize,
         work: impl FnOnce() -> Result<T, Failure> + Send + 'static,

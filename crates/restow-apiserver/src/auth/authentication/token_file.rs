@@ -1,6 +1,6 @@
 //! The token file of kube-apiserver: comma-separated, a user for each line, groups in one quoted field.
 
-use super::User;
+use crate::auth::user::User;
 
 /// Why a token file cannot be read; tokens are never shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

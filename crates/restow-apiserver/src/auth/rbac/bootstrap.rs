@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::policy::Kind;
 use super::rule::Rule;
-use crate::auth::authentication::{AUTHENTICATED, MASTERS, UNAUTHENTICATED};
+use crate::auth::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED};
 
 /// The group of those who read metrics.
 const MONITORING: &str = "system:monitoring";
@@ -34,7 +34,7 @@ const EDIT: [OnResources; 7] = [
 
 const ADMIN: [OnResources; 2] = [
     ("create", "authorization.k8s.io", "localsubjectaccessreviews"),
-    (READ_WRITE, super::GROUP, "roles rolebindings"),
+    (READ_WRITE, super::roles::GROUP, "roles rolebindings"),
 ];
 
 const BASIC_USER: [OnResources; 2] = [
@@ -63,7 +63,7 @@ const BINDINGS: [(&str, &[&str]); 5] = [
 
 /// An object to create unless it is there.
 #[derive(Clone, Debug, PartialEq)]
-pub struct BootstrapObject {
+pub(crate) struct BootstrapObject {
     /// Which resource it is of; none of them is in a namespace.
     pub kind: Kind,
     /// The name.
@@ -73,7 +73,7 @@ pub struct BootstrapObject {
 }
 
 /// All of them.
-pub fn bootstrap() -> Vec<BootstrapObject> {
+pub(crate) fn bootstrap() -> Vec<BootstrapObject> {
     let mut objects = vec![
         role("cluster-admin", &[], [on_resources(("*", "*", "*")), on_paths("*", "*")]),
         role("system:discovery", &[], [on_paths("get", DISCOVERY)]),
@@ -113,7 +113,7 @@ fn on_paths(verbs: &str, paths: &str) -> Rule {
 
 /// The label of roles that a role gathers.
 fn label(gatherer: &str) -> String {
-    format!("{}/aggregate-to-{gatherer}", super::GROUP)
+    format!("{}/aggregate-to-{gatherer}", super::roles::GROUP)
 }
 
 fn metadata(name: &str, part_of: &[&str]) -> Value {
@@ -138,21 +138,22 @@ fn role(name: &str, part_of: &[&str], rules: impl IntoIterator<Item = Rule>) -> 
 fn binding(name: &str, groups: &[&str]) -> BootstrapObject {
     let subjects: Vec<Value> = groups
         .iter()
-        .map(|group| json!({"apiGroup": super::GROUP, "kind": "Group", "name": group}))
+        .map(|group| json!({"apiGroup": super::roles::GROUP, "kind": "Group", "name": group}))
         .collect();
     let object = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": metadata(name, &[]), "subjects": subjects,
-        "roleRef": {"apiGroup": super::GROUP, "kind": "ClusterRole", "name": name},
+        "roleRef": {"apiGroup": super::roles::GROUP, "kind": "ClusterRole", "name": name},
     });
     BootstrapObject { kind: Kind::ClusterRoleBinding, name: name.to_owned(), object }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Attributes, Policy, ResourceAttributes};
     use super::*;
-    use crate::auth::authentication::User;
+    use crate::auth::attributes::{Attributes, ResourceAttributes};
+    use crate::auth::rbac::Policy;
+    use crate::auth::user::User;
 
     fn policy() -> Policy {
         let mut policy = Policy::default();
@@ -202,11 +203,11 @@ mod tests {
             (named("view"), on("create", "", "configmaps", "a"), false),
             (named("edit"), on("get", "", "configmaps", "a"), true),
             (named("edit"), on("create", "", "secrets", "a"), true),
-            (named("edit"), on("create", super::super::GROUP, "roles", "a"), false),
+            (named("edit"), on("create", super::super::roles::GROUP, "roles", "a"), false),
             (named("admin"), on("get", "", "configmaps", "a"), true),
             (named("admin"), on("create", "", "secrets", "a"), true),
-            (named("admin"), on("create", super::super::GROUP, "roles", "a"), true),
-            (named("admin"), on("create", super::super::GROUP, "clusterroles", ""), false),
+            (named("admin"), on("create", super::super::roles::GROUP, "roles", "a"), true),
+            (named("admin"), on("create", super::super::roles::GROUP, "clusterroles", ""), false),
         ] {
             assert_eq!(policy.allows(&user, &attributes), expected, "{} {attributes:?}", user.name);
         }

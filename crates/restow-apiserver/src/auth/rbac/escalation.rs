@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use restow_core::resource::name::GroupResource;
 use serde_json::Value;
 
-use super::attributes::{Attributes, ResourceAttributes};
 use super::policy::{Kind, Policy};
 use super::roles::{Binding, Role};
 use super::rule::{ALL, Rule, has, path_covers};
-use crate::auth::authentication::User;
+use crate::auth::attributes::{Attributes, ResourceAttributes};
+use crate::auth::user::User;
 use crate::http::status::Failure;
 
 /// How many single permissions are compared with those of the writer: verbs, groups, resources and names multiply.
@@ -21,7 +21,7 @@ const MOST_MISSING: usize = 500;
 
 /// A role or binding would give more than its writer has: `forbidden`, with this message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Escalation {
+pub(crate) enum Escalation {
     /// Rules that the writer does not have.
     #[error(
         "user {user:?} (groups={groups}) is attempting to grant RBAC permissions not currently held:\n{missing}"
@@ -47,13 +47,14 @@ pub enum Escalation {
 
 impl Escalation {
     /// The refusal of a write of this kind.
-    pub fn failure(&self, kind: Kind, name: &str) -> Failure {
+    pub(crate) fn failure(&self, kind: Kind, name: &str) -> Failure {
         match self {
             Self::NoRole(message) => {
-                Failure::not_found(&GroupResource::new(super::GROUP, "clusterrole"), "").with_message(message)
+                Failure::not_found(&GroupResource::new(super::roles::GROUP, "clusterrole"), "")
+                    .with_message(message)
             }
             _ => {
-                let resource = GroupResource::new(super::GROUP, kind.resource());
+                let resource = GroupResource::new(super::roles::GROUP, kind.resource());
                 Failure::forbidden_object(&resource, name, &self.to_string())
             }
         }
@@ -61,7 +62,7 @@ impl Escalation {
 }
 
 /// Whether somebody may store a role or binding in the place of what is there.
-pub fn permit_write(
+pub(crate) fn permit_write(
     policy: &Policy,
     user: &User,
     kind: Kind,
@@ -88,7 +89,7 @@ fn permit_role(
     before: Option<&Value>,
 ) -> Result<(), Escalation> {
     let resource = kind.resource();
-    let on = ResourceAttributes { group: super::GROUP, resource, subresource: "", namespace, name };
+    let on = ResourceAttributes { group: super::roles::GROUP, resource, subresource: "", namespace, name };
     if policy.allows(user, &Attributes::of_resource("escalate", on)) {
         return Ok(());
     }
@@ -108,8 +109,13 @@ fn permit_binding(policy: &Policy, user: &User, namespace: &str, object: &Value)
     let role = read::<Binding>(object).role_ref;
     let resource = if role.kind == "Role" { "roles" } else { "clusterroles" };
     // Whatever group the binding names: it is this role that it gives.
-    let on =
-        ResourceAttributes { group: super::GROUP, resource, subresource: "", namespace, name: &role.name };
+    let on = ResourceAttributes {
+        group: super::roles::GROUP,
+        resource,
+        subresource: "",
+        namespace,
+        name: &role.name,
+    };
     if policy.allows(user, &Attributes::of_resource("bind", on)) {
         return Ok(());
     }
@@ -374,14 +380,14 @@ mod tests {
         let on = |verbs: &[&str], group: &str, resource: &str| json!({"rules": [{"verbs": verbs, "apiGroups": [group], "resources": [resource]}]});
         set(Kind::ClusterRole, "", "pods", on(&["get", "list"], "", "pods"));
         set(Kind::ClusterRole, "", "nodes", on(&["get"], "", "nodes"));
-        set(Kind::ClusterRole, "", "escalator", on(&["escalate"], super::super::GROUP, "*"));
-        set(Kind::ClusterRole, "", "binder", on(&["bind"], super::super::GROUP, "clusterroles"));
+        set(Kind::ClusterRole, "", "escalator", on(&["escalate"], super::super::roles::GROUP, "*"));
+        set(Kind::ClusterRole, "", "binder", on(&["bind"], super::super::roles::GROUP, "clusterroles"));
         set(Kind::ClusterRole, "", "core", on(&["*"], "", "*"));
         set(Kind::ClusterRole, "", "all", on(&["*"], "*", "*"));
         let bind = |user: &str, role: &str| {
             json!({
                 "subjects": [{"kind": "User", "name": user}],
-                "roleRef": {"apiGroup": super::super::GROUP, "kind": "ClusterRole", "name": role},
+                "roleRef": {"apiGroup": super::super::roles::GROUP, "kind": "ClusterRole", "name": role},
             })
         };
         set(Kind::ClusterRoleBinding, "", "pods", bind("poddy", "pods"));
@@ -404,7 +410,7 @@ mod tests {
         let binding = |namespace: &str, kind: &str, name: &str| {
             json!({
                 "metadata": {"name": "b", "namespace": namespace},
-                "roleRef": {"apiGroup": super::super::GROUP, "kind": kind, "name": name},
+                "roleRef": {"apiGroup": super::super::roles::GROUP, "kind": kind, "name": name},
             })
         };
         let in_group = |group: &str, name: &str| {

@@ -24,11 +24,11 @@ type Told = (Kind, Result<Changes, StoreError>);
 
 /// The newest policy; whoever asks gets one that stays as it is.
 #[derive(Debug, Default)]
-pub struct LivePolicy(ArcSwap<Policy>);
+pub(crate) struct LivePolicy(ArcSwap<Policy>);
 
 impl LivePolicy {
     /// Reads the policy, and follows the store in a task of its own until told to stop.
-    pub async fn follow(
+    pub(crate) async fn follow(
         store: &Arc<dyn Store>,
         encryption: &Arc<ArcSwapOption<Transformers>>,
         stop: CancellationToken,
@@ -41,13 +41,14 @@ impl LivePolicy {
         Ok(live)
     }
 
+    #[cfg(test)]
     /// A policy that stays as it is.
-    pub fn fixed(policy: Policy) -> Arc<Self> {
+    pub(crate) fn fixed(policy: Policy) -> Arc<Self> {
         Arc::new(Self(ArcSwap::from_pointee(policy)))
     }
 
     /// The policy as it is now.
-    pub fn current(&self) -> Arc<Policy> {
+    pub(crate) fn current(&self) -> Arc<Policy> {
         self.0.load_full()
     }
 
@@ -130,7 +131,8 @@ impl Source {
 
     fn open(&self, kind: Kind, entry: &Entry) -> Bytes {
         let Some(transformers) = &*self.encryption.load() else { return entry.value.clone() };
-        let opened = transformers.of(super::GROUP, kind.resource()).open(&entry.key, entry.value.clone());
+        let opened =
+            transformers.of(super::roles::GROUP, kind.resource()).open(&entry.key, entry.value.clone());
         opened.map(|opened| opened.plain).unwrap_or_else(|error| {
             tracing::error!(%error, "this role or binding allows nothing");
             Bytes::new()
@@ -171,9 +173,9 @@ mod tests {
     use restow_store::{Write, Written};
     use serde_json::json;
 
-    use super::super::{Attributes, ResourceAttributes};
     use super::*;
-    use crate::auth::authentication::User;
+    use crate::auth::attributes::{Attributes, ResourceAttributes};
+    use crate::auth::user::User;
 
     const CONFIGURATION: &str = "
         apiVersion: apiserver.config.k8s.io/v1
@@ -190,7 +192,7 @@ mod tests {
         let expected = store.get(key).await.unwrap().entry.map_or(0, |entry| entry.mod_revision);
         let transformers = Transformers::parse(CONFIGURATION.as_bytes()).unwrap();
         let resource = key.split('/').nth(2).unwrap();
-        let transformer = transformers.of(super::super::GROUP, resource);
+        let transformer = transformers.of(super::super::roles::GROUP, resource);
         let value = value.map(|value| transformer.seal(key, value.to_string().into()).unwrap());
         let written = store.write(Write { key: key.to_owned(), expected, value }).await.unwrap();
         assert!(matches!(written, Written::Done { .. }));

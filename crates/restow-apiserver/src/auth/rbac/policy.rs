@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use super::attributes::Attributes;
 use super::roles::{Binding, Role, RoleRef, Subject};
 use super::rule::Rule;
-use crate::auth::authentication::User;
+use crate::auth::attributes::Attributes;
+use crate::auth::user::User;
 use crate::http::status::Failure;
 
 /// The four resources that a policy is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Roles.
     Role,
     /// Cluster roles.
@@ -27,10 +27,11 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Role, Self::ClusterRole, Self::RoleBinding, Self::ClusterRoleBinding];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Role, Self::ClusterRole, Self::RoleBinding, Self::ClusterRoleBinding];
 
     /// The resource's plural name.
-    pub fn resource(self) -> &'static str {
+    pub(crate) fn resource(self) -> &'static str {
         match self {
             Self::Role => "roles",
             Self::ClusterRole => "clusterroles",
@@ -40,14 +41,14 @@ impl Kind {
     }
 
     /// The kind that a resource of the RBAC group is.
-    pub fn of(resource: &str) -> Option<Self> {
+    pub(crate) fn of(resource: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.resource() == resource)
     }
 }
 
 /// All roles and bindings; cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Policy {
+pub(crate) struct Policy {
     roles: BTreeMap<(String, String), Arc<Role>>,
     cluster_roles: BTreeMap<String, Arc<Role>>,
     bindings: BTreeMap<String, BTreeMap<String, Arc<Binding>>>,
@@ -58,7 +59,7 @@ pub struct Policy {
 
 /// What allows something; it tells itself in the words of kube-apiserver.
 #[derive(Clone, Copy, Debug)]
-pub struct Grant<'a>(Option<Source<'a>>);
+pub(crate) struct Grant<'a>(Option<Source<'a>>);
 
 /// A binding that is for somebody.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +85,7 @@ impl fmt::Display for Grant<'_> {
 
 impl Policy {
     /// Takes a role or binding in, or out when there is none any more. What cannot be read allows nothing.
-    pub fn set(&mut self, kind: Kind, namespace: &str, name: &str, object: Option<&[u8]>) {
+    pub(crate) fn set(&mut self, kind: Kind, namespace: &str, name: &str, object: Option<&[u8]>) {
         match kind {
             Kind::Role => {
                 put(&mut self.roles, (namespace.to_owned(), name.to_owned()), object);
@@ -138,7 +139,7 @@ impl Policy {
     }
 
     /// What allows somebody something; or why nothing does, if there is more to say.
-    pub fn decide(&self, user: &User, attributes: &Attributes<'_>) -> Result<Grant<'_>, String> {
+    pub(crate) fn decide(&self, user: &User, attributes: &Attributes<'_>) -> Result<Grant<'_>, String> {
         if user.is_master() {
             return Ok(Grant(None));
         }
@@ -158,7 +159,7 @@ impl Policy {
     }
 
     /// Lets somebody do something, or refuses.
-    pub fn permit(&self, user: &User, attributes: &Attributes<'_>) -> Result<(), Failure> {
+    pub(crate) fn permit(&self, user: &User, attributes: &Attributes<'_>) -> Result<(), Failure> {
         match self.decide(user, attributes) {
             Ok(_) => Ok(()),
             Err(why) => Err(attributes.forbidden(user, &why)),
@@ -166,12 +167,12 @@ impl Policy {
     }
 
     /// Whether somebody may do something.
-    pub fn allows(&self, user: &User, attributes: &Attributes<'_>) -> bool {
+    pub(crate) fn allows(&self, user: &User, attributes: &Attributes<'_>) -> bool {
         self.decide(user, attributes).is_ok()
     }
 
     /// All rules that are somebody's in a namespace, or in the whole cluster when there is none.
-    pub fn rules_for(&self, user: &User, namespace: &str) -> Vec<&Rule> {
+    pub(crate) fn rules_for(&self, user: &User, namespace: &str) -> Vec<&Rule> {
         self.sources(user, namespace)
             .filter_map(|source| self.rules_of(&source.binding.role_ref, source.namespace).ok())
             .flatten()
@@ -202,7 +203,8 @@ impl Policy {
             kind => return Err(format!("unsupported role reference kind: {kind:?}")),
         };
         let resource = if role.kind == "Role" { "role" } else { "clusterrole" };
-        let found = found.ok_or_else(|| format!("{resource}.{} {:?} not found", super::GROUP, role.name))?;
+        let found =
+            found.ok_or_else(|| format!("{resource}.{} {:?} not found", super::roles::GROUP, role.name))?;
         let gathered = self.gathered.get(&role.name).filter(|_| role.kind == "ClusterRole");
         Ok(found.rules.iter().chain(gathered.into_iter().flat_map(|rules| rules.iter())))
     }
@@ -234,14 +236,14 @@ mod tests {
 
     use super::super::roles::Selector;
     use super::*;
-    use crate::auth::rbac::ResourceAttributes;
+    use crate::auth::attributes::ResourceAttributes;
 
     fn set(policy: &mut Policy, kind: Kind, namespace: &str, name: &str, object: &Value) {
         policy.set(kind, namespace, name, Some(object.to_string().as_bytes()));
     }
 
     fn role_ref(kind: &str, name: &str) -> Value {
-        json!({"apiGroup": super::super::GROUP, "kind": kind, "name": name})
+        json!({"apiGroup": super::super::roles::GROUP, "kind": kind, "name": name})
     }
 
     fn rules(verb: &str, resource: &str) -> Value {

@@ -3,13 +3,13 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::attributes::{Attributes, ResourceAttributes};
 use super::policy::Policy;
-use crate::auth::authentication::User;
+use crate::auth::attributes::{Attributes, ResourceAttributes};
+use crate::auth::user::User;
 
 /// A review that asks nothing that can be answered: `invalid` at this field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReviewError {
+pub(crate) enum ReviewError {
     /// Neither objects nor a path, or both.
     #[error("exactly one of nonResourceAttributes or resourceAttributes must be specified")]
     Attributes,
@@ -26,7 +26,7 @@ pub enum ReviewError {
 
 impl ReviewError {
     /// The field that is wrong.
-    pub fn field(self) -> &'static str {
+    pub(crate) fn field(self) -> &'static str {
         match self {
             Self::Attributes => "spec.resourceAttributes",
             Self::Nobody => "spec.user",
@@ -66,7 +66,7 @@ struct OnPath {
 
 /// Whose leave a review asks about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum About<'a> {
+pub(crate) enum About<'a> {
     /// The sender's own: SelfSubjectAccessReview.
     Sender(&'a User),
     /// Somebody the review names: SubjectAccessReview.
@@ -76,7 +76,11 @@ pub enum About<'a> {
 }
 
 /// Answers a SelfSubjectAccessReview, SubjectAccessReview or LocalSubjectAccessReview: the review with its status.
-pub fn answer_access_review(policy: &Policy, about: About<'_>, review: Value) -> Result<Value, ReviewError> {
+pub(crate) fn answer_access_review(
+    policy: &Policy,
+    about: About<'_>,
+    review: Value,
+) -> Result<Value, ReviewError> {
     let spec = spec(&review);
     let attributes = attributes(&spec)?;
     if let About::NamedIn(namespace) = about
@@ -92,7 +96,7 @@ pub fn answer_access_review(policy: &Policy, about: About<'_>, review: Value) ->
 }
 
 /// Answers a SelfSubjectRulesReview: the review with its status.
-pub fn answer_rules_review(policy: &Policy, user: &User, review: Value) -> Result<Value, ReviewError> {
+pub(crate) fn answer_rules_review(policy: &Policy, user: &User, review: Value) -> Result<Value, ReviewError> {
     let namespace = spec(&review).namespace.unwrap_or_default();
     if namespace.is_empty() {
         return Err(ReviewError::NoNamespace);
@@ -113,7 +117,7 @@ pub fn answer_rules_review(policy: &Policy, user: &User, review: Value) -> Resul
 }
 
 /// Answers a SelfSubjectReview: the review with its status.
-pub fn answer_self_review(user: &User, review: Value) -> Value {
+pub(crate) fn answer_self_review(user: &User, review: Value) -> Value {
     let mut info = json!({"username": user.name, "groups": user.groups});
     if !user.uid.is_empty() {
         info["uid"] = json!(user.uid);

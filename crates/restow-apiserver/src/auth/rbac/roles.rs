@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::rule::{Rule, list};
-use crate::auth::authentication::{User, is_service_account};
+use crate::auth::impersonation::is_service_account;
+use crate::auth::user::User;
 
 /// What a role has that matters here.
 #[derive(Debug, Default, Deserialize)]
@@ -122,3 +123,6 @@ impl Subject {
         }
     }
 }
+
+/// The API group of roles and bindings.
+pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::attributes::{Attributes, On, ResourceAttributes};
+use crate::auth::attributes::{Attributes, On, ResourceAttributes};
 #[cfg(test)]
 pub(super) use tests::rule;
 
@@ -12,7 +12,7 @@ pub(super) const ALL: &str = "*";
 /// A rule: its verbs on its resources, or on its paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Rule {
+pub(crate) struct Rule {
     /// What may be done.
     #[serde(deserialize_with = "list")]
     pub verbs: Vec<String>,
@@ -41,7 +41,7 @@ where
 
 impl Rule {
     /// Whether it allows something.
-    pub fn allows(&self, attributes: &Attributes<'_>) -> bool {
+    pub(crate) fn allows(&self, attributes: &Attributes<'_>) -> bool {
         has(&self.verbs, attributes.verb)
             && match &attributes.on {
                 On::Resource(resource) => self.allows_on(resource),

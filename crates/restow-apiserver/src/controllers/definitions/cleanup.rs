@@ -9,17 +9,15 @@ use restow_store::Range;
 use serde_json::{Value, json};
 
 use super::status::is_accepted;
-use super::{PREFIX, is_built_in};
+use super::stored::{PREFIX, is_built_in};
 use crate::http::status::Failure;
 use crate::object::meta::delete::Options;
 use crate::object::meta::{finalizers, name, text};
 use crate::object::stored::{Extent, refused};
-use crate::registry::served::Resource;
+use crate::registry::definition::conditions::FINALIZER;
+use crate::registry::resource::Resource;
 use crate::verbs::api::Api;
-use crate::verbs::objects::delete_stored;
-
-/// What holds a definition until its objects have gone.
-pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+use crate::verbs::delete::delete_stored;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 

@@ -10,10 +10,11 @@ use restow_storageversion::registration::Resource as Registration;
 use restow_storageversion::{CustomResource, Tenure, register};
 use restow_store::Range;
 
-use super::{Definitions, PAGE};
+use super::controller::Definitions;
+use super::stored::PAGE;
 use crate::http::status::Failure;
 use crate::object::stored::{Extent, refused};
-use crate::registry::served::Resource;
+use crate::registry::resource::Resource;
 
 /// Where StorageVersions are stored.
 pub(super) const PREFIX: &str = "/registry/storageversions/";

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use restow_store::Entry;
 use serde_json::{Value, json};
 
-use super::Collector;
+use super::collector::Collector;
 use super::follow::{Owner, owner};
 use super::graph::digest;
 use super::reference::{
@@ -18,8 +18,9 @@ use crate::http::status::Failure;
 use crate::object::meta::delete::Options;
 use crate::object::meta::text;
 use crate::object::stored::Extent;
-use crate::registry::served::{Resource, Served};
-use crate::verbs::objects::delete_stored;
+use crate::registry::resource::Resource;
+use crate::registry::served::Served;
+use crate::verbs::delete::delete_stored;
 
 /// How often an object is read anew at once because it has changed meanwhile.
 const TRIES: usize = 3;

@@ -9,12 +9,13 @@ use regex::bytes::Regex;
 use restow_store::{Entry, Range, StoreError};
 use serde_json::Value;
 
+use super::collector::{Collector, PAUSE, State};
 use super::graph::{Link, digest};
 use super::reference::{Reference, is_orphaning, is_waiting, references};
-use super::{Collector, PAUSE, State};
 use crate::controllers::place::{namespace, resource_of};
 use crate::object::stored::Extent;
-use crate::registry::served::{Resource, Served};
+use crate::registry::resource::Resource;
+use crate::registry::served::Served;
 
 const PREFIX: &str = "/registry/";
 /// Events own nothing and are owned by nobody that matters: they expire.

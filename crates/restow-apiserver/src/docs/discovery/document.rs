@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Contents, Group};
-use crate::registry::served::{Resource, ServedVersion};
-use crate::verbs::review::Review;
+use crate::docs::groups::{Contents, Group};
+use crate::registry::resource::{Resource, ServedVersion};
+use crate::registry::reviews::Review;
 
 /// What can be done with objects of a built-in, and of a custom resource in the order that is told of them.
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];

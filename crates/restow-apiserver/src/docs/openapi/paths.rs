@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::registry::served::Resource;
+use crate::registry::resource::Resource;
 
 /// Adds the paths of a resource.
 pub(super) fn add(paths: &mut Map<String, Value>, resource: &Resource, version: &str, schema: &str) {

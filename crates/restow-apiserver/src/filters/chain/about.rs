@@ -2,7 +2,7 @@
 
 use http::{Method, Uri};
 
-use crate::auth::rbac::{Attributes, ResourceAttributes};
+use crate::auth::attributes::{Attributes, ResourceAttributes};
 use crate::filters::audit::Object;
 use crate::http::limits::Sort;
 use crate::http::options::options;
@@ -99,7 +99,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::auth::rbac::On;
+    use crate::auth::attributes::On;
 
     fn told(method: &str, uri: &str) -> String {
         let about = About::of(&method.parse().unwrap(), &uri.parse().unwrap());

@@ -15,7 +15,7 @@ use crate::http::limits::Place;
 const SMALL: usize = 64 * 1024;
 
 /// The body of an answer, and the place of its request among those under way.
-pub struct Held {
+pub(crate) struct Held {
     body: Body,
     _place: Option<Arc<Place>>,
 }

@@ -9,10 +9,9 @@ use super::golang::{quote, show};
 /// The kinds of faults a field can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the API")]
-pub enum CauseKind {
+pub(crate) enum CauseKind {
     /// None is told.
     None,
-    NotFound,
     Required,
     Duplicate,
     Invalid,
@@ -20,20 +19,16 @@ pub enum CauseKind {
     Forbidden,
     TooLong,
     TooMany,
-    TooFew,
-    TooShort,
     TypeInvalid,
-    Internal,
     ResourceVersionTooLarge,
     NamespaceTerminating,
 }
 
 impl CauseKind {
     /// The word a machine reads.
-    pub fn reason(self) -> &'static str {
+    pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::None => "",
-            Self::NotFound => "FieldValueNotFound",
             Self::Required => "FieldValueRequired",
             Self::Duplicate => "FieldValueDuplicate",
             Self::Invalid => "FieldValueInvalid",
@@ -41,10 +36,7 @@ impl CauseKind {
             Self::Forbidden => "FieldValueForbidden",
             Self::TooLong => "FieldValueTooLong",
             Self::TooMany => "FieldValueTooMany",
-            Self::TooFew => "FieldValueTooFew",
-            Self::TooShort => "FieldValueTooShort",
             Self::TypeInvalid => "FieldValueTypeInvalid",
-            Self::Internal => "InternalError",
             Self::ResourceVersionTooLarge => "ResourceVersionTooLarge",
             Self::NamespaceTerminating => "NamespaceTerminating",
         }
@@ -53,7 +45,6 @@ impl CauseKind {
     fn title(self) -> &'static str {
         match self {
             Self::None | Self::ResourceVersionTooLarge | Self::NamespaceTerminating => "",
-            Self::NotFound => "Not found",
             Self::Required => "Required value",
             Self::Duplicate => "Duplicate value",
             Self::Invalid | Self::TypeInvalid => "Invalid value",
@@ -61,19 +52,16 @@ impl CauseKind {
             Self::Forbidden => "Forbidden",
             Self::TooLong => "Too long",
             Self::TooMany => "Too many",
-            Self::TooFew => "Too few",
-            Self::TooShort => "Too short",
-            Self::Internal => "Internal error",
         }
     }
 }
 
 /// How many causes are looked for and told at once: work and answers stay bounded, however wrong an object is.
-pub const MOST_CAUSES: usize = 100;
+pub(crate) const MOST_CAUSES: usize = 100;
 
 /// A fault of one field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Cause {
+pub(crate) struct Cause {
     /// Which fault.
     pub kind: CauseKind,
     /// The fault in words, without the field.
@@ -84,7 +72,7 @@ pub struct Cause {
 
 impl Cause {
     /// A cause with words of its own.
-    pub fn bare(kind: CauseKind, message: impl Into<String>, field: impl Into<String>) -> Self {
+    pub(crate) fn bare(kind: CauseKind, message: impl Into<String>, field: impl Into<String>) -> Self {
         Self { kind, message: message.into(), field: field.into() }
     }
 
@@ -102,37 +90,37 @@ impl Cause {
     }
 
     /// The value is malformed.
-    pub fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+    pub(crate) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::titled(CauseKind::Invalid, field, Some(value), detail)
     }
 
     /// The text is malformed.
-    pub fn invalid_text(field: impl Into<String>, text: &str, detail: &str) -> Self {
+    pub(crate) fn invalid_text(field: impl Into<String>, text: &str, detail: &str) -> Self {
         Self::invalid(field, &json!(text), detail)
     }
 
     /// The value is of another type.
-    pub fn type_invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+    pub(crate) fn type_invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::titled(CauseKind::TypeInvalid, field, Some(value), detail)
     }
 
     /// There is no value.
-    pub fn required(field: impl Into<String>, detail: &str) -> Self {
+    pub(crate) fn required(field: impl Into<String>, detail: &str) -> Self {
         Self::titled(CauseKind::Required, field, None, detail)
     }
 
     /// The value may not be given here.
-    pub fn forbidden(field: impl Into<String>, detail: &str) -> Self {
+    pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self::titled(CauseKind::Forbidden, field, None, detail)
     }
 
     /// The value is there twice.
-    pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+    pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self::titled(CauseKind::Duplicate, field, Some(value), "")
     }
 
     /// The value is none of those that are known.
-    pub fn not_supported(field: impl Into<String>, value: &Value, known: &[&str]) -> Self {
+    pub(crate) fn not_supported(field: impl Into<String>, value: &Value, known: &[&str]) -> Self {
         let quoted: Vec<_> = known.iter().map(|value| quote(value)).collect();
         let detail =
             if known.is_empty() { String::new() } else { format!("supported values: {}", quoted.join(", ")) };
@@ -140,20 +128,20 @@ impl Cause {
     }
 
     /// The text has more than so many bytes.
-    pub fn too_long(field: impl Into<String>, bytes: usize) -> Self {
+    pub(crate) fn too_long(field: impl Into<String>, bytes: usize) -> Self {
         let unit = if bytes == 1 { "byte" } else { "bytes" };
         Self::titled(CauseKind::TooLong, field, None, &format!("may not be more than {bytes} {unit}"))
     }
 
     /// The list has more than so many items.
-    pub fn too_many(field: impl Into<String>, count: usize, at_most: usize) -> Self {
+    pub(crate) fn too_many(field: impl Into<String>, count: usize, at_most: usize) -> Self {
         let unit = if at_most == 1 { "item" } else { "items" };
         let detail = format!("must have at most {at_most} {unit}");
         Self::titled(CauseKind::TooMany, field, Some(&json!(count)), &detail)
     }
 
     /// The cause as an element of `details.causes`.
-    pub fn to_value(&self) -> Value {
+    pub(crate) fn to_value(&self) -> Value {
         let mut cause = Map::new();
         for (key, text) in
             [("reason", self.kind.reason()), ("message", &self.message), ("field", &self.field)]
@@ -166,7 +154,7 @@ impl Cause {
     }
 
     /// All causes in one line, each once.
-    pub fn aggregate(causes: &[Self]) -> String {
+    pub(crate) fn aggregate(causes: &[Self]) -> String {
         let mut seen = HashSet::new();
         let lines = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message));
         let lines: Vec<String> = lines.filter(|line| seen.insert(line.clone())).collect();

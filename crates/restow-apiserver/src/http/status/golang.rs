@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 /// A text in double quotes, escaped as Go's `%q` does.
-pub fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for letter in text.chars() {
@@ -16,7 +16,7 @@ pub fn quote(text: &str) -> String {
 }
 
 /// What a JSON value is, as Go's decoder says when it expected another.
-pub fn kind(value: &Value) -> &'static str {
+pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -52,7 +52,7 @@ fn escape(quoted: &mut String, letter: char) {
 }
 
 /// Whether Go prints a letter as it is; spaces other than the plain one and invisible letters are not.
-pub fn is_printable(letter: char) -> bool {
+pub(crate) fn is_printable(letter: char) -> bool {
     let invisible = matches!(u32::from(letter),
         0xad | 0x600..=0x605 | 0x61c | 0x180e | 0x200b..=0x200f | 0x202a..=0x202e | 0x2060..=0x206f
         | 0xe000..=0xf8ff | 0xfeff | 0xfff0..=0xfffb | 0xfffe..=0xffff | 0xe0000..=0x10ffff);
@@ -60,7 +60,7 @@ pub fn is_printable(letter: char) -> bool {
 }
 
 /// A value as it stands in the message about a field: texts quoted, the rest as JSON.
-pub fn show(value: &Value) -> String {
+pub(crate) fn show(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
         Value::Number(number) => show_number(number),
@@ -70,7 +70,7 @@ pub fn show(value: &Value) -> String {
 }
 
 /// A number as Go's `%v` writes it.
-pub fn show_number(number: &serde_json::Number) -> String {
+pub(crate) fn show_number(number: &serde_json::Number) -> String {
     match number.as_f64() {
         Some(float) if number.is_f64() => show_float(float),
         _ => number.to_string(),
@@ -78,7 +78,7 @@ pub fn show_number(number: &serde_json::Number) -> String {
 }
 
 /// A float as Go's `%v` writes it: shortest form, with an exponent below 1e-4 and from 1e21 on.
-pub fn show_float(float: f64) -> String {
+pub(crate) fn show_float(float: f64) -> String {
     let size = float.abs();
     if size == 0.0 || (1e-4..1e21).contains(&size) {
         return format!("{float}");
@@ -94,7 +94,7 @@ pub fn show_float(float: f64) -> String {
 }
 
 /// A value as JSON, with the letters escaped that Go escapes for the sake of HTML.
-pub fn json(value: &Value) -> String {
+pub(crate) fn json(value: &Value) -> String {
     value
         .to_string()
         .replace('&', "\\u0026")
@@ -105,7 +105,7 @@ pub fn json(value: &Value) -> String {
 }
 
 /// What Go's `%T` says of a decoded JSON value.
-pub fn type_name(value: &Value) -> &'static str {
+pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",

@@ -2,12 +2,13 @@
 
 use restow_core::resource::name::GroupResource;
 
+use super::cause::{Cause, CauseKind, MOST_CAUSES};
+use super::error::{Details, Failure, GroupKind, Reason};
 use super::golang::quote;
-use super::{Cause, CauseKind, Details, Failure, GroupKind, MOST_CAUSES, Reason};
 
 /// What somebody tried, for the message of a denial.
 #[derive(Clone, Copy, Debug)]
-pub struct Attempt<'a> {
+pub(crate) struct Attempt<'a> {
     /// Who.
     pub user: &'a str,
     /// The verb of the API, such as `list`.
@@ -46,37 +47,30 @@ const CONTINUE_INCONSISTENT: &str = "The provided continue parameter is too old 
 
 impl Failure {
     /// 404: there is no such object.
-    pub fn not_found(resource: &GroupResource, name: &str) -> Self {
+    pub(crate) fn not_found(resource: &GroupResource, name: &str) -> Self {
         Self::new(404, Reason::NotFound, format!("{resource} {} not found", quote(name)))
             .with_details(about(resource, name))
     }
 
     /// 404: nothing is served under this path.
-    pub fn unknown_path() -> Self {
+    pub(crate) fn unknown_path() -> Self {
         Self::new(404, Reason::NotFound, "the server could not find the requested resource")
             .with_details(Details::default())
     }
 
     /// 404: nothing is served anywhere near this path.
-    pub fn no_page() -> Self {
+    pub(crate) fn no_page() -> Self {
         Self::new(404, Reason::NoPage, "404 page not found")
     }
 
     /// 409: the name is taken.
-    pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
+    pub(crate) fn already_exists(resource: &GroupResource, name: &str) -> Self {
         Self::new(409, Reason::AlreadyExists, format!("{resource} {} already exists", quote(name)))
             .with_details(about(resource, name))
     }
 
-    /// 409: the name is taken by an object that is being deleted.
-    pub fn already_exists_deleting(resource: &GroupResource, name: &str) -> Self {
-        let failure = Self::already_exists(resource, name);
-        let message = format!("object is being deleted: {}", failure.message);
-        failure.with_message(message)
-    }
-
     /// 409: every name that was generated is taken.
-    pub fn generated_name_exists(resource: &GroupResource, name: &str) -> Self {
+    pub(crate) fn generated_name_exists(resource: &GroupResource, name: &str) -> Self {
         let message = format!(
             "{resource} {} already exists, the server was not able to generate a unique name for the object",
             quote(name)
@@ -86,18 +80,18 @@ impl Failure {
     }
 
     /// 409, for the reason given.
-    pub fn conflict(resource: &GroupResource, name: &str, why: &str) -> Self {
+    pub(crate) fn conflict(resource: &GroupResource, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {resource} {}: {why}", quote(name));
         Self::new(409, Reason::Conflict, message).with_details(about(resource, name))
     }
 
     /// 409: the resourceVersion sent is not the object's.
-    pub fn modified(resource: &GroupResource, name: &str) -> Self {
+    pub(crate) fn modified(resource: &GroupResource, name: &str) -> Self {
         Self::conflict(resource, name, MODIFIED)
     }
 
     /// 409: the uid an update was sent with is not the object's. `key` is the storage key.
-    pub fn uid_precondition(
+    pub(crate) fn uid_precondition(
         resource: &GroupResource,
         name: &str,
         key: &str,
@@ -112,7 +106,7 @@ impl Failure {
     }
 
     /// 409: the uid a delete is for is not the object's.
-    pub fn delete_uid_precondition(kind: &GroupKind, name: &str, wanted: &str, found: &str) -> Self {
+    pub(crate) fn delete_uid_precondition(kind: &GroupKind, name: &str, wanted: &str, found: &str) -> Self {
         let why = format!(
             "the UID in the precondition ({wanted}) does not match the UID in record ({found}). \
              The object might have been deleted and then recreated"
@@ -121,7 +115,12 @@ impl Failure {
     }
 
     /// 409: the resourceVersion a delete is for is not the object's.
-    pub fn delete_version_precondition(kind: &GroupKind, name: &str, wanted: &str, found: &str) -> Self {
+    pub(crate) fn delete_version_precondition(
+        kind: &GroupKind,
+        name: &str,
+        wanted: &str,
+        found: &str,
+    ) -> Self {
         let why = format!(
             "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
              ({found}). The object might have been modified"
@@ -130,7 +129,7 @@ impl Failure {
     }
 
     /// 422: the object is not valid, for these causes.
-    pub fn invalid(kind: &GroupKind, name: &str, mut causes: Vec<Cause>) -> Self {
+    pub(crate) fn invalid(kind: &GroupKind, name: &str, mut causes: Vec<Cause>) -> Self {
         if causes.len() > MOST_CAUSES {
             causes.truncate(MOST_CAUSES);
             let more =
@@ -153,29 +152,29 @@ impl Failure {
     }
 
     /// 422: a JSON patch that does not fit the object; kube-apiserver does not say why.
-    pub fn unprocessable() -> Self {
+    pub(crate) fn unprocessable() -> Self {
         Self::new(422, Reason::Invalid, "the server rejected our request due to an error in our request")
             .with_details(Details::default())
     }
 
     /// 422: a patch that made something else of the object than its kind.
-    pub fn unfit_patch(patched: &serde_json::Value, why: &str) -> Self {
+    pub(crate) fn unfit_patch(patched: &serde_json::Value, why: &str) -> Self {
         let cause = Cause::invalid_text("patch", &super::golang::json(patched), why);
         Self::invalid(&GroupKind::default(), "", vec![cause])
     }
 
     /// 400, for the reason given.
-    pub fn bad_request(message: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, Reason::BadRequest, message)
     }
 
     /// 401: nobody knows who is asking.
-    pub fn unauthorized() -> Self {
+    pub(crate) fn unauthorized() -> Self {
         Self::new(401, Reason::Unauthorized, "Unauthorized")
     }
 
     /// 403: who is asking may not. `why` is added if it is not empty.
-    pub fn forbidden(attempt: &Attempt<'_>, why: &str) -> Self {
+    pub(crate) fn forbidden(attempt: &Attempt<'_>, why: &str) -> Self {
         let mut message = attempt.message();
         if !why.is_empty() {
             message = format!("{message}: {why}");
@@ -188,7 +187,7 @@ impl Failure {
     }
 
     /// 403: something other than permissions forbids it.
-    pub fn forbidden_object(resource: &GroupResource, name: &str, why: &str) -> Self {
+    pub(crate) fn forbidden_object(resource: &GroupResource, name: &str, why: &str) -> Self {
         let message = if name.is_empty() {
             format!("{resource} is forbidden: {why}")
         } else {
@@ -198,7 +197,7 @@ impl Failure {
     }
 
     /// 405: the path is served, the method is not.
-    pub fn method_not_allowed() -> Self {
+    pub(crate) fn method_not_allowed() -> Self {
         Self::new(
             405,
             Reason::MethodNotAllowed,
@@ -208,20 +207,20 @@ impl Failure {
     }
 
     /// 405: a verb that a custom resource does not have.
-    pub fn verb_not_supported(resource: &GroupResource, verb: &str) -> Self {
+    pub(crate) fn verb_not_supported(resource: &GroupResource, verb: &str) -> Self {
         let message =
             format!("{verb} is not supported on resources of kind {}", quote(&resource.to_string()));
         Self::new(405, Reason::MethodNotAllowed, message).with_details(about(resource, ""))
     }
 
     /// 406: none of the media types that were asked for can be made.
-    pub fn not_acceptable(accepted: &[&str]) -> Self {
+    pub(crate) fn not_acceptable(accepted: &[&str]) -> Self {
         let message = format!("only the following media types are accepted: {}", accepted.join(", "));
         Self::new(406, Reason::NotAcceptable, message)
     }
 
     /// 415: a body of another media type than these.
-    pub fn unsupported_media_type(accepted: &[&str]) -> Self {
+    pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Self {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
             accepted.join(", ")
@@ -230,17 +229,17 @@ impl Failure {
     }
 
     /// 410: an older state than is kept, in these words.
-    pub fn expired(message: impl Into<String>) -> Self {
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(410, Reason::Expired, message)
     }
 
     /// 410: the state a list was asked for is no longer kept.
-    pub fn list_expired() -> Self {
+    pub(crate) fn list_expired() -> Self {
         Self::expired(LIST_EXPIRED)
     }
 
     /// 410: the state a list was begun at is no longer kept; `token` goes on at the newest one.
-    pub fn continue_expired(token: Option<String>) -> Self {
+    pub(crate) fn continue_expired(token: Option<String>) -> Self {
         match token {
             None => Self::expired(CONTINUE_EXPIRED),
             Some(token) => Self { continue_token: Some(token), ..Self::expired(CONTINUE_INCONSISTENT) },
@@ -248,18 +247,18 @@ impl Failure {
     }
 
     /// 410: what a watch was to begin with is no longer kept.
-    pub fn watch_expired(wanted: u64, oldest: u64) -> Self {
+    pub(crate) fn watch_expired(wanted: u64, oldest: u64) -> Self {
         Self::expired(format!("too old resource version: {wanted} ({oldest})"))
     }
 
     /// 410: a watch has missed changes. Clients list again after this status alone; after any other one they go on
     /// from the last revision that they know.
-    pub fn missed(why: &str) -> Self {
+    pub(crate) fn missed(why: &str) -> Self {
         Self::expired(format!("list again: {why}"))
     }
 
     /// 504: a state newer than there is.
-    pub fn version_too_large(wanted: u64, current: u64) -> Self {
+    pub(crate) fn version_too_large(wanted: u64, current: u64) -> Self {
         let mut failure =
             Self::timeout(&format!("Too large resource version: {wanted}, current: {current}"), 1);
         if let Some(details) = &mut failure.details {
@@ -270,46 +269,37 @@ impl Failure {
     }
 
     /// 413: the body, or a count in it, is too large.
-    pub fn too_large(why: &str) -> Self {
+    pub(crate) fn too_large(why: &str) -> Self {
         Self::new(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {why}"))
     }
 
     /// 429: come back later.
-    pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
+    pub(crate) fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
         Self::new(429, Reason::TooManyRequests, message)
             .with_details(Details { retry_after_seconds, ..Details::default() })
     }
 
     /// 500: a fault of the server itself.
-    pub fn internal(why: &str) -> Self {
+    pub(crate) fn internal(why: &str) -> Self {
         Self::new(500, Reason::InternalError, format!("Internal error occurred: {why}")).with_details(
             Details { causes: vec![Cause::bare(CauseKind::None, why, "")], ..Details::default() },
         )
     }
 
     /// 500 with nothing but a message, as kube-apiserver tells errors it has no Status for.
-    pub fn plain(message: impl Into<String>) -> Self {
+    pub(crate) fn plain(message: impl Into<String>) -> Self {
         Self::new(500, Reason::Unknown, message)
     }
 
     /// 503: not now.
-    pub fn service_unavailable(message: impl Into<String>) -> Self {
+    pub(crate) fn service_unavailable(message: impl Into<String>) -> Self {
         Self::new(503, Reason::ServiceUnavailable, message)
     }
 
     /// 504: it took too long.
-    pub fn timeout(why: &str, retry_after_seconds: u32) -> Self {
+    pub(crate) fn timeout(why: &str, retry_after_seconds: u32) -> Self {
         Self::new(504, Reason::Timeout, format!("Timeout: {why}"))
             .with_details(Details { retry_after_seconds, ..Details::default() })
-    }
-
-    /// 500 that is worth a retry: the storage did not answer.
-    pub fn server_timeout(resource: &GroupResource, operation: &str, retry_after_seconds: u32) -> Self {
-        let message = format!(
-            "The {operation} operation against {resource} could not be completed at this time, please try again."
-        );
-        Self::new(500, Reason::ServerTimeout, message)
-            .with_details(Details { retry_after_seconds, ..about(resource, operation) })
     }
 }
 

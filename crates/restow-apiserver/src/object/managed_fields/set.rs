@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 /// A set of paths: each step is written as in `fieldsV1`, such as `f:spec` or `k:{"name":"a"}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Set {
+pub(crate) struct Set {
     /// Whether the path to here is a member.
     member: bool,
     children: BTreeMap<String, Set>,
@@ -14,7 +14,7 @@ pub struct Set {
 
 impl Set {
     /// Reads `fieldsV1`.
-    pub fn parse(fields: &Value) -> Option<Self> {
+    pub(crate) fn parse(fields: &Value) -> Option<Self> {
         let mut root = match fields {
             Value::Null => Self::default(),
             _ => Self::parse_node(fields)?,
@@ -37,7 +37,7 @@ impl Set {
     }
 
     /// Writes `fieldsV1`.
-    pub fn to_value(&self) -> Value {
+    pub(crate) fn to_value(&self) -> Value {
         let mut fields = Map::new();
         for (step, child) in &self.children {
             let mut inner = child.to_value();
@@ -50,7 +50,7 @@ impl Set {
     }
 
     /// Whether there is no path in it.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         !self.member && self.children.values().all(Self::is_empty)
     }
 
@@ -72,7 +72,7 @@ impl Set {
 
     /// All paths of both.
     #[must_use]
-    pub fn with(mut self, other: &Self) -> Self {
+    pub(crate) fn with(mut self, other: &Self) -> Self {
         self.member |= other.member;
         for (step, child) in &other.children {
             let own = self.children.remove(step).unwrap_or_default();
@@ -83,7 +83,7 @@ impl Set {
 
     /// The paths that are not in the other.
     #[must_use]
-    pub fn without(self, other: &Self) -> Self {
+    pub(crate) fn without(self, other: &Self) -> Self {
         let children = self.children.into_iter().map(|(step, child)| {
             let rest = match other.children.get(&step) {
                 Some(taken) => child.without(taken),

@@ -1,11 +1,9 @@
 //! What a create makes of an object's metadata.
 
-use std::collections::HashSet;
-
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Generation, Rules, StatusRule, fields_mut, set, text};
+use super::{Generation, Rules, StatusRule, set, text};
 use crate::http::status::Failure;
 
 /// The letters of generated names: no vowels, so that no words come about.
@@ -16,7 +14,7 @@ const LONGEST_BASE: usize = 58;
 
 /// What a new object gets from the server.
 #[derive(Clone, Copy, Debug)]
-pub struct Birth<'a> {
+pub(crate) struct Birth<'a> {
     /// The namespace of the request, empty at the cluster scope.
     pub namespace: &'a str,
     /// The uid.
@@ -28,7 +26,7 @@ pub struct Birth<'a> {
 }
 
 /// Fills in what the server sets, and takes out what a client cannot set.
-pub fn prepare(object: &mut Value, rules: &Rules, birth: &Birth<'_>) -> Result<(), Failure> {
+pub(crate) fn prepare(object: &mut Value, rules: &Rules, birth: &Birth<'_>) -> Result<(), Failure> {
     set_namespace(object, rules, birth.namespace)?;
     if text(object, "resourceVersion").parse::<u64>().is_ok_and(|version| version != 0) {
         return Err(Failure::plain("resourceVersion should not be set on objects to be created"));
@@ -54,12 +52,12 @@ pub fn prepare(object: &mut Value, rules: &Rules, birth: &Birth<'_>) -> Result<(
 }
 
 /// Whether the server is to give the object its name, and to try another if that is taken.
-pub fn is_generated(object: &Value) -> bool {
+pub(crate) fn is_generated(object: &Value) -> bool {
     text(object, "name").is_empty() && !text(object, "generateName").is_empty()
 }
 
 /// A name that begins with `base`.
-pub fn generated_name(base: &str, random: u64) -> String {
+pub(crate) fn generated_name(base: &str, random: u64) -> String {
     let end = (0..=base.len().min(LONGEST_BASE)).rev().find(|&end| base.is_char_boundary(end)).unwrap_or(0);
     let mut name = base[..end].to_owned();
     let mut rest = random;
@@ -72,7 +70,7 @@ pub fn generated_name(base: &str, random: u64) -> String {
 }
 
 /// Puts an object in the namespace of the request, unless it says that it is in another.
-pub fn set_namespace(object: &mut Value, rules: &Rules, namespace: &str) -> Result<(), Failure> {
+pub(crate) fn set_namespace(object: &mut Value, rules: &Rules, namespace: &str) -> Result<(), Failure> {
     let namespace = if rules.namespaced { namespace } else { "" };
     match text(object, "namespace") {
         own if own == namespace => Ok(()),
@@ -84,26 +82,4 @@ pub fn set_namespace(object: &mut Value, rules: &Rules, namespace: &str) -> Resu
             Ok(())
         }
     }
-}
-
-/// Drops owner references that are there twice, and warns of them.
-pub fn dedupe_owners(object: &mut Value) -> Option<String> {
-    let owners = fields_mut(object)?.get_mut("ownerReferences")?.as_array_mut()?;
-    let mut kept: Vec<Value> = Vec::new();
-    let (mut seen, mut twice) = (HashSet::new(), Vec::new());
-    for owner in std::mem::take(owners) {
-        if seen.insert(owner.to_string()) {
-            kept.push(owner);
-        } else {
-            twice.push(owner.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned());
-        }
-    }
-    *owners = kept;
-    (!twice.is_empty()).then(|| {
-        format!(
-            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and \
-             may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
-            twice.join(", ")
-        )
-    })
 }

@@ -11,7 +11,7 @@ const FOREGROUND: &str = "foregroundDeletion";
 
 /// How an object is to be deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub(crate) struct Options {
     /// For how long the object may go on.
     pub grace_period_seconds: Option<i64>,
     /// What becomes of the objects it owns: `Orphan`, `Background` or `Foreground`.
@@ -28,7 +28,7 @@ pub struct Options {
 
 /// What a delete does.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Deletion {
+pub(crate) enum Deletion {
     /// The object goes now.
     Remove,
     /// The object stays, in this form, until its finalizers are gone or its grace period is over.
@@ -39,7 +39,7 @@ pub enum Deletion {
 
 impl Options {
     /// Reads a `DeleteOptions` object.
-    pub fn parse(body: &Value) -> Result<Self, Failure> {
+    pub(crate) fn parse(body: &Value) -> Result<Self, Failure> {
         check_types(body)?;
         let precondition = |key| {
             body.get("preconditions")
@@ -60,7 +60,7 @@ impl Options {
     }
 
     /// Refuses options that contradict each other or mean nothing.
-    pub fn check(&self, dry_run: Option<&Value>) -> Result<(), Failure> {
+    pub(crate) fn check(&self, dry_run: Option<&Value>) -> Result<(), Failure> {
         let mut causes = Vec::new();
         if let Some(policy) = &self.propagation_policy {
             if self.orphan_dependents.is_some() {
@@ -102,7 +102,12 @@ fn check_types(body: &Value) -> Result<(), Failure> {
 }
 
 /// Decides on a delete. `object` has its resourceVersion.
-pub fn decide(object: &Value, rules: &Rules, options: &Options, now: Timestamp) -> Result<Deletion, Failure> {
+pub(crate) fn decide(
+    object: &Value,
+    rules: &Rules,
+    options: &Options,
+    now: Timestamp,
+) -> Result<Deletion, Failure> {
     check_preconditions(object, rules, options)?;
     let grace = match grace(object, rules, options, now) {
         Grace::Pending => return Ok(Deletion::Pending),

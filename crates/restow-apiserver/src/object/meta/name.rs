@@ -2,7 +2,7 @@
 
 /// What the objects of a resource can be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NameRule {
+pub(crate) enum NameRule {
     /// A DNS subdomain.
     Subdomain,
     /// A DNS label.
@@ -29,7 +29,7 @@ const VALUE_RULE: &str = "a valid label must be an empty string or consist of al
 
 impl NameRule {
     /// What is wrong with a name, or with the beginning of one that will be completed.
-    pub fn faults(self, name: &str, prefix: bool) -> Vec<String> {
+    pub(crate) fn faults(self, name: &str, prefix: bool) -> Vec<String> {
         match self {
             Self::PathSegment => path_segment(name, prefix),
             Self::Subdomain => subdomain(&masked(name, prefix), "characters"),
@@ -47,7 +47,7 @@ fn masked(name: &str, prefix: bool) -> String {
 }
 
 /// What is wrong with a DNS label (RFC 1123).
-pub fn label(name: &str) -> Vec<String> {
+pub(crate) fn label(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > 63 {
         faults.push(too_long(63, "characters"));
@@ -63,7 +63,7 @@ pub fn label(name: &str) -> Vec<String> {
 }
 
 /// What is wrong with a DNS label that begins with a letter (RFC 1035).
-pub fn dns_1035_label(name: &str) -> Vec<String> {
+pub(crate) fn dns_1035_label(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > 63 {
         faults.push(too_long(63, "characters"));
@@ -75,7 +75,7 @@ pub fn dns_1035_label(name: &str) -> Vec<String> {
 }
 
 /// What is wrong with a DNS subdomain (RFC 1123); `unit` is how the length is told.
-pub fn subdomain(name: &str, unit: &str) -> Vec<String> {
+pub(crate) fn subdomain(name: &str, unit: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > 253 {
         faults.push(too_long(253, unit));
@@ -87,7 +87,7 @@ pub fn subdomain(name: &str, unit: &str) -> Vec<String> {
 }
 
 /// What is wrong with a name that stands in a path.
-pub fn path_segment(name: &str, prefix: bool) -> Vec<String> {
+pub(crate) fn path_segment(name: &str, prefix: bool) -> Vec<String> {
     if !prefix && (name == "." || name == "..") {
         return vec![format!("may not be '{name}'")];
     }
@@ -96,7 +96,7 @@ pub fn path_segment(name: &str, prefix: bool) -> Vec<String> {
 }
 
 /// What is wrong with the key of a label, or with the name of a finalizer.
-pub fn label_key(key: &str) -> Vec<String> {
+pub(crate) fn label_key(key: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let parts: Vec<_> = key.split('/').collect();
     let name = match parts.as_slice() {
@@ -129,7 +129,7 @@ pub fn label_key(key: &str) -> Vec<String> {
 }
 
 /// What is wrong with the value of a label.
-pub fn label_value(value: &str) -> Vec<String> {
+pub(crate) fn label_value(value: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if value.len() > 63 {
         faults.push(too_long(63, "bytes"));
@@ -160,7 +160,7 @@ fn too_long(length: usize, unit: &str) -> String {
 }
 
 /// A rule with examples and the pattern that is behind it.
-pub fn pattern(rule: &str, format: &str, examples: &[&str]) -> String {
+pub(crate) fn pattern(rule: &str, format: &str, examples: &[&str]) -> String {
     let examples: Vec<_> = examples.iter().map(|example| format!("'{example}', ")).collect();
     if examples.is_empty() {
         return format!("{rule} (regex used for validation is '{format}')");

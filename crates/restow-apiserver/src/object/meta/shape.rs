@@ -63,7 +63,7 @@ const MANAGED: &[(&str, Type)] = &[
 
 /// What metadata had that cannot be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misfit {
+pub(crate) struct Misfit {
     /// The words of Go's JSON decoder.
     pub message: String,
 }
@@ -72,7 +72,12 @@ pub struct Misfit {
 ///
 /// `kind` and `version` are for the message of the refusal; `within` is how the decoder names the place:
 /// nothing for custom resources, `metadata` for others.
-pub fn coerce(object: &mut Value, kind: &str, version: &str, within: &str) -> Result<Vec<String>, Failure> {
+pub(crate) fn coerce(
+    object: &mut Value,
+    kind: &str,
+    version: &str,
+    within: &str,
+) -> Result<Vec<String>, Failure> {
     let Some(metadata) = object.get_mut("metadata") else { return Ok(Vec::new()) };
     let mut unknown = Vec::new();
     *metadata = coerced(metadata, within, &mut unknown).map_err(|misfit| {
@@ -85,18 +90,8 @@ pub fn coerce(object: &mut Value, kind: &str, version: &str, within: &str) -> Re
     Ok(unknown.into_iter().map(|path| format!("metadata.{path}")).collect())
 }
 
-/// Brings the metadata of a patched object into form; a patch that made it unfit is refused as a whole.
-pub fn coerce_patched(object: &mut Value, within: &str) -> Result<Vec<String>, Failure> {
-    let Some(metadata) = object.get("metadata") else { return Ok(Vec::new()) };
-    let mut unknown = Vec::new();
-    let coerced = coerced(metadata, within, &mut unknown)
-        .map_err(|misfit| Failure::unfit_patch(object, &misfit.message))?;
-    object["metadata"] = coerced;
-    Ok(unknown.into_iter().map(|path| format!("metadata.{path}")).collect())
-}
-
 /// The metadata in form; the paths of unknown fields are added to `unknown`.
-pub fn coerced(metadata: &Value, within: &str, unknown: &mut Vec<String>) -> Result<Value, Misfit> {
+pub(crate) fn coerced(metadata: &Value, within: &str, unknown: &mut Vec<String>) -> Result<Value, Misfit> {
     match metadata {
         Value::Object(_) | Value::Null => record(metadata, METADATA, "ObjectMeta", within, "", unknown),
         _ => Err(Misfit {

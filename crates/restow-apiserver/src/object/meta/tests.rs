@@ -404,41 +404,6 @@ fn metadata_of_another_type_is_refused() {
     );
 }
 
-#[test]
-fn a_patch_cannot_make_metadata_of_another_type() {
-    let mut object = json!({"kind": "Widget", "metadata": {"labels": {"a": 1}}});
-    let refusal = shape::coerce_patched(&mut object, "").unwrap_err();
-    assert_eq!(refusal.code(), 422);
-    assert_eq!(
-        refusal.message(),
-        " \"\" is invalid: patch: Invalid value: \"{\\\"kind\\\":\\\"Widget\\\",\\\"metadata\\\":{\\\"labels\\\":\
-         {\\\"a\\\":1}}}\": json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"
-    );
-    let causes = validate::type_meta(&object, "Gadget", "example.com/v1");
-    assert_eq!(
-        Cause::aggregate(&causes),
-        "[kind: Invalid value: \"Widget\": must be Gadget, apiVersion: Invalid value: \"\": must be example.com/v1]"
-    );
-}
-
-#[test]
-fn owners_that_are_there_twice_are_dropped() {
-    let owner = json!({"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u"});
-    let mut object = json!({"metadata": {"ownerReferences": [owner, owner]}});
-    assert!(create::dedupe_owners(&mut object).unwrap().ends_with("duplicate UID(s) observed: u"));
-    assert_eq!(object, json!({"metadata": {"ownerReferences": [owner]}}));
-    assert_eq!(create::dedupe_owners(&mut object), None);
-}
-
-#[test]
-fn odd_finalizers_are_warned_of() {
-    let object = json!({"metadata": {"finalizers": ["plain", "a.b", "a.b/c", "orphan"]}});
-    let warnings = validate::finalizer_warnings(&object, None);
-    assert_eq!(warnings.len(), 2);
-    assert!(warnings[0].contains("\"a.b\": prefer a domain-qualified finalizer name including a path (/)"));
-    assert_eq!(validate::finalizer_warnings(&object, Some(&object)), Vec::<String>::new());
-}
-
 proptest! {
     #[test]
     fn nothing_panics(mut object in any_json(), old in any_json(), body in any_json()) {
@@ -449,7 +414,6 @@ proptest! {
         }
         let _ = update::prepare(&mut object.clone(), &old, &rules(), Endpoint::Main);
         let _ = update::settle(&mut object.clone(), &old);
-        let _ = create::dedupe_owners(&mut object.clone());
         let _ = create::prepare(&mut object, &rules(), &birth());
     }
 

@@ -7,7 +7,7 @@ use crate::http::status::golang::quote;
 use crate::http::status::{Cause, Failure, GroupKind};
 
 /// Refuses an object that is not the one the path names, and puts it in the path's namespace.
-pub fn check_names(
+pub(crate) fn check_names(
     object: &mut Value,
     rules: &Rules,
     namespace: &str,
@@ -29,7 +29,12 @@ pub fn check_names(
 }
 
 /// Refuses an update that is for another life of the object: its uid is not the one stored under `key`.
-pub fn check_uid(object: &Value, old: Option<&Value>, rules: &Rules, key: &str) -> Result<(), Failure> {
+pub(crate) fn check_uid(
+    object: &Value,
+    old: Option<&Value>,
+    rules: &Rules,
+    key: &str,
+) -> Result<(), Failure> {
     let (wanted, found) = (text(object, "uid"), old.map(|old| text(old, "uid")).unwrap_or_default());
     if wanted.is_empty() || wanted == found {
         return Ok(());
@@ -38,7 +43,12 @@ pub fn check_uid(object: &Value, old: Option<&Value>, rules: &Rules, key: &str) 
 }
 
 /// Restores what an update cannot change, and counts generations. `old` has its resourceVersion.
-pub fn prepare(object: &mut Value, old: &Value, rules: &Rules, endpoint: Endpoint) -> Result<(), Failure> {
+pub(crate) fn prepare(
+    object: &mut Value,
+    old: &Value,
+    rules: &Rules,
+    endpoint: Endpoint,
+) -> Result<(), Failure> {
     check_version(object, old, rules)?;
     set(object, "generation", field(old, "generation").cloned());
     match endpoint {
@@ -141,7 +151,7 @@ fn same_content(one: &Value, other: &Value) -> bool {
 
 /// Whether an update changes nothing but the times of managedFields; those are then set back, so that nothing is
 /// left to be written.
-pub fn settle(object: &mut Value, old: &Value) -> bool {
+pub(crate) fn settle(object: &mut Value, old: &Value) -> bool {
     if object == old {
         return true;
     }
@@ -176,7 +186,7 @@ fn same_fields(one: Option<&Value>, other: Option<&Value>) -> bool {
 }
 
 /// Whether an update takes away the last finalizer of an object that is being deleted: it is deleted instead.
-pub fn is_finished(object: &Value, old: &Value) -> bool {
+pub(crate) fn is_finished(object: &Value, old: &Value) -> bool {
     let grace = field(old, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
     super::is_deleting(old) && grace == 0 && super::finalizers(object).is_empty()
 }

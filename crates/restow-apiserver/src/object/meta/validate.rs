@@ -14,47 +14,19 @@ const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
 /// What is wrong with the metadata of an object that is to be created.
-pub fn create(object: &Value, rules: &Rules) -> Vec<Cause> {
+pub(crate) fn create(object: &Value, rules: &Rules) -> Vec<Cause> {
     common(object, rules, rules.name)
 }
 
 /// What is wrong with the metadata of an object that is to replace `old`.
 ///
 /// kube-apiserver finds some of it twice, and lists it twice among the causes; so do we.
-pub fn update(object: &Value, old: &Value, rules: &Rules) -> Vec<Cause> {
+pub(crate) fn update(object: &Value, old: &Value, rules: &Rules) -> Vec<Cause> {
     let mut causes = common(object, rules, NameRule::PathSegment);
     let changes = changes(object, old);
     causes.extend(changes.iter().cloned());
     causes.extend(changes);
     causes
-}
-
-/// What is wrong with the kind and the apiVersion of an object of a custom resource.
-pub fn type_meta(object: &Value, kind: &str, api_version: &str) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    for (key, wanted) in [("kind", kind), ("apiVersion", api_version)] {
-        let own = object.get(key).and_then(Value::as_str).unwrap_or_default();
-        if own != wanted {
-            causes.push(Cause::invalid_text(key, own, &format!("must be {wanted}")));
-        }
-    }
-    causes
-}
-
-/// What is worth a warning about the finalizers that are new.
-pub fn finalizer_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
-    let known: BTreeSet<_> = old.map(finalizers).unwrap_or_default().into_iter().collect();
-    let added: BTreeSet<_> = finalizers(object).into_iter().filter(|name| !known.contains(name)).collect();
-    let warning = |name: &str| {
-        let including = if name.contains('.') { " including a path (/)" } else { "" };
-        format!(
-            "metadata.finalizers: {}: prefer a domain-qualified finalizer name{including} to avoid accidental \
-             conflicts with other finalizer writers",
-            quote(name)
-        )
-    };
-    let odd = |name: &&&str| !name.contains('/') && ![ORPHAN, FOREGROUND, "kubernetes"].contains(*name);
-    added.iter().filter(odd).map(|name| warning(name)).collect()
 }
 
 fn common(object: &Value, rules: &Rules, rule: NameRule) -> Vec<Cause> {
@@ -204,7 +176,7 @@ fn managed_fields(object: &Value) -> Vec<Cause> {
 }
 
 /// What is wrong with the name of a field manager.
-pub fn manager(name: &str, path: &str) -> Vec<Cause> {
+pub(crate) fn manager(name: &str, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     if name.len() > 128 {
         // Its letters are not told one by one: each cause repeats the name.

@@ -21,7 +21,7 @@ const DEEPEST: usize = 1000;
 const DEEPEST_READ: usize = 128;
 
 /// The object with the operations of the patch done to it, all or none.
-pub fn apply(object: &Value, patch: &Value) -> Result<Value, Failure> {
+pub(crate) fn apply(object: &Value, patch: &Value) -> Result<Value, Failure> {
     let Some(list) = patch.as_array() else {
         return Err(Failure::bad_request(
             "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::http::status::{Failure, golang};
 
 /// The object with the patch merged into it; a patch that is no object is refused.
-pub fn apply(object: &Value, patch: &Value) -> Result<Value, Failure> {
+pub(crate) fn apply(object: &Value, patch: &Value) -> Result<Value, Failure> {
     match patch {
         Value::Object(_) => Ok(merge(object.clone(), patch)),
         _ => Err(Failure::bad_request(format!(
@@ -16,7 +16,7 @@ pub fn apply(object: &Value, patch: &Value) -> Result<Value, Failure> {
 }
 
 /// The target with the patch merged into it: null removes, objects merge, all else replaces.
-pub fn merge(target: Value, patch: &Value) -> Value {
+pub(crate) fn merge(target: Value, patch: &Value) -> Value {
     let Value::Object(changes) = patch else { return patch.clone() };
     let mut fields = match target {
         Value::Object(fields) => fields,

@@ -16,7 +16,7 @@ const DELETE: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 
 /// The object of a built-in kind with the patch merged into it.
-pub fn apply(object: &Value, patch: &Value, kind: &'static Type) -> Result<Value, Failure> {
+pub(crate) fn apply(object: &Value, patch: &Value, kind: &'static Type) -> Result<Value, Failure> {
     let Value::Object(changes) = patch else {
         return Err(Failure::bad_request(
             "json: cannot unmarshal array into Go value of type map[string]interface {}",

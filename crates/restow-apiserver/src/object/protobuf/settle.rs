@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::table::{Field, Kind, Message, message, root};
+use super::wire::is_zero;
 
 /// Leaves out of a built-in object what a server in Go would; `spec` and `status` are there even if they are empty.
-pub fn settle(api_version: &str, kind: &str, object: &mut Value) {
+pub(crate) fn settle(api_version: &str, kind: &str, object: &mut Value) {
     let (Some(message), Some(fields)) = (root(api_version, kind), object.as_object_mut()) else { return };
     settle_fields(message, fields);
     for field in message.values().filter(|field| is_struct(field) && field.name != "metadata") {
@@ -31,7 +32,7 @@ fn settle_fields(of: &Message, fields: &mut Map<String, Value>) {
         let dropped = match (&field.kind, field.repeated) {
             (_, true) | (Kind::Map(_), _) => !field.required && is_empty(value),
             (Kind::Message(_), _) => false,
-            _ => !field.pointer && !field.required && super::is_zero(value),
+            _ => !field.pointer && !field.required && is_zero(value),
         };
         if dropped || (value.is_null() && !field.required) {
             fields.remove(field.name);

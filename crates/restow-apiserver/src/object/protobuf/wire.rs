@@ -1,5 +1,7 @@
 //! The wire format: numbered fields, each a number or bytes.
 
+use serde_json::Value;
+
 /// Bytes that are not in the form they should be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fault;
@@ -95,4 +97,16 @@ fn varint(bytes: &mut &[u8]) -> Result<u64, Fault> {
         }
     }
     Err(Fault)
+}
+
+/// What is written though it was never set.
+pub(super) fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+    }
 }

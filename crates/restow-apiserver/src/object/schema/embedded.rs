@@ -3,7 +3,7 @@
 use restow_core::resource::name::GroupResource;
 use serde_json::{Value, json};
 
-use super::Schema;
+use super::model::Schema;
 use crate::http::status::{Cause, GroupKind, MOST_CAUSES};
 use crate::object::meta::{NameRule, Rules, name, set, shape, text, validate};
 use crate::object::path::Path;

@@ -2,25 +2,13 @@
 
 use serde_json::Value;
 
-use super::{Additional, Schema};
+use super::model::{Additional, Schema};
 
 impl Schema {
     /// Drops nulls that mean nothing, and fills in defaults.
-    pub fn fill(&self, object: &mut Value) {
+    pub(crate) fn fill(&self, object: &mut Value) {
         drop_nulls(object, self);
         fill(object, self);
-    }
-
-    /// Whether the schema has any default, at any depth.
-    pub fn has_defaults(&self) -> bool {
-        let additional = match self.additional.as_deref() {
-            Some(Additional::Schema(schema)) => schema.has_defaults(),
-            _ => false,
-        };
-        self.default.is_some()
-            || additional
-            || self.properties.values().any(Self::has_defaults)
-            || self.items.as_deref().is_some_and(Self::has_defaults)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::object::meta::name;
 
 /// A format that is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Format {
+pub(crate) struct Format {
     /// As it was written, such as `date-time`.
     pub text: String,
     /// Without dashes, as formats are told apart.
@@ -43,7 +43,7 @@ const TEXTS: &[&str] = &[
 
 impl Format {
     /// The format of a schema, if it is one that is checked for the schema's type.
-    pub fn parse(schema: &Value) -> Option<Self> {
+    pub(crate) fn parse(schema: &Value) -> Option<Self> {
         let text = schema.get("format").and_then(Value::as_str)?;
         let name = text.replace('-', "");
         let known = match schema.get("type").and_then(Value::as_str) {
@@ -56,7 +56,7 @@ impl Format {
     }
 
     /// Whether a text is of this format.
-    pub fn fits(&self, text: &str) -> bool {
+    pub(crate) fn fits(&self, text: &str) -> bool {
         match self.name.as_str() {
             "uri" => is_uri(text),
             "email" => is_email(text),
@@ -82,7 +82,7 @@ impl Format {
     }
 
     /// Whether a number is in the range of this format.
-    pub fn holds(&self, number: &serde_json::Number) -> bool {
+    pub(crate) fn holds(&self, number: &serde_json::Number) -> bool {
         let range = match self.text.as_str() {
             "int32" => -2_147_483_648.0..=2_147_483_647.0,
             "float" => -3.402_823_466_385_288_6e38..=3.402_823_466_385_288_6e38,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::{Additional, ListType, Schema};
+use super::model::{Additional, ListType, Schema};
 use crate::http::status::{Cause, MOST_CAUSES};
 use crate::object::path::Path;
 

@@ -4,7 +4,7 @@ use regex::Regex;
 
 /// A pattern as it was written, and what matches it.
 #[derive(Clone, Debug)]
-pub struct Pattern {
+pub(crate) struct Pattern {
     /// As it was written.
     pub text: String,
     matcher: Result<Regex, String>,
@@ -12,13 +12,13 @@ pub struct Pattern {
 
 impl Pattern {
     /// Reads a pattern.
-    pub fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         let matcher = Regex::new(&translated(text)).map_err(|error| error.to_string());
         Self { text: text.to_owned(), matcher }
     }
 
     /// Whether the pattern is found in a text; or why it cannot be searched for.
-    pub fn is_in(&self, text: &str) -> Result<bool, &str> {
+    pub(crate) fn is_in(&self, text: &str) -> Result<bool, &str> {
         self.matcher.as_ref().map(|matcher| matcher.is_match(text)).map_err(String::as_str)
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Additional, Schema};
+use super::model::{Additional, Schema};
 use crate::object::meta::shape;
 use crate::object::path::{Path, Paths};
 
@@ -11,7 +11,7 @@ const OWN: [&str; 3] = ["apiVersion", "kind", "metadata"];
 impl Schema {
     /// Drops what the schema does not know, but for apiVersion, kind and metadata of the object; answers with the
     /// paths of what was dropped.
-    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+    pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
         let mut dropped = Paths::default();
         if self.preserve_unknown {
             keep(object, self, &Path::default(), true, &mut dropped);

@@ -2,21 +2,20 @@
 //!
 //! A part of the language is understood: comparisons of `self` and `oldSelf`, of fields of theirs, of `size(…)` and of
 //! literals, and `has(…)`, joined by `!`, `&&` and `||`. That is enough for what is immutable and for what is ordered.
-//! A rule that is not understood is not enforced, and [`Rule::is_understood`] tells it.
+//! A rule that is not understood is not enforced.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::lists::Counterparts;
-use super::{Schema, child};
-use crate::http::status::{Cause, CauseKind, MOST_CAUSES};
+use super::path::child;
+use crate::http::status::{Cause, CauseKind};
 use crate::object::path::Path;
 
 /// One rule.
 #[derive(Clone, Debug)]
-pub struct Rule {
+pub(crate) struct Rule {
     /// The expression, as it was written.
     pub text: String,
     message: Option<String>,
@@ -64,7 +63,7 @@ enum Operand {
 
 impl Rule {
     /// Reads a rule as it stands in a schema.
-    pub fn parse(rule: &Value) -> Option<Self> {
+    pub(crate) fn parse(rule: &Value) -> Option<Self> {
         let text = |key: &str| rule.get(key).and_then(Value::as_str).map(str::to_owned);
         let expression = text("rule")?;
         let reason = match rule.get("reason").and_then(Value::as_str) {
@@ -83,17 +82,18 @@ impl Rule {
         })
     }
 
+    #[cfg(test)]
     /// Whether the rule is enforced.
-    pub fn is_understood(&self) -> bool {
+    pub(crate) fn is_understood(&self) -> bool {
         self.expression.is_some()
     }
 
-    fn is_transition(&self) -> bool {
+    pub(super) fn is_transition(&self) -> bool {
         self.expression.as_ref().is_some_and(Expression::names_old)
     }
 
     /// The fault of a value, if the rule is broken.
-    fn fault(&self, value: &Value, old: Option<&Value>, path: &Path<'_>) -> Option<Cause> {
+    pub(super) fn fault(&self, value: &Value, old: Option<&Value>, path: &Path<'_>) -> Option<Cause> {
         let expression = self.expression.as_ref()?;
         // A rule about changes says nothing of what was not there before, and what was not changed is let pass.
         if (self.is_transition() && old.is_none() && !self.optional_old_self) || old == Some(value) {
@@ -143,38 +143,6 @@ fn type_of(value: &Value) -> &'static str {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     }
-}
-
-/// All rules that are broken, at any depth.
-pub(super) fn faults(schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) -> Vec<Cause> {
-    let mut causes: Vec<_> = schema.rules.iter().filter_map(|rule| rule.fault(value, old, path)).collect();
-    match value {
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                if causes.len() > MOST_CAUSES {
-                    break;
-                }
-                let before = old.and_then(|old| old.get(key));
-                if let Some(property) = schema.properties.get(key) {
-                    causes.extend(faults(property, value, before, &path.field(key)));
-                } else if let Some(additional) = schema.field(key) {
-                    causes.extend(faults(additional, value, before, &path.key(key)));
-                }
-            }
-        }
-        Value::Array(items) => {
-            let Some(item_schema) = &schema.items else { return causes };
-            let before = Counterparts::new(&schema.list, old);
-            for (index, item) in items.iter().enumerate() {
-                if causes.len() > MOST_CAUSES {
-                    break;
-                }
-                causes.extend(faults(item_schema, item, before.of(item), &path.item(index)));
-            }
-        }
-        _ => {}
-    }
-    causes
 }
 
 impl Expression {

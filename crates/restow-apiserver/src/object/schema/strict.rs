@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use crate::object::path::{Path, Paths};
 
 /// The paths of fields that a JSON text gives twice.
-pub fn duplicates(json: &[u8]) -> Vec<String> {
+pub(crate) fn duplicates(json: &[u8]) -> Vec<String> {
     let mut found = Paths::default();
     let mut reader = serde_json::Deserializer::from_slice(json);
     // What is no JSON is refused elsewhere.

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use serde_json::{Number, Value, json};
 
 use super::lists::Counterparts;
-use super::{Additional, Limits, Schema, child};
+use super::model::{Additional, Limits, Schema};
+use super::path::child;
 use crate::http::status::golang::{quote, show_float, show_number};
 use crate::http::status::{Cause, MOST_CAUSES};
 use crate::object::path::Path;

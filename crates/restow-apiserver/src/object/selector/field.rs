@@ -9,7 +9,7 @@ use crate::http::status::Failure;
 
 /// What one field must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Term {
+pub(crate) struct Term {
     /// The field, as the resource names it.
     pub field: String,
     /// Whether it must be the value, or must not be it.
@@ -20,14 +20,14 @@ pub struct Term {
 
 /// What the fields of an object must be; without terms, everything matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldSelector {
+pub(crate) struct FieldSelector {
     /// All must hold.
     pub terms: Vec<Term>,
 }
 
 impl FieldSelector {
     /// Reads a selector over the fields a resource offers; another field is a bad request.
-    pub fn parse(text: &str, fields: &Selectable) -> Result<Self, Failure> {
+    pub(crate) fn parse(text: &str, fields: &Selectable) -> Result<Self, Failure> {
         let mut selector = Self::read(text).map_err(Failure::bad_request)?;
         for term in &mut selector.terms {
             term.field = fields.canonical(&term.field).map_err(Failure::bad_request)?;
@@ -36,7 +36,7 @@ impl FieldSelector {
     }
 
     /// Reads a selector over any fields.
-    pub fn read(text: &str) -> Result<Self, String> {
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
         let mut parts = split(text);
         parts.sort_unstable();
         let parts = parts.into_iter().filter(|part| !part.is_empty());
@@ -45,17 +45,17 @@ impl FieldSelector {
     }
 
     /// Whether everything matches.
-    pub fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         self.terms.is_empty()
     }
 
     /// Whether an object matches.
-    pub fn matches(&self, object: &Value, fields: &Selectable) -> bool {
+    pub(crate) fn matches(&self, object: &Value, fields: &Selectable) -> bool {
         self.terms.iter().all(|term| (fields.value(object, &term.field) == term.value) == term.equal)
     }
 
     /// The value a field must have, if it must have just one: a list of one name is a read of one object.
-    pub fn exact(&self, field: &str) -> Option<&str> {
+    pub(crate) fn exact(&self, field: &str) -> Option<&str> {
         self.terms.iter().find(|term| term.equal && term.field == field).map(|term| term.value.as_str())
     }
 }

@@ -12,7 +12,7 @@ use crate::object::meta::name::{label_key, label_value};
 
 /// How a label and values are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operator {
+pub(crate) enum Operator {
     /// `=`
     Equals,
     /// `==`
@@ -35,7 +35,7 @@ pub enum Operator {
 
 /// What one label must be like.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requirement {
+pub(crate) struct Requirement {
     /// The label.
     pub key: String,
     /// The comparison.
@@ -46,14 +46,14 @@ pub struct Requirement {
 
 /// What all labels must be like; without requirements, everything matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LabelSelector {
+pub(crate) struct LabelSelector {
     /// All must hold.
     pub requirements: Vec<Requirement>,
 }
 
 impl LabelSelector {
     /// Reads a selector; what cannot be read is a bad request, with the words of kube-apiserver.
-    pub fn parse(text: &str) -> Result<Self, Failure> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let mut parser = Parser { tokens: tokens(text), at: 0 };
         let mut requirements = parser.selector().map_err(Failure::bad_request)?;
         requirements.sort_by(|one, other| one.key.cmp(&other.key));
@@ -61,7 +61,7 @@ impl LabelSelector {
     }
 
     /// Reads a `LabelSelector` object, as it stands in specs.
-    pub fn from_value(selector: &Value) -> Result<Self, String> {
+    pub(crate) fn from_value(selector: &Value) -> Result<Self, String> {
         let mut requirements = Vec::new();
         for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
             let value = value.as_str().unwrap_or_default().to_owned();
@@ -85,12 +85,12 @@ impl LabelSelector {
     }
 
     /// Whether everything matches.
-    pub fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         self.requirements.is_empty()
     }
 
     /// Whether the labels of an object match.
-    pub fn matches(&self, object: &Value) -> bool {
+    pub(crate) fn matches(&self, object: &Value) -> bool {
         if self.is_everything() {
             return true;
         }
@@ -99,7 +99,7 @@ impl LabelSelector {
     }
 
     /// Whether labels match.
-    pub fn matches_labels<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+    pub(crate) fn matches_labels<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|requirement| requirement.holds(label(&requirement.key)))
     }
 }

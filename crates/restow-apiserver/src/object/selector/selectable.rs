@@ -6,7 +6,7 @@ use crate::http::status::golang::{quote, show_number};
 
 /// The fields of one resource.
 #[derive(Clone, Debug)]
-pub struct Selectable {
+pub(crate) struct Selectable {
     fields: Vec<(String, Vec<String>)>,
     /// Whether a field that is not offered is refused in the words of resources with fields of their own.
     own_words: bool,
@@ -68,7 +68,7 @@ const BUILT_IN: &[(&str, &str, &[&str])] = &[
 
 impl Selectable {
     /// The fields of a built-in resource.
-    pub fn built_in(group: &str, resource: &str) -> Self {
+    pub(crate) fn built_in(group: &str, resource: &str) -> Self {
         let own = BUILT_IN.iter().find(|(of, name, _)| (*of, *name) == (group, resource));
         let own_fields = own.map(|(_, _, fields)| *fields).unwrap_or_default();
         let mut fields: Vec<_> = own_fields.iter().map(|field| named(field)).collect();
@@ -80,7 +80,7 @@ impl Selectable {
     }
 
     /// The fields of a custom resource: its own are simple JSON paths such as `.spec.color`.
-    pub fn custom(namespaced: bool, paths: &[String]) -> Self {
+    pub(crate) fn custom(namespaced: bool, paths: &[String]) -> Self {
         let mut fields: Vec<_> =
             paths.iter().map(|path| named(path.strip_prefix('.').unwrap_or(path))).collect();
         fields.push(named("metadata.name"));
@@ -91,7 +91,7 @@ impl Selectable {
     }
 
     /// The name of a field, or why it cannot be selected by.
-    pub fn canonical(&self, field: &str) -> Result<String, String> {
+    pub(crate) fn canonical(&self, field: &str) -> Result<String, String> {
         if self.fields.iter().any(|(name, _)| name == field) {
             return Ok(field.to_owned());
         }
@@ -103,7 +103,7 @@ impl Selectable {
     }
 
     /// The value of a field of an object, empty if it has none.
-    pub fn value(&self, object: &Value, field: &str) -> String {
+    pub(crate) fn value(&self, object: &Value, field: &str) -> String {
         if field == "source" {
             return source(object);
         }

@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 /// A type of objects: the fields that are more than a plain value, an object of plain values, or a list without keys.
 #[derive(Debug)]
-pub struct Type {
+pub(crate) struct Type {
     fields: &'static [(&'static str, Field)],
 }
 
 /// What such a field is.
 #[derive(Debug)]
-pub enum Field {
+pub(crate) enum Field {
     /// An object of a type.
     Struct(&'static Type),
     /// An object of which a strategic patch may tell which keys to keep.
@@ -27,40 +27,34 @@ pub enum Field {
         item: Option<&'static Type>,
         /// Whether a strategic patch merges it, by the first key.
         merged: bool,
-        /// Whether a strategic patch may tell which keys of an item to keep.
-        retained: bool,
     },
 }
 
 impl Type {
     /// What is known of a field.
-    pub fn field(&self, key: &str) -> Option<&'static Field> {
+    pub(crate) fn field(&self, key: &str) -> Option<&'static Field> {
         self.fields.iter().find(|(name, _)| *name == key).map(|(_, field)| field)
     }
 }
 
 const fn keyed(keys: &'static [&'static str], item: &'static Type) -> Field {
-    Field::Keyed { keys, item: Some(item), merged: true, retained: false }
-}
-
-const fn retained(keys: &'static [&'static str], item: &'static Type) -> Field {
-    Field::Keyed { keys, item: Some(item), merged: true, retained: true }
+    Field::Keyed { keys, item: Some(item), merged: true }
 }
 
 const fn atoms(keys: &'static [&'static str]) -> Field {
-    Field::Keyed { keys, item: None, merged: true, retained: false }
+    Field::Keyed { keys, item: None, merged: true }
 }
 
 /// Told apart by field managers, but replaced by strategic patches.
 const fn replaced(keys: &'static [&'static str]) -> Field {
-    Field::Keyed { keys, item: Some(&PLAIN), merged: false, retained: false }
+    Field::Keyed { keys, item: Some(&PLAIN), merged: false }
 }
 
 /// A type without lists.
-pub static PLAIN: Type = Type { fields: &[] };
+pub(crate) static PLAIN: Type = Type { fields: &[] };
 
 /// The metadata of every object.
-pub static METADATA: Type = Type {
+pub(crate) static METADATA: Type = Type {
     fields: &[
         ("finalizers", Field::Set),
         ("ownerReferences", atoms(&["uid"])),
@@ -99,10 +93,10 @@ static POD_SPEC: Type = Type {
         ("imagePullSecrets", atoms(&["name"])),
         ("initContainers", keyed(&["name"], &CONTAINER)),
         ("nodeSelector", Field::Atomic),
-        ("resourceClaims", retained(&["name"], &PLAIN)),
+        ("resourceClaims", keyed(&["name"], &PLAIN)),
         ("schedulingGates", keyed(&["name"], &PLAIN)),
         ("topologySpreadConstraints", keyed(&["topologyKey", "whenUnsatisfiable"], &PLAIN)),
-        ("volumes", retained(&["name"], &PLAIN)),
+        ("volumes", keyed(&["name"], &PLAIN)),
     ],
 };
 static POD_STATUS: Type =
@@ -151,7 +145,7 @@ static EVENT: Type = Type {
 static BINDING: Type = Type { fields: &[("metadata", Field::Struct(&METADATA)), ("roleRef", Field::Atomic)] };
 
 /// The type of a built-in kind.
-pub fn kind(group: &str, kind: &str) -> &'static Type {
+pub(crate) fn kind(group: &str, kind: &str) -> &'static Type {
     match (group, kind) {
         ("", "Pod") => &POD,
         ("apps", "Deployment") => &DEPLOYMENT,
@@ -169,7 +163,7 @@ pub fn kind(group: &str, kind: &str) -> &'static Type {
 }
 
 /// What a new object of a built-in kind has before anything is set: nobody owns that.
-pub fn zero(group: &str, kind: &str) -> Value {
+pub(crate) fn zero(group: &str, kind: &str) -> Value {
     match (group, kind) {
         ("apps", "Deployment") => json!({"metadata": {}, "status": {}, "spec": {"strategy": {}, "template": {
             "metadata": {}, "spec": {"containers": []}}}}),

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 /// The time since then, as kubectl shows ages: `5s`, `3m12s`, `4d`.
-pub fn age(then: Timestamp, now: Timestamp) -> String {
+pub(crate) fn age(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(then).as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let two = |large: i64, unit: char, small: i64, small_unit: char| match small {
@@ -27,7 +27,7 @@ pub fn age(then: Timestamp, now: Timestamp) -> String {
 }
 
 /// The time since a time that stands in an object.
-pub fn age_of(then: Option<&Value>, now: Timestamp) -> String {
+pub(crate) fn age_of(then: Option<&Value>, now: Timestamp) -> String {
     let then = then.and_then(Value::as_str).and_then(|text| text.parse().ok());
     then.map_or_else(|| "<unknown>".to_owned(), |then| age(then, now))
 }

@@ -1,5 +1,6 @@
 //! What built-in resources show of themselves.
 
+mod cell;
 mod pod;
 mod service;
 
@@ -7,10 +8,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::age::age_of;
-use super::{column, name_column};
-use crate::object::meta;
+use super::column::{Column, column, name_column};
 use crate::object::selector::LabelSelector;
-use crate::registry::definition::Column;
+use cell::{at, count, created, items, name, number, text, text_or};
 
 type Cells = fn(&Value, Timestamp) -> Vec<Value>;
 
@@ -73,38 +73,6 @@ fn headers(names: &str) -> Vec<Column> {
     };
     let always = always.split(',').map(|name| header(name, 0));
     always.chain(wide.split(',').filter(|name| !name.is_empty()).map(|name| header(name, 1))).collect()
-}
-
-fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
-    object.pointer(path).filter(|value| !value.is_null())
-}
-
-fn text(object: &Value, path: &str) -> String {
-    at(object, path).and_then(Value::as_str).unwrap_or_default().to_owned()
-}
-
-fn text_or(object: &Value, path: &str, other: &str) -> String {
-    Some(text(object, path)).filter(|text| !text.is_empty()).unwrap_or_else(|| other.to_owned())
-}
-
-fn count(object: &Value, path: &str) -> usize {
-    at(object, path).and_then(Value::as_object).map_or(0, serde_json::Map::len)
-}
-
-fn items<'a>(object: &'a Value, path: &str) -> &'a [Value] {
-    at(object, path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-fn number(object: &Value, path: &str) -> i64 {
-    at(object, path).and_then(Value::as_i64).unwrap_or_default()
-}
-
-fn created(object: &Value, now: Timestamp) -> Value {
-    json!(age_of(at(object, "/metadata/creationTimestamp"), now))
-}
-
-fn name(object: &Value) -> Value {
-    json!(meta::name(object))
 }
 
 fn plain(object: &Value, _: Timestamp) -> Vec<Value> {

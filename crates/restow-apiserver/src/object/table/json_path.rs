@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// A path that was understood.
 #[derive(Clone, Debug, PartialEq)]
-pub struct JsonPath(Vec<Step>);
+pub(crate) struct JsonPath(Vec<Step>);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
@@ -22,12 +22,12 @@ enum Step {
 
 impl JsonPath {
     /// Reads a path; none if it is not understood.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         steps(text.trim()).map(Self)
     }
 
     /// All that the path leads to.
-    pub fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
+    pub(crate) fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         find(&self.0, vec![value])
     }
 }

@@ -11,7 +11,7 @@ fn now() -> Timestamp {
 }
 
 fn custom(name: &str, kind: &str, json_path: &str) -> Column {
-    Column { json_path: json_path.into(), ..super::column(name, kind, "", 0, "") }
+    Column { json_path: json_path.into(), ..super::column::column(name, kind, "", 0, "") }
 }
 
 #[test]

@@ -5,13 +5,17 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Names, list, text};
+use super::Names;
+use super::fields::{list, text};
 use crate::http::status::golang::quote;
 use crate::object::meta::time;
 
+/// What holds a definition until its objects have gone.
+pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
 /// A condition of a definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
+pub(crate) struct Condition {
     /// The type, such as `Established`.
     pub kind: &'static str,
     /// `True`, `False` or `Unknown`.
@@ -23,7 +27,7 @@ pub struct Condition {
 }
 
 /// The condition of a definition that is served.
-pub fn established() -> Condition {
+pub(crate) fn established() -> Condition {
     Condition {
         kind: "Established",
         status: "True",
@@ -33,7 +37,7 @@ pub fn established() -> Condition {
 }
 
 /// The condition of a definition that is being deleted with all its objects.
-pub fn terminating() -> Condition {
+pub(crate) fn terminating() -> Condition {
     Condition {
         kind: "Terminating",
         status: "True",
@@ -46,7 +50,7 @@ pub fn terminating() -> Condition {
 /// The names a definition gets beside the others of its group, and the conditions that tell it.
 ///
 /// `others` are the other definitions of the same group.
-pub fn accept_names(definition: &Value, others: &[Value]) -> (Value, Vec<Condition>) {
+pub(crate) fn accept_names(definition: &Value, others: &[Value]) -> (Value, Vec<Condition>) {
     let empty = Value::Null;
     let asked_value = definition.get("spec").and_then(|spec| spec.get("names")).unwrap_or(&empty);
     let status = definition.get("status").unwrap_or(&empty);
@@ -149,7 +153,7 @@ impl Names {
 }
 
 /// Whether a condition of a definition is true.
-pub fn is_true(definition: &Value, kind: &str) -> bool {
+pub(crate) fn is_true(definition: &Value, kind: &str) -> bool {
     definition.get("status").is_some_and(|status| is_true_in(status, kind))
 }
 
@@ -158,7 +162,7 @@ fn is_true_in(status: &Value, kind: &str) -> bool {
 }
 
 /// Sets a condition; its time is kept if its status stays. Answers whether anything changed.
-pub fn set(definition: &mut Value, condition: &Condition, now: Timestamp) -> bool {
+pub(crate) fn set(definition: &mut Value, condition: &Condition, now: Timestamp) -> bool {
     let before = definition.clone();
     let Some(fields) = definition.as_object_mut() else { return false };
     let status = fields.entry("status").or_insert_with(|| json!({}));

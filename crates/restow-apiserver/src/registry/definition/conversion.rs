@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::validate::one_of;
-use super::{text, texts};
+use super::fields::{one_of, text, texts};
 use crate::http::status::Cause;
 use crate::object::meta::name::dns_1035_label;
 

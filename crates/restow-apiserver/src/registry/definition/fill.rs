@@ -1,11 +1,10 @@
 //! What a definition is filled in with.
 
+use super::fields::{flag, list, text, texts};
 use serde_json::{Map, Value, json};
 
-use super::{flag, list, text, texts};
-
 /// Fills in defaults: names, conversion, and the port of a webhook's service.
-pub fn fill(definition: &mut Value) {
+pub(crate) fn fill(definition: &mut Value) {
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
         fill_names(names);
@@ -34,7 +33,7 @@ fn fill_names(names: &mut Map<String, Value>) {
 }
 
 /// The status a new definition has: nothing is accepted yet, and its storage version is stored.
-pub fn prepare_create(definition: &mut Value) {
+pub(crate) fn prepare_create(definition: &mut Value) {
     let stored = storage_version(definition).into_iter().collect::<Vec<_>>();
     if let Some(fields) = definition.as_object_mut() {
         let names = json!({"kind": "", "plural": ""});
@@ -46,7 +45,7 @@ pub fn prepare_create(definition: &mut Value) {
 }
 
 /// The status of the definition before, with the storage version among the stored ones.
-pub fn prepare_update(definition: &mut Value, old: &Value) {
+pub(crate) fn prepare_update(definition: &mut Value, old: &Value) {
     let mut status = old.get("status").cloned().unwrap_or_else(|| json!({}));
     let mut stored = texts(&status, "storedVersions");
     stored.extend(storage_version(definition).filter(|version| !stored.contains(version)));

@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::structural::is_zero;
-use super::{flag, list, text, texts};
+use super::fields::{flag, is_zero, list, text, texts};
 use crate::http::status::Cause;
 
 /// What kube-apiserver refuses of JSON schema at any depth.

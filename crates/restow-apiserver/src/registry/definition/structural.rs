@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{flag, list, standard, text};
+use super::fields::{flag, is_zero, list, text};
+use super::standard;
 use crate::http::status::Cause;
 use crate::object::schema::Schema;
 use crate::object::schema::pattern::Pattern;
@@ -77,11 +78,6 @@ fn faults_beside_status(schema: &Value, field: &str) -> Option<Cause> {
         );
         Cause::invalid(field, schema, &detail)
     })
-}
-
-/// Whether a value says nothing.
-pub(super) fn is_zero(value: &Value) -> bool {
-    matches!(value, Value::Null | Value::Bool(false)) || value == ""
 }
 
 fn structure(schema: &Value, level: Level, field: &str, causes: &mut Vec<Cause>) {

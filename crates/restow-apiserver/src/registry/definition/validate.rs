@@ -2,13 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::{conditions, conversion, flag, list, structural, text, texts};
+use super::fields::{flag, list, one_of, text, texts};
+use super::{conditions, conversion, structural};
 use crate::http::status::Cause;
 use crate::http::status::golang::is_printable;
 use crate::object::meta::name::{dns_1035_label, subdomain};
 
 /// What is wrong with a new definition, beside its metadata.
-pub fn create(definition: &Value) -> Vec<Cause> {
+pub(crate) fn create(definition: &Value) -> Vec<Cause> {
     let mut causes: Vec<_> = name(definition).into_iter().collect();
     causes.extend(spec(definition));
     causes.extend(stored_versions(definition));
@@ -17,7 +18,7 @@ pub fn create(definition: &Value) -> Vec<Cause> {
 }
 
 /// What is wrong with a definition that is to replace `old`, beside its metadata.
-pub fn update(definition: &Value, old: &Value) -> Vec<Cause> {
+pub(crate) fn update(definition: &Value, old: &Value) -> Vec<Cause> {
     let mut causes = spec(definition);
     let part = |of: &Value, path: &str| of.pointer(path).cloned().unwrap_or_default();
     let mut fixed = Vec::new();
@@ -76,14 +77,6 @@ fn group(group: &str) -> Option<Cause> {
     } else {
         let detail = "should be a domain with at least one dot";
         (!group.contains('.')).then(|| Cause::invalid_text("spec.group", group, detail))
-    }
-}
-
-pub(super) fn one_of(field: &str, value: &str, known: &[&str]) -> Option<Cause> {
-    match value {
-        "" => Some(Cause::required(field, "")),
-        value if known.contains(&value) => None,
-        value => Some(Cause::not_supported(field, &json!(value), known)),
     }
 }
 

@@ -6,10 +6,11 @@ use restow_core::rewrite::token::{NEWEST, Token};
 use restow_store::{Entry, Listed, Range, StoreError};
 use serde_json::Value;
 
+use super::start::Start;
 use crate::http::status::Failure;
 use crate::object::stored;
 use crate::verbs::api::Api;
-use crate::verbs::list::{Start, Wanted};
+use crate::verbs::query::Wanted;
 
 /// How many entries are read at once, at most.
 pub(super) const MOST_ENTRIES: usize = 500;
@@ -21,7 +22,7 @@ const GROWTH: usize = 4;
 pub(super) const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Some objects of a list, ready to be shown.
-pub struct Page {
+pub(crate) struct Page {
     /// The objects.
     pub objects: Vec<Value>,
     /// How many bytes were read for them.
@@ -29,7 +30,7 @@ pub struct Page {
 }
 
 /// A list under way.
-pub struct Pages {
+pub(crate) struct Pages {
     api: Arc<Api>,
     wanted: Wanted,
     start: Start,
@@ -46,7 +47,7 @@ pub struct Pages {
 
 impl Pages {
     /// A list that has not begun; a limit of 0 is none.
-    pub fn new(api: Arc<Api>, wanted: Wanted, start: Start, limit: usize) -> Self {
+    pub(crate) fn new(api: Arc<Api>, wanted: Wanted, start: Start, limit: usize) -> Self {
         let prefix = wanted.prefix();
         let next = start.key.as_ref().map(|key| format!("{prefix}{key}"));
         let left = (limit > 0).then_some(limit);
@@ -65,7 +66,7 @@ impl Pages {
     }
 
     /// The next objects; none at the end.
-    pub async fn next(&mut self) -> Result<Option<Page>, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Page>, Failure> {
         if self.done {
             return Ok(None);
         }
@@ -91,17 +92,17 @@ impl Pages {
     }
 
     /// Whether all of it was read.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.done
     }
 
     /// The revision it shows.
-    pub fn revision(&self) -> u64 {
+    pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
     /// How the rest is asked for, and how much that is, if there is any.
-    pub fn rest(&self) -> Option<(String, Option<u64>)> {
+    pub(crate) fn rest(&self) -> Option<(String, Option<u64>)> {
         let start = format!("/{}", self.next.as_ref()?.strip_prefix(&self.prefix)?);
         let resource_version = i64::try_from(self.revision).unwrap_or(NEWEST);
         let remaining = self.wanted.selection.is_all().then_some(self.remaining);

@@ -8,7 +8,7 @@ use crate::http::status::{Cause, Failure, GroupKind};
 
 /// Where a list begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Start {
+pub(crate) struct Start {
     /// The revision it shows; none for the newest.
     pub revision: Option<u64>,
     /// The first key, below the prefix.
@@ -20,7 +20,7 @@ pub struct Start {
 }
 
 /// Reads where a list begins from its options.
-pub fn start(options: &Options) -> Result<Start, Failure> {
+pub(crate) fn start(options: &Options) -> Result<Start, Failure> {
     valid(options)?;
     if !options.next.is_empty() {
         return continued(options);
@@ -40,7 +40,7 @@ pub fn start(options: &Options) -> Result<Start, Failure> {
 }
 
 /// The revision of a resourceVersion; 0 for none.
-pub fn revision(text: &str) -> Result<u64, Failure> {
+pub(crate) fn revision(text: &str) -> Result<u64, Failure> {
     if text.is_empty() {
         return Ok(0);
     }
@@ -87,7 +87,7 @@ fn valid(options: &Options) -> Result<(), Failure> {
 }
 
 /// Refuses options for these reasons, if there are any.
-pub fn refuse(causes: Vec<Cause>) -> Result<(), Failure> {
+pub(crate) fn refuse(causes: Vec<Cause>) -> Result<(), Failure> {
     if causes.is_empty() {
         return Ok(());
     }

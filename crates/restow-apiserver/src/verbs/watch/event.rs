@@ -9,7 +9,7 @@ use crate::http::negotiation::Form;
 use crate::http::status::Failure;
 use crate::object::stored::{Extent, set_version};
 use crate::verbs::api::Api;
-use crate::verbs::list::Wanted;
+use crate::verbs::query::Wanted;
 
 /// The annotation of the bookmark behind what was there.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";

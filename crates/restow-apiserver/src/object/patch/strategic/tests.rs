@@ -137,7 +137,7 @@ proptest! {
 
     #[test]
     fn without_lists_it_is_a_merge_patch(object in plain_object(), patch in plain_object()) {
-        prop_assert_eq!(apply(&object, &patch, &PLAIN).unwrap(), merge(object, &patch));
+        prop_assert_eq!(apply(&object, &patch, &PLAIN).unwrap(), merge::merge(object, &patch));
     }
 }
 

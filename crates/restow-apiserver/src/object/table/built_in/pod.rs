@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::super::age::age;
-use super::{at, created, items, name, number, text, text_or};
+use super::cell::{at, created, items, name, number, text, text_or};
 
 /// Ready containers, the state in a word, restarts, and where it runs.
 pub(super) fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {

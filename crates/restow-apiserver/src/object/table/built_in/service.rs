@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{at, created, items, name, number, text, text_or};
+use super::cell::{at, created, items, name, number, text, text_or};
 
 const NONE: &str = "<none>";
 

@@ -8,7 +8,7 @@ use crate::http::status::Cause;
 use crate::object::meta::name::{dns_1035_label, label_key, subdomain};
 
 /// What is wrong with the status of a StorageVersion.
-pub(super) fn validate(object: &Value) -> Vec<Cause> {
+pub(crate) fn validate(object: &Value) -> Vec<Cause> {
     let status = &object["status"];
     let entries = list(&status["storageVersions"]);
     let mut causes = Vec::new();

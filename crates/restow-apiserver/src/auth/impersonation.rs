@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
-use crate::auth::rbac::{Attributes, ResourceAttributes};
+use crate::auth::attributes::{Attributes, ResourceAttributes};
+use crate::auth::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
 
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
@@ -20,7 +20,7 @@ const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
 /// Whom a request wants to act as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Impersonation {
+pub(crate) struct Impersonation {
     user: String,
     groups: Vec<String>,
     uid: String,
@@ -29,7 +29,7 @@ pub struct Impersonation {
 
 /// Headers that ask for nobody who can be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ImpersonationError {
+pub(crate) enum ImpersonationError {
     /// There is no user.
     #[error("groups, a uid or extra values are to be impersonated without a user")]
     WithoutUser,
@@ -43,7 +43,7 @@ pub enum ImpersonationError {
 
 impl Impersonation {
     /// Reads what the headers ask for, which is mostly nothing.
-    pub fn requested(headers: &HeaderMap) -> Result<Option<Self>, ImpersonationError> {
+    pub(crate) fn requested(headers: &HeaderMap) -> Result<Option<Self>, ImpersonationError> {
         let mut asked = Self::default();
         let mut any = false;
         for (name, value) in headers {
@@ -66,7 +66,7 @@ impl Impersonation {
     }
 
     /// What the sender must be allowed to do for it, each by itself.
-    pub fn needed(&self) -> Vec<Attributes<'_>> {
+    pub(crate) fn needed(&self) -> Vec<Attributes<'_>> {
         let mut needed = vec![match service_account(&self.user) {
             Some((namespace, name)) => {
                 ask(ResourceAttributes { namespace, name, ..of("", "serviceaccounts") })
@@ -92,7 +92,7 @@ impl Impersonation {
     }
 
     /// Who the sender is, once all that is allowed.
-    pub fn into_user(self) -> User {
+    pub(crate) fn into_user(self) -> User {
         let mut groups = self.groups;
         if let (true, Some((namespace, _))) = (groups.is_empty(), service_account(&self.user)) {
             groups = vec![SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")];
@@ -110,7 +110,7 @@ impl Impersonation {
 }
 
 /// Takes all headers of impersonation, and the token, off a request, so that nothing behind can act on them.
-pub fn strip(headers: &mut HeaderMap) {
+pub(crate) fn strip(headers: &mut HeaderMap) {
     headers.remove(http::header::AUTHORIZATION);
     for name in [USER, GROUP, UID] {
         headers.remove(name);

@@ -9,24 +9,26 @@ use restow_storageversion::gate::Passage;
 use restow_store::Entry;
 use serde_json::{Value, json};
 
-use super::{Answer, Call, Outcome, current, special, to_store, write};
-use crate::auth::authentication::User;
+use crate::auth::user::User;
 use crate::http::body::Body;
 use crate::http::json;
 use crate::http::negotiation::Accepted;
+use crate::http::options::Include;
 use crate::http::request_info::Target;
 use crate::http::status::Failure;
 use crate::object::meta::delete::{Deletion, Options, decide};
 use crate::object::meta::{name, text};
 use crate::object::stored::set_version;
-use crate::object::table::Include;
-use crate::registry::served::{Nature, Resource};
-use crate::server::handler::OWN_AGENT;
+use crate::registry::resource::{Nature, Resource};
 use crate::verbs::api::{Api, NOT_REGISTERED};
-use crate::verbs::list::{Pages, Start, Wanted};
+use crate::verbs::call::{Answer, Call, OWN_AGENT};
+use crate::verbs::list::{Pages, Start};
 use crate::verbs::payload;
+use crate::verbs::query::Wanted;
 use crate::verbs::selection::Selection;
+use crate::verbs::strategy;
 use crate::verbs::view::View;
+use crate::verbs::write::{Outcome, current, permit, to_store, write};
 
 /// How many objects of a collection are deleted at once.
 const AT_ONCE: usize = 16;
@@ -39,8 +41,8 @@ struct Deleted {
 }
 
 /// Answers a delete.
-pub async fn delete(api: &Api, mut call: Call) -> Result<Answer, Failure> {
-    let _permit = api.permit(&mut call).await?;
+pub(crate) async fn delete(api: &Api, mut call: Call) -> Result<Answer, Failure> {
+    let _permit = permit(api, &mut call).await?;
     let options = options(&call)?;
     let entry = api.entry(&call.key()).await?.ok_or_else(|| call.not_found())?;
     let deleted = remove(api, &call, &options, entry).await?.ok_or_else(|| call.not_found())?;
@@ -94,11 +96,11 @@ async fn remove(api: &Api, call: &Call, options: &Options, found: Entry) -> Resu
     let (made, mut entry) = (found.create_revision, Some(found));
     while let Some(found) = entry {
         let before = current(api, call, found).await?;
-        special::on_delete(call, &before.object)?;
+        strategy::on_delete(call, &before.object)?;
         let mut object = before.object.clone();
-        special::hold(call, &mut object);
+        strategy::hold(call, &mut object);
         let decided = decide(&object, &call.rules(), options, restow_clock::now())?;
-        let decided = special::deletion(call, &before.object, decided);
+        let decided = strategy::deletion(call, &before.object, decided);
         let (value, mut after) = match decided {
             Deletion::Pending => return Ok(Some(Deleted { object: before.object, gone: false })),
             Deletion::Remove => (None, before.object),
@@ -157,12 +159,12 @@ pub(crate) async fn delete_stored(
 }
 
 /// Answers a delete of many; what is made meanwhile stays.
-pub async fn delete_collection(
+pub(crate) async fn delete_collection(
     api: &Arc<Api>,
     mut call: Call,
     selection: Selection,
 ) -> Result<Answer, Failure> {
-    let _permit = api.permit(&mut call).await?;
+    let _permit = permit(api, &mut call).await?;
     let options = options(&call)?;
     let wanted = Wanted {
         resource: Arc::clone(&call.resource),

@@ -3,32 +3,38 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use restow_storageversion::custom::Write as Permit;
 use restow_store::Unchanged;
 use serde_json::Value;
 
-use super::{Answer, Call, Outcome, admission, incoming, managed, special, to_store, write_new};
-use crate::controllers::definitions::takes_new;
 use crate::http::body::Body;
 use crate::http::status::Failure;
 use crate::object::meta::{create::Birth, create::is_generated, create::prepare, name, validate};
 use crate::object::stored::set_version;
+use crate::registry::resource::takes_new;
 use crate::verbs::api::Api;
+use crate::verbs::call::{Answer, Call};
+use crate::verbs::decode;
+use crate::verbs::field_managers;
+use crate::verbs::namespace_lifecycle;
 use crate::verbs::payload;
+use crate::verbs::strategy;
+use crate::verbs::write::{Outcome, permit, to_store, write_new};
 
 /// How many names are tried for an object that is to be given one.
 const NAMES: usize = 8;
 
 /// Answers a create.
-pub async fn create(api: &Arc<Api>, mut call: Call) -> Result<Answer, Failure> {
-    let permit = api.permit(&mut call).await?;
+pub(crate) async fn create(api: &Arc<Api>, mut call: Call) -> Result<Answer, Failure> {
+    let permit = permit(api, &mut call).await?;
     if !takes_new(&call.resource) {
         return Err(Failure::verb_not_supported(&call.resource.name, "create"));
     }
     let size = call.body.len();
     let call = Arc::new(call);
     let reading = Arc::clone(&call);
-    let read = api.workers.run(size, move || incoming::read(&reading, sent(&reading)?)).await?;
-    let unchanged = admission::conditions(api, &call, name(&read.object)).await?;
+    let read = api.workers.run(size, move || decode::read(&reading, sent(&reading)?)).await?;
+    let unchanged = namespace_lifecycle::conditions(api, &call, name(&read.object)).await?;
     let generated = is_generated(&read.object);
     let tries = if generated { NAMES } else { 1 };
     for last in (0..tries).rev() {
@@ -77,7 +83,7 @@ pub(super) async fn made(
 /// A new object as it is to be stored.
 fn born(call: &Call, mut object: Value) -> Result<Value, Failure> {
     let rules = call.rules();
-    let uid = uid();
+    let uid = crate::object::uid::uid();
     let birth = Birth {
         namespace: &call.target.namespace,
         uid: &uid,
@@ -85,11 +91,11 @@ fn born(call: &Call, mut object: Value) -> Result<Value, Failure> {
         random: fastrand::u64(..),
     };
     prepare(&mut object, &rules, &birth)?;
-    special::on_create(call, &mut object)?;
-    special::settle(call, &mut object);
-    managed::record(call, &mut object, None);
+    strategy::on_create(call, &mut object)?;
+    strategy::settle(call, &mut object);
+    field_managers::record(call, &mut object, None);
     let mut causes = validate::create(&object, &rules);
-    causes.extend(special::validate(call, &object, None));
+    causes.extend(strategy::validate(call, &object, None));
     if causes.is_empty() {
         return Ok(object);
     }
@@ -100,7 +106,7 @@ fn born(call: &Call, mut object: Value) -> Result<Value, Failure> {
 async fn store(
     api: &Api,
     call: &Call,
-    permit: Option<&super::Permit>,
+    permit: Option<&Permit>,
     unchanged: Vec<Unchanged>,
     mut object: Value,
 ) -> Result<Option<Value>, Failure> {
@@ -115,27 +121,5 @@ async fn store(
             Ok(Some(object))
         }
         Outcome::Faster(_) => Ok(None),
-    }
-}
-
-/// A random uid: a UUID of version 4.
-pub(crate) fn uid() -> String {
-    let bits = fastrand::u128(..) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
-    let hex = format!("{bits:032x}");
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uids_are_uuids() {
-        for _ in 0..100 {
-            let uid = uid();
-            assert_eq!(uid.len(), 36);
-            assert_eq!(&uid[14..15], "4");
-            assert!(matches!(&uid[19..20], "8" | "9" | "a" | "b"), "{uid}");
-        }
     }
 }

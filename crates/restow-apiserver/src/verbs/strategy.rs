@@ -4,17 +4,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use super::Call;
-use super::admission::IMMORTAL;
-use super::{binding, fixed, registered};
-use crate::controllers::definitions::FINALIZER;
 use crate::http::status::{Cause, Failure};
 use crate::object::meta::delete::Deletion;
 use crate::object::meta::{Endpoint, finalizers, is_deleting, name};
 use crate::object::protobuf;
 use crate::registry::definition;
-use crate::registry::definition::conditions::{set, terminating};
-use crate::registry::served::Nature;
+use crate::registry::definition::conditions::{FINALIZER, set, terminating};
+use crate::registry::resource::Nature;
+use crate::registry::validation::{built_in, role_binding, storage_version};
+use crate::verbs::call::Call;
+use crate::verbs::namespace_lifecycle::IMMORTAL;
 
 const DEFINITION: &str = "CustomResourceDefinition";
 
@@ -27,7 +26,7 @@ pub(super) fn on_create(call: &Call, object: &mut Value) -> Result<(), Failure> 
             label_namespace(object);
         }
         "Secret" => complete_secret(object),
-        "RoleBinding" | "ClusterRoleBinding" => binding::complete(object),
+        "RoleBinding" | "ClusterRoleBinding" => role_binding::complete(object),
         "Deployment" => object["status"] = json!({}),
         "Pod" => object["status"] = json!({ "phase": "Pending" }),
         DEFINITION => {
@@ -53,7 +52,7 @@ pub(super) fn on_update(call: &Call, object: &mut Value, old: &Value) -> Result<
             label_namespace(object);
         }
         ("Secret", _) => complete_secret(object),
-        ("RoleBinding" | "ClusterRoleBinding", _) => binding::complete(object),
+        ("RoleBinding" | "ClusterRoleBinding", _) => role_binding::complete(object),
         (DEFINITION, "") => {
             definition::fill(object);
             definition::prepare_update(object, old);
@@ -77,8 +76,8 @@ pub(super) fn validate(call: &Call, object: &Value, old: Option<&Value>) -> Vec<
         Nature::BuiltIn(built_in) => match (built_in.kind, old, call.endpoint()) {
             (DEFINITION, None, _) => definition::validate::create(object),
             (DEFINITION, Some(old), Endpoint::Main) => definition::validate::update(object, old),
-            ("StorageVersion", Some(_), Endpoint::Status) => registered::validate(object),
-            (kind, old, Endpoint::Main) => fixed::validate(kind, object, old),
+            ("StorageVersion", Some(_), Endpoint::Status) => storage_version::validate(object),
+            (kind, old, Endpoint::Main) => built_in::validate(kind, object, old),
             _ => Vec::new(),
         },
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::http::status::{Cause, MOST_CAUSES};
 
 /// What is wrong with the rules of a role.
-pub(super) fn validate(kind: &str, role: &Value) -> Vec<Cause> {
+pub(crate) fn validate(kind: &str, role: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (index, rule) in role["rules"].as_array().into_iter().flatten().enumerate() {
         if causes.len() > MOST_CAUSES {

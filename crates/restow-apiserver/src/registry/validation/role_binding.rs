@@ -7,7 +7,7 @@ use crate::http::status::Cause;
 use crate::object::meta::NameRule;
 
 /// Names the group of what a binding leaves without one: its role, and its users and groups.
-pub(super) fn complete(binding: &mut Value) {
+pub(crate) fn complete(binding: &mut Value) {
     let is_empty = |value: &Value| value["apiGroup"].as_str().unwrap_or_default().is_empty();
     if let Some(role) = binding.get_mut("roleRef").filter(|role| role.is_object() && is_empty(role)) {
         role["apiGroup"] = json!(GROUP);
@@ -21,7 +21,7 @@ pub(super) fn complete(binding: &mut Value) {
 }
 
 /// What is wrong with a binding that is complete.
-pub(super) fn validate(kind: &str, binding: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub(crate) fn validate(kind: &str, binding: &Value, old: Option<&Value>) -> Vec<Cause> {
     let namespaced = kind == "RoleBinding";
     let role = &binding["roleRef"];
     let mut causes = Vec::new();

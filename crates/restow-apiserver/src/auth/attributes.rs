@@ -2,12 +2,12 @@
 
 use restow_core::resource::name::GroupResource;
 
-use crate::auth::authentication::User;
+use crate::auth::user::User;
 use crate::http::status::{Attempt, Failure};
 
 /// What somebody wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attributes<'a> {
+pub(crate) struct Attributes<'a> {
     /// The verb, such as `list`; for a path the method in small letters.
     pub verb: &'a str,
     /// What it is done to.
@@ -16,7 +16,7 @@ pub struct Attributes<'a> {
 
 /// What something is done to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum On<'a> {
+pub(crate) enum On<'a> {
     /// Objects.
     Resource(ResourceAttributes<'a>),
     /// What is not an object, such as `/healthz`.
@@ -25,7 +25,7 @@ pub enum On<'a> {
 
 /// Which objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ResourceAttributes<'a> {
+pub(crate) struct ResourceAttributes<'a> {
     /// The API group, empty for the core group.
     pub group: &'a str,
     /// The resource's plural name.
@@ -40,17 +40,17 @@ pub struct ResourceAttributes<'a> {
 
 impl<'a> Attributes<'a> {
     /// Something done to objects.
-    pub fn of_resource(verb: &'a str, resource: ResourceAttributes<'a>) -> Self {
+    pub(crate) fn of_resource(verb: &'a str, resource: ResourceAttributes<'a>) -> Self {
         Self { verb, on: On::Resource(resource) }
     }
 
     /// Something done to a path.
-    pub fn of_path(verb: &'a str, path: &'a str) -> Self {
+    pub(crate) fn of_path(verb: &'a str, path: &'a str) -> Self {
         Self { verb, on: On::Path(path) }
     }
 
     /// The objects, if it is about objects.
-    pub fn resource(&self) -> Option<&ResourceAttributes<'a>> {
+    pub(crate) fn resource(&self) -> Option<&ResourceAttributes<'a>> {
         match &self.on {
             On::Resource(resource) => Some(resource),
             On::Path(_) => None,
@@ -63,7 +63,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// The refusal; `why` is added if it is not empty.
-    pub fn forbidden(&self, user: &User, why: &str) -> Failure {
+    pub(crate) fn forbidden(&self, user: &User, why: &str) -> Failure {
         let on = self.resource().copied().unwrap_or_default();
         let resource = self.resource().map(|on| GroupResource::new(on.group, on.resource));
         let path = match self.on {

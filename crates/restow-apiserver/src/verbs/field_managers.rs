@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::Call;
 use crate::object::managed_fields::{Write, track};
 use crate::object::meta::{Endpoint, field};
 use crate::object::structure::{Structure, built_in};
-use crate::registry::served::{Nature, Resource};
+use crate::registry::resource::{Nature, Resource};
+use crate::verbs::call::Call;
 
 /// Records what a call changes in an object.
 pub(super) fn record(call: &Call, object: &mut Value, live: Option<&Value>) {

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::{binding, role};
+use super::{role, role_binding};
 use crate::http::status::Cause;
 
 /// How much a ConfigMap or Secret may hold, in bytes.
 const MOST: usize = 1 << 20;
 
 /// What is wrong with a built-in beside its metadata.
-pub(super) fn validate(kind: &str, object: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub(crate) fn validate(kind: &str, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     match kind {
         "ConfigMap" | "Secret" => {
@@ -22,7 +22,7 @@ pub(super) fn validate(kind: &str, object: &Value, old: Option<&Value>) -> Vec<C
             }
         }
         "Role" | "ClusterRole" => causes.extend(role::validate(kind, object)),
-        "RoleBinding" | "ClusterRoleBinding" => causes.extend(binding::validate(kind, object, old)),
+        "RoleBinding" | "ClusterRoleBinding" => causes.extend(role_binding::validate(kind, object, old)),
         _ => {}
     }
     causes

@@ -3,12 +3,12 @@
 use restow_store::Unchanged;
 use serde_json::Value;
 
-use super::Call;
 use crate::http::status::{Cause, CauseKind, Details, Failure};
 use crate::object::meta::{self, is_deleting, text};
 use crate::object::stored::Extent;
 use crate::registry::custom_resource::Custom;
 use crate::verbs::api::{Api, NOT_REGISTERED};
+use crate::verbs::call::Call;
 
 /// Namespaces that are always there, even before they were stored, and cannot be deleted.
 pub(super) const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::Call;
 use crate::http::options::FieldValidation;
 use crate::http::status::Failure;
 use crate::http::status::golang::quote;
 use crate::object::meta::shape;
 use crate::object::schema::strict;
-use crate::registry::served::Nature;
+use crate::registry::resource::Nature;
+use crate::verbs::call::Call;
 use crate::verbs::payload;
 
 /// An object of its resource, and what to warn of.

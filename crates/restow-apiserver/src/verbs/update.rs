@@ -6,19 +6,23 @@ use http::StatusCode;
 use restow_store::Entry;
 use serde_json::Value;
 
-use super::{
-    Answer, Call, Current, Outcome, Permit, admission, create, current, incoming, managed, special, to_store,
-    write, write_new,
-};
 use crate::http::body::Body;
 use crate::http::status::Failure;
 use crate::object::meta::{name, update, validate};
 use crate::object::patch as patching;
 use crate::object::stored::set_version;
 use crate::object::structure::built_in;
-use crate::registry::served::Nature;
+use crate::registry::resource::Nature;
 use crate::verbs::api::Api;
+use crate::verbs::call::{Answer, Call};
+use crate::verbs::create;
+use crate::verbs::decode;
+use crate::verbs::field_managers;
+use crate::verbs::namespace_lifecycle;
 use crate::verbs::payload;
+use crate::verbs::strategy;
+use crate::verbs::write::{Current, Outcome, current, permit, to_store, write, write_new};
+use restow_storageversion::custom::Write as Permit;
 
 /// What is to become of an object.
 enum Change {
@@ -36,8 +40,8 @@ enum Patch {
 }
 
 /// Answers an update.
-pub async fn update(api: &Arc<Api>, mut call: Call) -> Result<Answer, Failure> {
-    let permit = api.permit(&mut call).await?;
+pub(crate) async fn update(api: &Arc<Api>, mut call: Call) -> Result<Answer, Failure> {
+    let permit = permit(api, &mut call).await?;
     let size = call.body.len();
     let call = Arc::new(call);
     let reading = Arc::clone(&call);
@@ -46,8 +50,8 @@ pub async fn update(api: &Arc<Api>, mut call: Call) -> Result<Answer, Failure> {
 }
 
 /// Answers a patch.
-pub async fn patch(api: &Arc<Api>, mut call: Call) -> Result<Answer, Failure> {
-    let permit = api.permit(&mut call).await?;
+pub(crate) async fn patch(api: &Arc<Api>, mut call: Call) -> Result<Answer, Failure> {
+    let permit = permit(api, &mut call).await?;
     let kind = kind(&call)?;
     let sent = payload::json(&call.body)
         .map_err(|failure| Failure::bad_request(format!("error decoding patch: {}", failure.message())))?;
@@ -109,10 +113,10 @@ async fn absent(
         return Err(call.not_found());
     }
     call.permit_create(api)?;
-    let mut read = incoming::read(call, sent.clone())?;
+    let mut read = decode::read(call, sent.clone())?;
     update::check_names(&mut read.object, &rules, &call.target.namespace, &call.target.name)?;
     update::check_uid(&read.object, None, &rules, &call.key())?;
-    let unchanged = admission::conditions(api, call, &call.target.name).await?;
+    let unchanged = namespace_lifecycle::conditions(api, call, &call.target.name).await?;
     let mut object = create::made(api, call, call.body.len(), read.object).await?;
     if !call.options.dry_run {
         let bytes = to_store(api, call, permit, object.clone()).await?;
@@ -132,7 +136,7 @@ fn changed(call: &Call, old: &Value, change: &Change) -> Result<(Value, Vec<Stri
     let rules = call.rules();
     let (mut new, warnings) = match change {
         Change::Replace(sent) => {
-            let mut read = incoming::read(call, sent.clone())?;
+            let mut read = decode::read(call, sent.clone())?;
             update::check_names(&mut read.object, &rules, &call.target.namespace, &call.target.name)?;
             update::check_uid(&read.object, Some(old), &rules, &call.key())?;
             (read.object, read.warnings)
@@ -148,22 +152,22 @@ fn changed(call: &Call, old: &Value, change: &Change) -> Result<(Value, Vec<Stri
                 }
             };
             // What changes nothing can break no rule that was kept before.
-            if patched == *old && managed::is_lasting(call, old) {
+            if patched == *old && field_managers::is_lasting(call, old) {
                 return Ok((patched, Vec::new()));
             }
             let object = payload::object(&call.resource, &call.view.api_version, patched.clone());
-            let read = object.and_then(|object| incoming::read(call, object));
+            let read = object.and_then(|object| decode::read(call, object));
             let mut read = read.map_err(|failure| unfit(&patched, failure))?;
             update::check_names(&mut read.object, &rules, &call.target.namespace, &call.target.name)?;
             (read.object, read.warnings)
         }
     };
-    managed::record(call, &mut new, Some(old));
+    field_managers::record(call, &mut new, Some(old));
     update::prepare(&mut new, old, &rules, call.endpoint())?;
-    special::on_update(call, &mut new, old)?;
-    special::settle(call, &mut new);
+    strategy::on_update(call, &mut new, old)?;
+    strategy::settle(call, &mut new);
     let mut causes = validate::update(&new, old, &rules);
-    causes.extend(special::validate(call, &new, Some(old)));
+    causes.extend(strategy::validate(call, &new, Some(old)));
     if !causes.is_empty() {
         return Err(Failure::invalid(&call.resource.group_kind(), name(old), causes));
     }
@@ -184,7 +188,7 @@ async fn store(
     before: Current,
     mut object: Value,
 ) -> Result<Result<Value, Option<Entry>>, Failure> {
-    let finished = update::is_finished(&object, &before.object) && special::may_go(call, &object);
+    let finished = update::is_finished(&object, &before.object) && strategy::may_go(call, &object);
     let value = if finished { None } else { Some(to_store(api, call, permit, object.clone()).await?) };
     let revision = before.entry.mod_revision;
     set_version(&mut object, revision);

@@ -1,0 +1,40 @@
+//! Dispatches requests that are not about a resource: discovery, OpenAPI, health, version and metrics.
+
+use http::{Method, Response};
+
+use crate::docs::discovery;
+use crate::docs::health;
+use crate::docs::openapi;
+use crate::http::body::Body;
+use crate::http::status::Failure;
+use crate::verbs::api::Api;
+
+/// Answers what is not about a resource.
+pub(crate) async fn answer(api: &Api, head: &http::request::Parts) -> Result<Response<Body>, Failure> {
+    let path = head.uri.path();
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    if !matches!(head.method, Method::GET | Method::HEAD) {
+        return Err(if known(api, &segments) { Failure::method_not_allowed() } else { Failure::no_page() });
+    }
+    if let Some(response) = health::answer(api, head).await {
+        return Ok(response);
+    }
+    if let ["openapi", ..] = segments[..] {
+        return openapi::answer(api, head);
+    }
+    discovery::answer(api, head, &segments)
+}
+
+fn known(api: &Api, segments: &[&str]) -> bool {
+    let served = api.registry.served();
+    match segments {
+        ["" | "api" | "apis" | "version" | "openapi" | "healthz" | "livez" | "readyz" | "metrics", ..]
+            if segments.len() == 1 =>
+        {
+            true
+        }
+        ["api", version] => served.has_version("", version),
+        ["apis", group, version] => served.has_version(group, version),
+        _ => false,
+    }
+}
