@@ -50,7 +50,7 @@ pub(crate) fn run(bugs: &Bugs) -> Result<()> {
     }
     if let Some(found) = violations(&simulator, None, &[], 0, SOUND)?.next().transpose()? {
         bail!(
-            "with no bug switched on, seed {} violates {}: {}; mend that first (cargo xtask simulate --seed {})",
+            "with no bug switched on, seed {} violates {}: {}; fix that first (cargo xtask simulate --seed {})",
             found.seed,
             found.invariant,
             found.what,

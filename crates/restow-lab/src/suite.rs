@@ -36,11 +36,11 @@ fn outlive(start: impl Future<Output = Result<Cluster>> + Send + 'static) -> Clu
     std::thread::spawn(start).join().expect("the shared cluster")
 }
 
-/// Waits for something to become true, with a deadline; asks, never just sleeps and hopes.
+/// Asks until something is true; panics when the deadline has passed.
 pub async fn wait<F: Future<Output = bool>>(within: Duration, what: &str, mut is_true: impl FnMut() -> F) {
     let deadline = Instant::now() + within;
     while !is_true().await {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
         tokio::time::sleep(ASK_EVERY).await;
     }
 }

@@ -188,7 +188,7 @@ impl Link {
                 return Ok(found);
             }
             if tokio::time::Instant::now() > deadline {
-                bail!("waited in vain for {path}");
+                bail!("timed out waiting for {path}");
             }
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }

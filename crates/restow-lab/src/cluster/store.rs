@@ -20,7 +20,7 @@ const FILE: &str = "store.redb";
 #[derive(Debug)]
 pub enum Store<'a> {
     /// In etcd.
-    Etcd(Etcd),
+    Etcd(Box<Etcd>),
     /// In the file of an embedded server.
     File(&'a Cluster),
 }
@@ -29,7 +29,7 @@ impl Cluster {
     /// The stored bytes, wherever the cluster keeps them.
     pub fn store(&self) -> Store<'_> {
         match &self.etcd_port {
-            Some(port) => Store::Etcd(Etcd::new(port.number)),
+            Some(port) => Store::Etcd(Box::new(Etcd::new(port.number))),
             None => Store::File(self),
         }
     }
