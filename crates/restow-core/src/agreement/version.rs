@@ -425,13 +425,16 @@ pub fn hashes(seen: &Sighting) -> Vec<String> {
 
 /// How long a changed CRD is given until its handlers have followed its discovery (kubernetes#130235).
 pub const SETTLE: Duration = Duration::from_secs(5);
+/// How old a change must be, by the API server's clock, to need no wait. It is much longer than [`SETTLE`] because that
+/// clock may have been set forward since.
+const SETTLED_AFTER: Duration = Duration::from_secs(30);
 
-/// How long to wait before what a CRD's discovery shows is what its handlers do.
+/// How long to wait before a CRD's handlers do what its discovery shows.
 pub fn settle(changed: Option<Timestamp>, server_now: Timestamp) -> Duration {
     let Some(changed) = changed else { return Duration::ZERO };
     let age = Duration::try_from(server_now.duration_since(changed)).unwrap_or(Duration::ZERO);
     // Times of objects are cut to whole seconds.
-    (SETTLE + Duration::from_secs(1)).saturating_sub(age)
+    if age < SETTLED_AFTER { SETTLE + Duration::from_secs(1) } else { Duration::ZERO }
 }
 
 #[cfg(test)]

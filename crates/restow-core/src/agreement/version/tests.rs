@@ -284,7 +284,7 @@ fn the_mark_changes_with_servers_and_definition() {
 #[test]
 fn a_fresh_definition_is_given_time() {
     for (changed, now, expected) in
-        [(None, 100, 0), (Some(100), 100, 6), (Some(98), 100, 4), (Some(90), 100, 0), (Some(105), 100, 6)]
+        [(None, 100, 0), (Some(100), 100, 6), (Some(71), 100, 6), (Some(70), 100, 0), (Some(105), 100, 6)]
     {
         assert_eq!(settle(changed.map(at), at(now)), Duration::from_secs(expected), "{changed:?}");
     }
