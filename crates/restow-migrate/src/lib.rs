@@ -13,6 +13,7 @@ mod confirm;
 pub mod discovery;
 mod health;
 mod heard;
+mod hold;
 pub mod lookup;
 pub mod membership;
 pub mod migration;

@@ -19,6 +19,7 @@ use crate::chunks::Chunks;
 use crate::cluster::Cluster;
 use crate::confirm::Elsewhere;
 use crate::health::Health;
+use crate::hold::Hold;
 use crate::lookup::{self, Found};
 use crate::pages::{self, Listing, Page, PageError, Target, Waiting};
 use crate::rewrite::{Attempt, CutShort, Manner, Rewriter, Unfinished};
@@ -241,11 +242,12 @@ impl<O: Observer> Migration<'_, O> {
         // Boxed, as are the steps that are rarely needed: without optimisation a thread's stack is soon full.
         let (halt, stop) = self.stop.child();
         let wanted = progress.storage_version_hash.clone();
-        let mut rewrite = Box::pin(self.rewrite(progress, &mut aside, journal, &stop));
+        let hold = Hold::default();
+        let mut rewrite = Box::pin(self.rewrite(progress, &mut aside, journal, &stop, &hold));
         let ended = tokio::select! {
             biased;
             ended = &mut rewrite => ended,
-            moved = Box::pin(self.until_moved(&wanted)) => {
+            moved = Box::pin(self.until_moved(&wanted, &hold)) => {
                 halt.cancel();
                 match rewrite.as_mut().await {
                     Err(Failure::Unfinished(Unfinished::Stopped)) if !self.stop.is_stopped() => Err(moved),
@@ -270,6 +272,7 @@ impl<O: Observer> Migration<'_, O> {
         aside: &mut Aside,
         journal: &mut impl Journal,
         stop: &Stop,
+        hold: &Hold,
     ) -> Result<(), Failure> {
         let target = self.target()?;
         let server = self.cluster.server();
@@ -282,7 +285,7 @@ impl<O: Observer> Migration<'_, O> {
             (progress.expected, progress.began_at) = counted.unwrap_or_default();
         }
         self.observer.pass(progress);
-        let rewriter = self.rewriter(&target, Health::default());
+        let rewriter = Rewriter { hold: hold.clone(), ..self.rewriter(&target, Health::default()) };
         let mut listing = self.listing(&target, progress);
         let mut page = self.unless_stopped(listing.next()).await??;
         let mut elsewhere = Elsewhere::default();
@@ -421,6 +424,7 @@ impl<O: Observer> Migration<'_, O> {
             throttle: self.throttle,
             waiting: self.observer,
             health,
+            hold: Hold::default(),
         }
     }
 

@@ -12,6 +12,7 @@ use restow_core::rewrite::pace::Signal;
 use restow_core::rewrite::progress::{Counts, Quarantined};
 
 use crate::health::{Failures, Health, Standing};
+use crate::hold::Hold;
 use crate::lookup::{self, Blind};
 use crate::pages::{Item, Target, Waiting};
 use crate::server::Server;
@@ -42,6 +43,8 @@ pub struct Rewriter<'a> {
     pub waiting: &'a (dyn Waiting + Sync),
     /// What the writes tell of the server.
     pub(crate) health: Health,
+    /// Holds writes back.
+    pub(crate) hold: Hold,
 }
 
 /// What became of a page.
@@ -146,7 +149,7 @@ impl Rewriter<'_> {
             let halted = stop.is_stopped() || locked_out;
             tokio::select! {
                 biased;
-                slot = self.throttle.acquire(), if next.is_some() && !halted => {
+                slot = self.slot(), if next.is_some() && !halted => {
                     // The place may have been long in coming.
                     if stop.is_stopped() || (!under_way.is_empty() && self.health.is_locked_out()) {
                         continue;
@@ -182,6 +185,17 @@ impl Rewriter<'_> {
                 Err(CutShort::new(Unfinished::Stopped, &written))
             }
             None => Ok(tally),
+        }
+    }
+
+    /// Waits until one more write may be sent.
+    async fn slot(&self) -> Slot<'_> {
+        loop {
+            self.hold.released().await;
+            let slot = self.throttle.acquire().await;
+            if !self.hold.is_set() {
+                return slot;
+            }
         }
     }
 
@@ -242,7 +256,7 @@ impl Rewriter<'_> {
                 if let Some(last) = failures.last().filter(|_| blame != Blame::Refusal) {
                     failures.otherwise(Box::pin(self.otherwise(item, blame, last)).await);
                 }
-                self.throttle.acquire().await
+                self.slot().await
             };
             match stop.unless(ready).await {
                 Some(next) => slot = next,
@@ -286,7 +300,7 @@ impl Rewriter<'_> {
         if standing != Standing::Well || stores {
             return standing;
         }
-        let slot = self.throttle.acquire().await;
+        let slot = self.slot().await;
         let sent = self.careful(item, true).await.unwrap_or_else(Sent::broken);
         slot.ended(Signal::Fine, sent.bytes);
         if sent.outcome == Outcome::Accepted { Standing::Unstored } else { standing }
@@ -308,7 +322,7 @@ impl Rewriter<'_> {
         if self.health.is_well_since(since) || self.health.is_unwell() {
             return well();
         }
-        let slot = self.throttle.acquire().await;
+        let slot = self.slot().await;
         let began = Instant::now();
         if blame == Blame::Credentials && !self.health.has_written() {
             // Whoever may list is known to the server, so that a 401 is about the write.

@@ -12,6 +12,7 @@ use super::{Failure, Migration, Observer};
 use crate::changes::Changes;
 use crate::cluster::AgreementError;
 use crate::discovery;
+use crate::hold::Hold;
 use crate::pages::PageError;
 use crate::server::RequestError;
 
@@ -63,21 +64,19 @@ impl<O: Observer> Migration<'_, O> {
     }
 
     /// Watches for changes, and returns once the API servers no longer agree on the storage version of this run. That may
-    /// be in the middle of a page. Any other answer is left to the checks between pages.
-    pub(super) async fn until_moved(&self, wanted: &str) -> Failure {
+    /// be in the middle of a page. After an event no write is sent until the servers were asked.
+    pub(super) async fn until_moved(&self, wanted: &str, hold: &Hold) -> Failure {
         let mut changes = Changes::of(self.cluster.server(), self.resource);
         loop {
             changes.next().await;
             for _ in 0..ASKS_AFTER_EVENT {
-                match Box::pin(self.cluster.agreement(self.resource)).await {
-                    Ok(agreement) if agreement.hash != wanted => return moved(wanted, &agreement.hash),
-                    Err(AgreementError::Disagreement(why))
-                        if agreement::version::patience(&why, true).is_zero() =>
-                    {
-                        return Failure::Disagreement(why);
-                    }
-                    _ => tokio::time::sleep(ASK_EVERY).await,
+                hold.set();
+                match Box::pin(self.agreement(Patience::Running)).await {
+                    Ok(agreement) if agreement.hash == wanted => hold.release(),
+                    Ok(agreement) => return moved(wanted, &agreement.hash),
+                    Err(failure) => return failure,
                 }
+                tokio::time::sleep(ASK_EVERY).await;
             }
         }
     }
