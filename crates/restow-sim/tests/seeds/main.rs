@@ -7,7 +7,7 @@ use restow_sim::shrink::shrink;
 /// How many seeds `cargo test` runs; `cargo xtask simulate` runs more.
 const SEEDS: u64 = 300;
 /// Further ones that have shown a defect.
-const FOUND: [u64; 9] = [417, 1092, 1196, 3324, 3984, 5160, 7016, 8149, 21761];
+const FOUND: [u64; 11] = [417, 1092, 1196, 3324, 3984, 5160, 7016, 8149, 21761, 22088, 22485];
 /// How many of them in each scene of the controllers.
 const CONTROLLERS: u64 = 8;
 /// Further ones that have shown a defect there.
