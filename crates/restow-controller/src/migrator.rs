@@ -31,8 +31,6 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an ended migration is not started again, until the cache shows its end.
 const CACHE_DELAY: Duration = Duration::from_secs(1);
 
-/// The reason of a migration that waits for its turn.
-
 /// Runs migrations until it is time to stop. The next leader resumes those that are unfinished.
 pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigration>, stop: &Stop) {
     let mut scheduler =

@@ -16,7 +16,7 @@ pub(crate) type Object = kube::core::Object<InTreeMigrationSpec, InTreeMigration
 
 /// Whether the cluster serves the API in a version that restow can use.
 pub(crate) enum Availability {
-    Served(InTree),
+    Served(Box<InTree>),
     /// Why it cannot be used.
     NotServed(String),
 }
@@ -43,7 +43,7 @@ impl InTree {
         let kind = GroupVersionKind::gvk(GROUP, version, "StorageVersionMigration");
         let resource = ApiResource::from_gvk_with_plural(&kind, "storageversionmigrations");
         let api = Api::all_with(context.client().clone(), &resource);
-        Ok(Availability::Served(Self { api, resource }))
+        Ok(Availability::Served(Box::new(Self { api, resource })))
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) async fn backend(context: &Context) -> Result<Option<InTree>, Verdict
         return Ok(None);
     }
     match InTree::find(context).await {
-        Ok(Availability::Served(in_tree)) => Ok(Some(in_tree)),
+        Ok(Availability::Served(in_tree)) => Ok(Some(*in_tree)),
         Ok(Availability::NotServed(why)) => {
             let message = format!("cannot delegate to the built-in controller: {why}");
             Err(Verdict::waiting(Reason::BackendNotServed, message, RETRY_LATER))

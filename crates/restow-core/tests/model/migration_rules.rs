@@ -193,6 +193,6 @@ fn attempt(run: &Run) -> Attempt {
         made_for: Some(Wanted { hash: hash(run.version), encryption: None }),
         // So long ago that it is replaced now.
         failed: (run.at == At::Failed)
-            .then(|| Failed { reason: Some(Reason::ListRefused), at: Timestamp::UNIX_EPOCH }),
+            .then_some(Failed { reason: Some(Reason::ListRefused), at: Timestamp::UNIX_EPOCH }),
     }
 }
