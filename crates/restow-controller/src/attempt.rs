@@ -12,10 +12,10 @@ use restow_core::resource::inventory::{Obstacle, Resource};
 use restow_core::resource::name::GroupResource;
 use restow_core::rewrite::progress::{Phase, Progress, objects};
 use restow_lease::Stop;
+use restow_migrate::client::plain;
+use restow_migrate::list::PageError;
 use restow_migrate::migration::{Failure, Migration, Settings};
-use restow_migrate::pages::PageError;
 use restow_migrate::rewrite::Unfinished;
-use restow_migrate::server::plain;
 
 use crate::context::{Context, changed};
 use crate::in_tree::delegate::{backend, delegate};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use restow_core::agreement::encryption::Demand;
 use restow_core::resource::name::GroupResource;
+use restow_migrate::client::Throttle;
 use restow_migrate::cluster::Cluster;
-use restow_migrate::throttle::Throttle;
 use tokio::sync::watch;
 
 use crate::observe::events::Events;

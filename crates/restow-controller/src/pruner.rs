@@ -10,8 +10,8 @@ use kube::{Resource as _, ResourceExt as _};
 use restow_api::{ConditionType, Reason, StorageVersionMigration};
 use restow_core::controller::troubleshooting::explained;
 use restow_lease::Stop;
+use restow_migrate::client::plain;
 use restow_migrate::prune::{PruneError, prune_stored_versions};
-use restow_migrate::server::plain;
 
 use crate::context::Context;
 use crate::observe::events::EventType;

@@ -10,8 +10,8 @@ use restow_core::controller::condition::{self, Stage};
 use restow_core::rewrite::outcome::backoff;
 use restow_core::rewrite::progress::{Phase, Progress, Quarantined};
 use restow_lease::Stop;
+use restow_migrate::client::plain;
 use restow_migrate::migration::Journal;
-use restow_migrate::server::plain;
 use serde_json::json;
 use tokio::sync::Mutex;
 

@@ -22,9 +22,9 @@ use restow_core::resource::hash::storage_version_hash;
 use restow_core::resource::inventory::{Crd, Resource};
 use restow_core::resource::name::{GroupResource, GroupVersion};
 use restow_lease::Stop;
+use restow_migrate::client::{RequestError, plain};
+use restow_migrate::cluster::Survey;
 use restow_migrate::cluster::{Trust, is_refused};
-use restow_migrate::server::{RequestError, plain};
-use restow_migrate::survey::Survey;
 
 use self::carry_out::Executor;
 use self::rival::{Rival, ended_by_another};

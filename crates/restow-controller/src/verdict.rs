@@ -5,8 +5,8 @@ use std::time::Duration;
 use restow_api::{Reason, StorageVersionMigration};
 use restow_core::controller::condition::{self, Stage};
 use restow_core::rewrite::progress::Progress;
+use restow_migrate::list::PageError;
 use restow_migrate::migration::Failure;
-use restow_migrate::pages::PageError;
 use restow_migrate::rewrite::Unfinished;
 
 use crate::record::Lost;

@@ -13,7 +13,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use restow_api::StorageState;
 use restow_core::controller::retry;
-use restow_migrate::server::plain;
+use restow_migrate::client::plain;
 use serde::de::DeserializeOwned;
 
 use crate::context::{Context, changed};

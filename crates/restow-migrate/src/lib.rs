@@ -1,30 +1,31 @@
-//! Carries out, through a client, what `restow-core` decides.
+//! The engine: carries out through a client what `restow-core` decides.
 //!
-//! One resource's way: [`discovery`] finds it, [`cluster`] tells whether the API servers agree on it, [`pages`]
-//! lists its metadata, [`rewrite`] sends a no-op patch for each object at the pace of [`throttle`],
-//! [`migration`] keeps the progress and verifies, [`prune`] cuts down a CRD's storedVersions.
+//! In the order in which a resource meets them:
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`client`] | plain requests to one API server, the permissions they need, and the pace of writes |
+//! | [`cluster`] | finds resources, and whether all API servers agree on how they are stored |
+//! | [`list`] | lists the metadata of a resource's objects, page by page |
+//! | [`rewrite`] | sends each object a patch that changes nothing, and decides its outcome |
+//! | [`migration`] | runs one migration from its first page to its proof |
+//! | [`prune`] | removes versions from a CRD's `status.storedVersions` afterwards |
+//!
+//! ```no_run
+//! use restow_migrate::cluster::{Cluster, Trust};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let cluster = Cluster::connect(kube::Config::infer().await?, Trust::Members)?;
+//! for resource in cluster.inventory(false).await?.resources {
+//!     println!("{} is stored as {}", resource.name, resource.storage_version_name());
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
-pub mod access;
-mod aside;
-mod changes;
-pub mod chunks;
+pub mod client;
 pub mod cluster;
-mod confirm;
-pub mod discovery;
-mod health;
-mod heard;
-mod hold;
-pub mod lookup;
-pub mod membership;
+pub mod list;
 pub mod migration;
-pub mod pages;
 pub mod prune;
 pub mod rewrite;
-mod sampling;
-pub mod server;
-pub mod stream;
-pub mod survey;
-pub mod throttle;
-mod touch;
-mod wire;
-mod write;

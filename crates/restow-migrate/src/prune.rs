@@ -9,8 +9,8 @@ use restow_core::rewrite::progress::Progress;
 use restow_core::rewrite::prune::{Refusal, prune};
 use serde_json::json;
 
-use crate::discovery::{self, CrdObject};
-use crate::server::{RequestError, Server};
+use crate::client::{RequestError, Server};
+use crate::cluster::discovery::{self, CrdObject};
 
 /// Why storedVersions stay as they are.
 #[derive(Debug, thiserror::Error)]

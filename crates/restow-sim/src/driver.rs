@@ -12,12 +12,12 @@ use restow_core::rewrite::outcome::{LASTING, Outcome};
 use restow_core::rewrite::pace::Preset;
 use restow_core::rewrite::progress::{Phase, Progress, Quarantined};
 use restow_lease::Stop;
+use restow_migrate::client::Throttle;
 use restow_migrate::cluster::{Cluster, Trust};
+use restow_migrate::list::Waiting;
 use restow_migrate::migration::{Failure, Journal, ListMode, Migration, Observer, Settings};
-use restow_migrate::pages::Waiting;
 use restow_migrate::prune::prune_stored_versions;
 use restow_migrate::rewrite::Manner;
-use restow_migrate::throttle::Throttle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

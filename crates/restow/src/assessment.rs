@@ -12,9 +12,9 @@ use restow_core::resource::inventory::Evidence;
 use restow_core::resource::inventory::{Needed, Resource};
 use restow_core::rewrite::progress::Progress;
 use restow_migrate::cluster::Cluster;
-use restow_migrate::lookup;
-use restow_migrate::pages::Target;
-use restow_migrate::survey::Survey;
+use restow_migrate::cluster::Survey;
+use restow_migrate::list::Target;
+use restow_migrate::list::lookup;
 
 use crate::objects;
 use crate::output::say;

@@ -9,9 +9,9 @@ use kube::config::{AuthInfo, ExecConfig, KubeConfigOptions, Kubeconfig, Kubeconf
 use restow_api::Reason;
 use restow_core::controller::troubleshooting::explained;
 use restow_core::resource::name::GroupResource;
-use restow_migrate::access::{self, Missing};
+use restow_migrate::client::access::{self, Missing};
+use restow_migrate::client::{RequestError, Server};
 use restow_migrate::cluster::{Cluster, Trust};
-use restow_migrate::server::{RequestError, Server};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 

@@ -1,7 +1,7 @@
 //! Looks for a kube-storage-version-migrator that is still running.
 
 use restow_core::controller::predecessor::{Deployment, is_running};
-use restow_migrate::server::Server;
+use restow_migrate::client::Server;
 use serde_json::Value;
 
 use crate::error::CliError;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use restow_core::agreement::encryption::Pattern;
 use restow_core::resource::inventory::{NameError, Obstacle, Resource, find};
 use restow_core::resource::name::{GroupResource, GroupVersion};
-use restow_migrate::access;
+use restow_migrate::client::access;
 use restow_migrate::cluster::{Cluster, Inventory};
 
 use crate::error::CliError;

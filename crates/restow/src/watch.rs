@@ -9,8 +9,8 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use restow_core::resource::name::GroupResource;
-use restow_migrate::access;
-use restow_migrate::server::{RequestError, Server};
+use restow_migrate::client::access;
+use restow_migrate::client::{RequestError, Server};
 
 use crate::error::CliError;
 use crate::objects::{Object, refused};
@@ -138,7 +138,7 @@ pub(crate) async fn until<K: Watched, T>(
                 }
             }
             Err(error) => {
-                tracing::info!(error = %restow_migrate::server::plain(&error), "the watch broke; it is taken up again");
+                tracing::info!(error = %restow_migrate::client::plain(&error), "the watch broke; it is taken up again");
                 check::<K>(server, &error).await?;
             }
         }

@@ -68,15 +68,15 @@ const AGREEMENT: &str = "crates/restow-core/src/agreement/version.rs";
 const ENCRYPTION: &str = "crates/restow-core/src/agreement/encryption.rs";
 const MANAGED_FIELDS: &str = "crates/restow-core/src/rewrite/managed_fields.rs";
 const SEQUENCE: &str = "crates/restow-core/src/rewrite/sequence.rs";
-const CHUNKS: &str = "crates/restow-migrate/src/chunks.rs";
+const CHUNKS: &str = "crates/restow-migrate/src/list/chunks.rs";
 const CLUSTER_KEYS: &str = "crates/restow-migrate/src/cluster/keys.rs";
-const CONFIRM: &str = "crates/restow-migrate/src/confirm.rs";
-const MIGRATION: &str = "crates/restow-migrate/src/migration.rs";
+const CONFIRM: &str = "crates/restow-migrate/src/migration/confirm.rs";
+const MIGRATION: &str = "crates/restow-migrate/src/migration/run.rs";
 const LOOKS: &str = "crates/restow-migrate/src/migration/looks.rs";
 const KEYS: &str = "crates/restow-migrate/src/migration/keys.rs";
-const HEALTH: &str = "crates/restow-migrate/src/health.rs";
-const WRITE: &str = "crates/restow-migrate/src/write.rs";
-const PAGES: &str = "crates/restow-migrate/src/pages.rs";
+const HEALTH: &str = "crates/restow-migrate/src/rewrite/health.rs";
+const WRITE: &str = "crates/restow-migrate/src/rewrite/write.rs";
+const PAGES: &str = "crates/restow-migrate/src/list/pages.rs";
 
 /// What an object seems to be by its code alone is not confirmed.
 const UNCONFIRMED: Edit = Edit {

@@ -17,7 +17,7 @@ use restow_api::{
 use restow_core::controller::adoption::{Asked, Step, is_orphan, name_for, step};
 use restow_core::controller::delegation::is_delegate;
 use restow_lease::Stop;
-use restow_migrate::server::plain;
+use restow_migrate::client::plain;
 use tokio::sync::watch;
 
 use crate::context::{Context, changed};

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::Api;
 use kube::core::{ApiResource, GroupVersionKind};
 use restow_api::{IN_TREE_VERSIONS, InTreeMigrationSpec, InTreeMigrationStatus};
-use restow_migrate::server::RequestError;
+use restow_migrate::client::RequestError;
 
 use crate::context::Context;
 

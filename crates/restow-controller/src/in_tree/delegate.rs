@@ -12,9 +12,9 @@ use restow_core::controller::delegation::{Claim, Look, Step, claim, step};
 use restow_core::resource::name::GroupResource;
 use restow_core::rewrite::progress::Progress;
 use restow_lease::Stop;
+use restow_migrate::client::plain;
 use restow_migrate::migration::{Failure, Migration, Observer};
 use restow_migrate::rewrite::Unfinished;
-use restow_migrate::server::plain;
 
 use crate::context::Context;
 use crate::in_tree::api::{Availability, GROUP, InTree, Object};

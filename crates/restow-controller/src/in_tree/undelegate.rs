@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt as _};
 use restow_api::{MANAGED_BY, MANAGER, StorageVersionMigration};
 use restow_core::controller::delegation::{is_wanted, owner};
 use restow_lease::Stop;
-use restow_migrate::server::plain;
+use restow_migrate::client::plain;
 
 use crate::context::Context;
 use crate::in_tree::api::{Availability, InTree, Object};
@@ -24,7 +24,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(75);
 #[derive(Debug, thiserror::Error)]
 enum CheckError {
     #[error(transparent)]
-    Discovery(#[from] restow_migrate::server::RequestError),
+    Discovery(#[from] restow_migrate::client::RequestError),
     #[error(transparent)]
     Objects(#[from] kube::Error),
 }

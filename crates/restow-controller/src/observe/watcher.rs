@@ -6,9 +6,9 @@ use std::time::Duration;
 use restow_clock::Instant;
 use restow_core::rewrite::outcome::Outcome;
 use restow_core::rewrite::progress::Progress;
+use restow_migrate::client::Throttle;
+use restow_migrate::list::Waiting;
 use restow_migrate::migration::Observer;
-use restow_migrate::pages::Waiting;
-use restow_migrate::throttle::Throttle;
 
 use crate::observe::metrics::{Metrics, ResourceMetrics};
 

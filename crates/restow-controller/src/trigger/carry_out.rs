@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::observe::events::EventType;
 use crate::ownership::{is_triggered, managed, triggered};
 use crate::requests::{code, delete};
-use restow_migrate::server::plain;
+use restow_migrate::client::plain;
 
 /// A decision that failed, and when it is retried.
 struct Unfinished {

@@ -2,7 +2,7 @@
 
 use restow_core::agreement::version::Disagreement;
 use restow_core::resource::name::GroupResource;
-use restow_migrate::server::RequestError;
+use restow_migrate::client::RequestError;
 
 use super::*;
 

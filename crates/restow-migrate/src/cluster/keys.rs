@@ -8,9 +8,9 @@ use restow_core::agreement;
 use restow_core::agreement::encryption::{self, Config, Encryption, Unread};
 use restow_core::agreement::member::Member;
 
-use super::peers::identity;
-use super::{Cluster, SAMPLE_EVERY, Trust, Unreported};
-use crate::server::{RequestError, Server};
+use super::handle::{Cluster, SAMPLE_EVERY, Trust, Unreported};
+use super::metrics::metrics;
+use crate::client::{RequestError, Server};
 
 /// How long it is taken for granted that no API server reports an encryption configuration, where nothing rests on it.
 const UNREPORTED_FOR: Duration = Duration::from_secs(60);
@@ -159,18 +159,4 @@ async fn ready(server: &Server) -> Result<(), RequestError> {
 fn unusable(code: u16) -> RequestError {
     let message = "the API server is not ready: it may not use the keys yet that its KMS plugins name";
     RequestError::Refused { code, message: message.to_owned() }
-}
-
-/// What one server's metrics say of its encryption configuration; they are large, and read by line.
-pub(super) async fn metrics(server: &Server) -> Result<Config, RequestError> {
-    const PATH: &str = "/metrics";
-    let mut config = Config::default();
-    server.lines(PATH, |line| config.read(line)).await?;
-    if config.complete {
-        // Over the same connection, so that it is the same server behind a load balancer.
-        config.address = identity(server).await.unwrap_or_default().address;
-        return Ok(config);
-    }
-    let source = serde::de::Error::custom("these are not the metrics of an API server");
-    Err(RequestError::Unreadable { path: PATH.to_owned(), source })
 }

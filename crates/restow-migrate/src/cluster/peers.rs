@@ -8,12 +8,11 @@ use restow_core::agreement::identity::Identity;
 use restow_core::agreement::member::Member;
 use restow_core::agreement::version::{Answered, Asked};
 use restow_core::resource::inventory::{Resource, Served};
-use serde::Deserialize;
 
-use super::keys::metrics;
-use super::{Cluster, Reach, Trust};
-use crate::discovery;
-use crate::server::{RequestError, Server};
+use super::discovery;
+use super::handle::{Cluster, Reach, Trust};
+use super::metrics::{identity, metrics};
+use crate::client::{RequestError, Server};
 
 /// How long it is believed which process answers at an address.
 const PROCESS_FOR: Duration = Duration::from_secs(60);
@@ -170,29 +169,6 @@ pub(crate) async fn told<T>(
         return Err(format!("it is the address of more than one API server: {one} and {other} answered"));
     }
     Ok((answer, after))
-}
-
-/// Which server answers, by the address it tells its clients.
-pub(super) async fn identity(server: &Server) -> Result<Identity, RequestError> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Versions {
-        kind: String,
-        #[serde(rename = "serverAddressByClientCIDRs", default)]
-        addresses: Vec<ServerAddress>,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct ServerAddress {
-        #[serde(rename = "clientCIDR")]
-        clients: String,
-        server_address: String,
-    }
-    let versions: Versions = server.get("/api").await?;
-    discovery::is_kind("/api", &versions.kind, "APIVersions")?;
-    let everybody = versions.addresses.into_iter().find(|one| one.clients == "0.0.0.0/0");
-    let address = everybody.map(|one| one.server_address).unwrap_or_default();
-    Ok(Identity { address, process: String::new() })
 }
 
 /// Asks one server for the hash it publishes.

@@ -9,9 +9,9 @@ use restow_core::resource::inventory::{Origin, Resource, hides_storage};
 use restow_core::resource::name::{GroupResource, GroupVersion};
 use serde::Deserialize;
 
-use super::{Cluster, Trust};
-use crate::access::Missing;
-use crate::server::RequestError;
+use super::handle::{Cluster, Trust};
+use crate::client::RequestError;
+use crate::client::access::Missing;
 
 /// The path of all StorageVersion objects.
 pub(crate) const STORAGE_VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";

@@ -8,11 +8,11 @@ use restow_core::agreement;
 use restow_core::agreement::member::Member;
 use restow_core::resource::name::{GroupResource, GroupVersion};
 
-use super::{Cluster, Documents, SAMPLE_EVERY};
-use crate::discovery;
-use crate::sampling::{Round, Samples};
-use crate::server::RequestError;
-use crate::survey::lacks;
+use super::discovery;
+use super::handle::{Cluster, SAMPLE_EVERY};
+use super::sampling::{Documents, Round, Samples};
+use super::survey::lacks;
+use crate::client::RequestError;
 
 impl Cluster {
     /// What fresh connections show: those of a whole period, and one more now.

@@ -10,7 +10,7 @@ use restow_core::resource::inventory::Origin;
 use restow_core::rewrite::progress::Progress;
 
 use super::looks::Patience;
-use super::{Failure, Migration, Observer};
+use super::setup::{Failure, Migration, Observer};
 use crate::cluster::is_refused;
 
 /// How long an API server is given to ask its KMS plugins for their keys: it does so once a minute, and when it is asked

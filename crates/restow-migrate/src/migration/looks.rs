@@ -8,13 +8,12 @@ use restow_core::agreement::transient;
 use restow_core::agreement::version::Agreement;
 use restow_core::rewrite::progress::Progress;
 
-use super::{Failure, Migration, Observer};
-use crate::changes::Changes;
-use crate::cluster::AgreementError;
-use crate::discovery;
-use crate::hold::Hold;
-use crate::pages::PageError;
-use crate::server::RequestError;
+use super::setup::{Failure, Migration, Observer};
+use crate::client::RequestError;
+use crate::cluster::changes::Changes;
+use crate::cluster::{AgreementError, discovery};
+use crate::list::PageError;
+use crate::rewrite::hold::Hold;
 
 /// How often servers are asked that are waited for.
 const ASK_EVERY: Duration = Duration::from_secs(1);

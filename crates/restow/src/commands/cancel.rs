@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use restow_api::{StorageState, StorageVersionMigration};
 use restow_core::controller::condition::Stage;
-use restow_migrate::server::Server;
+use restow_migrate::client::Server;
 
 use crate::args::Connection;
 use crate::commands::steer::{Steer, out_of_time};

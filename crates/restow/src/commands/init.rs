@@ -7,8 +7,8 @@ use kube::ResourceExt as _;
 use restow_api::{MANAGED_BY, MANAGER, StorageVersionMigration};
 use restow_core::controller::condition::Stage;
 use restow_core::resource::inventory::{Needed, Obstacle, Origin, Resource};
+use restow_migrate::client::Server;
 use restow_migrate::cluster::{Cluster, Inventory};
-use restow_migrate::server::Server;
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -8,9 +8,9 @@ mod rerun;
 mod run;
 
 use restow_core::rewrite::progress::{End, exit_code};
+use restow_migrate::client::Throttle;
 use restow_migrate::migration::Settings;
 use restow_migrate::rewrite::Manner;
-use restow_migrate::throttle::Throttle;
 
 use crate::args::{Connection, ReportOutput};
 use crate::connect::{connect, unanswered};

@@ -7,10 +7,10 @@ use restow_core::resource::inventory::{Needed, Obstacle, Resource};
 use restow_core::rewrite::estimate::{estimate, usual_rate};
 use restow_core::rewrite::progress::{End, exit_code};
 use restow_lease::Stop;
+use restow_migrate::client::Throttle;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::migration::{Migration, Settings};
 use restow_migrate::rewrite::Manner;
-use restow_migrate::throttle::Throttle;
 
 use crate::args::{Connection, Output, Pace, Scope};
 use crate::assessment::{Assessed, assess};

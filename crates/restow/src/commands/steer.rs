@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use restow_api::{ConditionType, RETRY, StorageVersionMigration};
 use restow_core::controller::condition::{Stage, named_left};
 use restow_core::rewrite::progress::{End, exit_code};
-use restow_migrate::server::Server;
+use restow_migrate::client::Server;
 use serde_json::{Value, json};
 
 use crate::args::{Connection, Scope, duration};

@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use http::Method;
 use restow_core::resource::name::GroupResource;
+use restow_migrate::client::Server;
 use restow_migrate::cluster::Cluster;
-use restow_migrate::server::Server;
 use serde_json::{Value, json};
 
 use crate::args::{Connection, DEFAULT_NAMESPACE, duration};

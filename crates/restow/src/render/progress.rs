@@ -9,9 +9,9 @@ use restow_clock::Instant;
 use restow_core::rewrite::estimate::time_left;
 use restow_core::rewrite::outcome::Outcome;
 use restow_core::rewrite::progress::{Counts, Phase, Progress};
+use restow_migrate::client::Throttle;
+use restow_migrate::list::Waiting;
 use restow_migrate::migration::Observer;
-use restow_migrate::pages::Waiting;
-use restow_migrate::throttle::Throttle;
 
 use crate::output::say;
 use crate::render::text::{count, counted, time};

@@ -2,9 +2,9 @@
 
 use restow_core::resource::inventory::{Resource, find};
 use restow_core::resource::name::GroupVersion;
-use restow_migrate::access::Missing;
+use restow_migrate::client::RequestError;
+use restow_migrate::client::access::Missing;
 use restow_migrate::cluster::{Cluster, Inventory};
-use restow_migrate::server::RequestError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use http::Method;
-use restow_migrate::server::{RequestError, Server};
+use restow_migrate::client::{RequestError, Server};
 use serde_json::Value;
 
 use super::changes::changes;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{Parser as _, ValueEnum};
-use restow_migrate::server::Server;
+use restow_migrate::client::Server;
 use serde_json::Value;
 
 use super::apply::{installed_in, refused};

@@ -6,7 +6,7 @@ use restow_api::StorageState;
 use restow_core::agreement::encryption::Demand;
 use restow_core::controller::evidence::is_unknown;
 use restow_core::resource::name::GroupResource;
-use restow_migrate::server::Server;
+use restow_migrate::client::Server;
 
 use super::manifests::Setup;
 use crate::commands::controller::Name as Controller;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_migrate::server::Server;
+use restow_migrate::client::Server;
 use serde_json::Value;
 
 use super::manifest::Manifest;

@@ -5,10 +5,10 @@ use restow_core::agreement::version::Disagreement;
 use restow_core::controller::troubleshooting::explained;
 use restow_core::resource::inventory::Resource;
 use restow_core::resource::name::GroupResource;
-use restow_migrate::access::{self, Missing};
+use restow_migrate::client::access::{self, Missing};
 use restow_migrate::cluster::Cluster;
+use restow_migrate::list::PageError;
 use restow_migrate::migration::Failure;
-use restow_migrate::pages::PageError;
 use restow_migrate::rewrite::Unfinished;
 
 /// Says why, names the permissions that are missing, and where more is said about it.

@@ -6,10 +6,10 @@ use restow_core::controller::troubleshooting::explained;
 use restow_core::resource::inventory::Resource;
 use restow_core::rewrite::progress::{End, Phase, Progress};
 use restow_lease::Stop;
+use restow_migrate::client::Throttle;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::migration::{self, Migration, Settings};
 use restow_migrate::prune::prune_stored_versions;
-use restow_migrate::throttle::Throttle;
 
 use super::dry_run::{end, rehearse, unbegun};
 use super::explain::explain;

@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use restow_api::{StorageState, StorageVersionMigration};
 use restow_clock::Instant;
-use restow_migrate::server::{Server, plain};
+use restow_migrate::client::{Server, plain};
 use serde_json::json;
 
 use super::snapshot::{Snapshot, is_meant, is_state_meant};

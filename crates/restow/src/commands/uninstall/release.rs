@@ -2,7 +2,7 @@
 
 use kube::ResourceExt as _;
 use restow_api::StorageVersionMigration;
-use restow_migrate::server::Server;
+use restow_migrate::client::Server;
 use serde_json::{Value, json};
 
 use crate::error::CliError;

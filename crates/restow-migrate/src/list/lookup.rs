@@ -7,9 +7,9 @@ use restow_core::rewrite::page::{Refusal, Step, step};
 use restow_core::rewrite::progress::Quarantined;
 use restow_core::rewrite::token::{NEWEST, Token};
 
-use crate::pages::{Item, Page, PageError, Row, Target, key, page, segment};
-use crate::server::{METADATA_LIST, Server};
-use crate::wire::{List, ObjectMeta};
+use super::pages::{Item, Page, PageError, Row, Target, key, page, segment};
+use crate::client::wire::{List, ObjectMeta};
+use crate::client::{METADATA_LIST, Server};
 
 /// How many objects a resource has, as far as its server tells.
 pub async fn count(server: &Server, target: &Target) -> Result<Option<u64>, Refusal> {

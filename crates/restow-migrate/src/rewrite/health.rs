@@ -6,7 +6,7 @@ use std::time::Duration;
 use restow_clock::Instant;
 use restow_core::rewrite::outcome::{Blame, Failed, Helper, Outcome, Patience, patience, shows_well};
 
-use crate::pages::Item;
+use crate::list::Item;
 
 /// How long a server that failed at a witness is taken to be unwell.
 const UNWELL_FOR: Duration = Duration::from_secs(1);

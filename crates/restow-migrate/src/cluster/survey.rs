@@ -14,11 +14,12 @@ use restow_core::protocol::storage_version;
 use restow_core::resource::inventory::{Crd, Document, Obstacle, Origin, Resource};
 use restow_core::resource::name::{GroupResource, GroupVersion};
 
-use crate::cluster::{Cluster, Discovered, Documents, Inventory, Trust, published, told};
-use crate::discovery;
-use crate::membership::Members;
-use crate::sampling::Round;
-use crate::server::{RequestError, Server};
+use super::discovery;
+use super::handle::{Cluster, Discovered, Inventory, Trust};
+use super::membership::Members;
+use super::peers::{published, told};
+use super::sampling::{Documents, Round};
+use crate::client::{RequestError, Server};
 
 /// How many documents are asked for at once.
 const AT_ONCE: usize = 4;

@@ -3,10 +3,10 @@
 use restow_core::rewrite::outcome::Outcome;
 use restow_core::rewrite::progress::Progress;
 
-use crate::chunks::Chunks;
-use crate::health::Health;
-use crate::migration::{Failure, Migration, Observer};
-use crate::rewrite::Attempt;
+use super::setup::{Failure, Migration, Observer};
+use crate::list::chunks::Chunks;
+use crate::rewrite::health::Health;
+use crate::rewrite::page::Attempt;
 
 /// How many objects are tried at most.
 const TRIES: u32 = 100;

@@ -5,7 +5,8 @@ use restow_core::resource::name::GroupResource;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::server::{RequestError, Server};
+use super::error::RequestError;
+use super::server::Server;
 
 /// A verb on a resource that the user lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,17 +11,16 @@ use restow_core::rewrite::outcome::backoff;
 use restow_core::rewrite::page::longest;
 use restow_core::rewrite::token::{NEWEST, Token};
 
-use crate::chunks::Chunks;
-use crate::pages::{Item, Page, Target, Waiting};
-use crate::server::{METADATA, Server, within};
-use crate::throttle::Throttle;
-use crate::wire::{Bookmark, Event, Object};
+use super::chunks::Chunks;
+use super::pages::{Item, Page, Target, Waiting};
+use crate::client::wire::{Bookmark, Event, Object};
+use crate::client::{METADATA, Server, Throttle, within};
 
 /// How often a stream is opened anew before it is given up for chunks.
 const TRIES: u32 = 5;
 
 /// A list as a stream.
-pub struct Stream<'a> {
+pub(crate) struct Stream<'a> {
     server: &'a Server,
     target: &'a Target,
     waiting: &'a (dyn Waiting + Sync),
@@ -53,7 +52,7 @@ enum Line {
 
 /// Why the stream cannot go on.
 #[derive(Debug, thiserror::Error)]
-pub enum StreamError {
+pub(crate) enum StreamError {
     /// The server does not stream lists, or not now.
     #[error("the server does not stream this list: {0}")]
     Refused(String),
@@ -72,7 +71,7 @@ pub enum StreamError {
 
 impl<'a> Stream<'a> {
     /// A stream that goes on behind a key, or from the beginning.
-    pub fn new(
+    pub(crate) fn new(
         server: &'a Server,
         target: &'a Target,
         page_size: u32,
@@ -90,7 +89,7 @@ impl<'a> Stream<'a> {
     }
 
     /// The next page.
-    pub async fn next(&mut self) -> Result<Page, StreamError> {
+    pub(crate) async fn next(&mut self) -> Result<Page, StreamError> {
         let mut page = Page::default();
         let mut tries = 0;
         loop {
@@ -228,7 +227,7 @@ fn read(line: &[u8], target: &Target) -> Result<Line, String> {
             let end = bookmark.metadata.annotations.get("k8s.io/initial-events-end");
             Ok(if end.is_some_and(|end| end == "true") { Line::End } else { Line::Other })
         }
-        "ERROR" => Err(crate::wire::Status::read(event.object.get().as_bytes()).message),
+        "ERROR" => Err(crate::client::wire::Status::read(event.object.get().as_bytes()).message),
         // Changes that arrive before the end were made by others, in the storage version.
         _ => Ok(Line::Other),
     }

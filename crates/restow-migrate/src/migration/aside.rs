@@ -10,9 +10,10 @@ use restow_clock::Instant;
 use restow_core::rewrite::outcome::{LASTING, Outcome};
 use restow_core::rewrite::progress::{Progress, Quarantined, objects};
 
-use crate::migration::{Failure, Journal, Migration, Observer};
-use crate::pages::Item;
-use crate::rewrite::{Attempt, Rewriter};
+use super::setup::{Failure, Journal, Migration, Observer};
+use crate::list::Item;
+use crate::rewrite::Rewriter;
+use crate::rewrite::page::Attempt;
 
 /// How many objects are set aside at most, how many bytes of managedFields they may hold, and how many pages may wait.
 const OBJECTS: usize = 10_000;

@@ -12,12 +12,11 @@ use restow_core::rewrite::progress::Quarantined;
 use restow_core::rewrite::sequence::{self, Sequence};
 use restow_core::rewrite::token::{NEWEST, Token};
 
-use crate::pages::{Item, Page, PageError, Row, Target, Waiting, page_within};
-use crate::server::Server;
-use crate::throttle::Throttle;
+use super::pages::{Item, Page, PageError, Row, Target, Waiting, page_within};
+use crate::client::{Server, Throttle};
 
 /// A list in chunks. It waits out what passes, and finds and steps over objects that cannot be read.
-pub struct Chunks<'a> {
+pub(crate) struct Chunks<'a> {
     server: &'a Server,
     target: &'a Target,
     waiting: &'a (dyn Waiting + Sync),
@@ -48,7 +47,7 @@ enum Isolated {
 
 impl<'a> Chunks<'a> {
     /// A list that goes on from a token, or from the beginning.
-    pub fn new(
+    pub(crate) fn new(
         server: &'a Server,
         target: &'a Target,
         page_size: u32,
@@ -74,13 +73,13 @@ impl<'a> Chunks<'a> {
     }
 
     /// Holds the server to how many objects it has announced behind the token, before a resumption.
-    pub fn announced(mut self, objects: Option<u64>) -> Self {
+    pub(crate) fn announced(mut self, objects: Option<u64>) -> Self {
         self.sequence = Sequence::resumed(self.token.as_deref(), objects);
         self
     }
 
     /// The next page. Its `next` is what `new` takes to go on behind it.
-    pub async fn next(&mut self) -> Result<Page, PageError> {
+    pub(crate) async fn next(&mut self) -> Result<Page, PageError> {
         let (mut tries, mut waits, mut anew) = (0, 0, 0);
         let (mut failing, mut row) = (None, Row::default());
         loop {

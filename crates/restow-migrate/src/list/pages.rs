@@ -16,10 +16,8 @@ use restow_core::rewrite::progress::Quarantined;
 use restow_core::rewrite::token::NEWEST;
 use serde_json::value::RawValue;
 
-use crate::chunks::Chunks;
-use crate::server::{METADATA_LIST, Reply, Server};
-use crate::stream::Stream;
-use crate::wire::{List, ManagedFieldsEntry, Object, Status};
+use crate::client::wire::{List, ManagedFieldsEntry, Object, Status};
+use crate::client::{METADATA_LIST, Reply, Server};
 
 /// Where a resource's objects are.
 #[derive(Clone, Debug)]
@@ -55,7 +53,7 @@ pub struct Item {
 
 /// One page.
 #[derive(Debug, Default)]
-pub struct Page {
+pub(crate) struct Page {
     /// The objects.
     pub items: Vec<Item>,
     /// Where the next page starts, in lists that have tokens; none after the last.
@@ -244,34 +242,6 @@ pub(crate) async fn page_within(
         bytes,
     };
     Ok((page, taken_at))
-}
-
-/// A list, in one of its two ways.
-pub enum Listing<'a> {
-    /// In chunks.
-    Chunks(Chunks<'a>),
-    /// As one stream.
-    Stream(Stream<'a>),
-}
-
-impl Listing<'_> {
-    /// The next page. A stream that cannot go on is continued in chunks.
-    pub async fn next(&mut self) -> Result<Page, PageError> {
-        match self {
-            Self::Chunks(chunks) => chunks.next().await,
-            Self::Stream(stream) => match stream.next().await {
-                Ok(page) => Ok(page),
-                Err(why) => {
-                    tracing::info!(%why, "listing in chunks instead of streaming");
-                    *self = Self::Chunks(stream.in_chunks());
-                    match self {
-                        Self::Chunks(chunks) => chunks.next().await,
-                        Self::Stream(_) => Ok(Page::default()),
-                    }
-                }
-            },
-        }
-    }
 }
 
 fn refusal(reply: &Reply) -> Refusal {

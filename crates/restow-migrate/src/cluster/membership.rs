@@ -7,8 +7,8 @@ use restow_core::resource::inventory::Origin;
 use restow_core::resource::name::GroupVersion;
 use serde::Deserialize;
 
-use crate::discovery::{self, is_kind};
-use crate::server::{RequestError, Server};
+use super::discovery::{self, is_kind};
+use crate::client::{RequestError, Server};
 
 /// The label of identity Leases; its value is the kind of server.
 const COMPONENT: &str = "apiserver.kubernetes.io/identity";
@@ -75,7 +75,7 @@ struct Port {
 
 /// The servers there are, expired ones included.
 #[derive(Clone, Debug, Default)]
-pub struct Members {
+pub(crate) struct Members {
     /// The kube-apiservers.
     pub kube_apiservers: Vec<Member>,
     /// Aggregated API servers that have an identity Lease.
@@ -84,7 +84,7 @@ pub struct Members {
 
 impl Members {
     /// Those that may store a resource of such an origin.
-    pub fn that_may_store(&self, origin: Origin) -> &[Member] {
+    pub(crate) fn that_may_store(&self, origin: Origin) -> &[Member] {
         match origin {
             Origin::Aggregated => &self.aggregated,
             Origin::BuiltIn | Origin::Custom => &self.kube_apiservers,
@@ -93,7 +93,7 @@ impl Members {
 }
 
 /// The members, expired ones included. An error is an error, never "gone".
-pub async fn members(server: &Server) -> Result<Members, RequestError> {
+pub(crate) async fn members(server: &Server) -> Result<Members, RequestError> {
     let leases: Items<Lease> = server.get(LEASES).await?;
     is_kind(LEASES, &leases.kind, "LeaseList")?;
     let is_kube_apiserver = |member: &Member| member.component == KUBE_APISERVER;

@@ -14,9 +14,9 @@ use restow_core::protocol::storage_version;
 use restow_core::resource::inventory::Resource;
 use serde::Deserialize;
 
-use crate::cluster::STORAGE_VERSIONS;
-use crate::discovery::crds_path;
-use crate::server::{METADATA, Server};
+use super::discovery::crds_path;
+use super::registered::STORAGE_VERSIONS;
+use crate::client::{METADATA, Server};
 
 /// The `timeoutSeconds` of a watch.
 const WATCH_SECONDS: u32 = 55;

@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use restow_core::rewrite::outcome::{Outcome, misplaced};
 use restow_core::rewrite::progress::{Progress, Quarantined};
 
-use crate::chunks::Chunks;
-use crate::migration::{Failure, Migration, Observer};
-use crate::pages::{Item, Target};
-use crate::rewrite::quarantined;
+use super::setup::{Failure, Migration, Observer};
+use crate::list::chunks::Chunks;
+use crate::list::{Item, Target};
+use crate::rewrite::page::quarantined;
 
 /// How many objects are listed at once: two pages are in memory already.
 const AT_ONCE: u32 = 50;

@@ -11,7 +11,7 @@ use restow_core::resource::inventory::{Crd, Document, Served};
 use restow_core::resource::name::{GroupResource, GroupVersion};
 use serde::Deserialize;
 
-use crate::server::{RequestError, Server};
+use crate::client::{RequestError, Server};
 
 /// How many documents are asked for at once.
 const AT_ONCE: usize = 8;
@@ -169,7 +169,7 @@ impl From<CrdObject> for Crd {
 ///
 /// A document that cannot be had is in the list with the reason: an aggregated API server that is down does not
 /// make its resources look gone.
-pub async fn documents(server: &Server) -> Result<Vec<Document>, RequestError> {
+pub(crate) async fn documents(server: &Server) -> Result<Vec<Document>, RequestError> {
     let mut versions = group_versions(server).await?;
     let aggregated = aggregated(server, &versions).await?;
     // An API server that starts may not have heard of those behind it yet.
@@ -311,7 +311,7 @@ async fn crd_page(server: &Server, query: &str) -> Result<CrdPage, RequestError>
 }
 
 /// Every CustomResourceDefinition, read in pages because schemas are large.
-pub async fn crds(server: &Server) -> Result<Vec<Crd>, RequestError> {
+pub(crate) async fn crds(server: &Server) -> Result<Vec<Crd>, RequestError> {
     let mut crds = Vec::new();
     let mut query = "limit=20".to_owned();
     loop {

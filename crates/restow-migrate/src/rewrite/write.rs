@@ -6,10 +6,10 @@ use restow_core::rewrite::managed_fields::{Care, care, moved};
 use restow_core::rewrite::outcome::{Answer, Doubt, Helper, Identity, Outcome, Returned, classify, is_about};
 use serde::Serialize;
 
-use crate::pages::{Item, segment};
-use crate::rewrite::Rewriter;
-use crate::server::{Broken, METADATA, Reply};
-use crate::wire::{ManagedFieldsEntry, Object};
+use super::rewriter::Rewriter;
+use crate::client::wire::{ManagedFieldsEntry, Object};
+use crate::client::{Broken, METADATA, Reply};
+use crate::list::pages::{Item, segment};
 
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const APPLY_PATCH: &str = "application/apply-patch+yaml";

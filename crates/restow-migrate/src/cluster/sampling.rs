@@ -1,14 +1,15 @@
 //! What fresh connections to one address have shown, for API servers that hide behind it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use restow_clock::Instant;
 use restow_core::agreement::version::{Answered, Asked};
-use restow_core::resource::inventory::Resource;
+use restow_core::resource::inventory::{Resource, Served};
 use restow_core::resource::name::GroupVersion;
 
-use crate::cluster::Documents;
+/// The discovery documents of one server, or why one could not be had.
+pub(crate) type Documents = HashMap<GroupVersion, Result<Vec<Served>, String>>;
 
 /// A period of sampling is good for so many times its own length.
 const LASTS: u32 = 10;
@@ -34,7 +35,7 @@ pub(crate) struct Round {
 
 fn answers(documents: Documents) -> impl Iterator<Item = (GroupVersion, Answer)> {
     documents.into_iter().map(|(version, document)| {
-        let hash = |served: restow_core::resource::inventory::Served| (served.name, served.hash);
+        let hash = |served: Served| (served.name, served.hash);
         (version, document.map(|served| served.into_iter().map(hash).collect()))
     })
 }
@@ -95,8 +96,6 @@ impl Round {
 
 #[cfg(test)]
 mod tests {
-    use restow_core::resource::inventory::Served;
-
     use super::*;
 
     const PERIOD: Duration = Duration::from_secs(60);

@@ -1,0 +1,33 @@
+//! A list in chunks or as a stream.
+
+use super::chunks::Chunks;
+use super::pages::{Page, PageError};
+use super::stream::Stream;
+
+/// A list, in one of its two ways.
+pub(crate) enum Listing<'a> {
+    /// In chunks.
+    Chunks(Chunks<'a>),
+    /// As one stream.
+    Stream(Stream<'a>),
+}
+
+impl Listing<'_> {
+    /// The next page. A stream that cannot go on is continued in chunks.
+    pub(crate) async fn next(&mut self) -> Result<Page, PageError> {
+        match self {
+            Self::Chunks(chunks) => chunks.next().await,
+            Self::Stream(stream) => match stream.next().await {
+                Ok(page) => Ok(page),
+                Err(why) => {
+                    tracing::info!(%why, "listing in chunks instead of streaming");
+                    *self = Self::Chunks(stream.in_chunks());
+                    match self {
+                        Self::Chunks(chunks) => chunks.next().await,
+                        Self::Stream(_) => Ok(Page::default()),
+                    }
+                }
+            },
+        }
+    }
+}
