@@ -19,43 +19,43 @@ pub(crate) struct Connection {
     /// The kubeconfig file
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig
+    /// The kubeconfig context to use
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) context: Option<String>,
-    /// The cluster of the kubeconfig
+    /// The kubeconfig cluster to use
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) cluster: Option<String>,
-    /// The user of the kubeconfig
+    /// The kubeconfig user to use
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) user: Option<String>,
-    /// The address of the API server, instead of the kubeconfig's
+    /// The address of the API server; overrides the kubeconfig
     #[arg(short, long, global = true, value_name = "URL")]
     pub(crate) server: Option<http::Uri>,
-    /// Act as this user
+    /// Impersonate this user
     #[arg(long = "as", global = true, value_name = "USER")]
     pub(crate) as_user: Option<String>,
-    /// Act as a member of this group (may be repeated)
+    /// Impersonate this group (may be repeated)
     #[arg(long, global = true, value_name = "GROUP", requires = "as_user")]
     pub(crate) as_group: Vec<String>,
-    /// A bearer token, instead of the kubeconfig's credentials
+    /// A bearer token; overrides the kubeconfig's credentials
     #[arg(long, global = true, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
-    /// The certificates that sign the server's, instead of the kubeconfig's
+    /// A file of CA certificates that verify the server's certificate; overrides the kubeconfig
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "insecure_skip_tls_verify")]
     pub(crate) certificate_authority: Option<PathBuf>,
-    /// Wait for an answer to one request no longer than this, up to 70s; 0 for no such limit [default: 0]
+    /// How long to wait for the answer to one request, up to 70s; 0 means no limit [default: 0]
     #[arg(long, global = true, value_name = "DURATION", value_parser = request_timeout)]
     pub(crate) request_timeout: Option<Duration>,
     /// Do not verify the server's certificate
     #[arg(long, global = true)]
     pub(crate) insecure_skip_tls_verify: bool,
-    /// An API server, asked directly whether it agrees; name every one (may be repeated)
+    /// The address of one API server, which restow asks directly; name every API server (may be repeated)
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) api_server: Vec<http::Uri>,
-    /// Take your word that there is just one API server
+    /// Assume there is exactly one API server
     #[arg(long, global = true, conflicts_with = "api_server")]
     pub(crate) assume_single_server: bool,
-    /// For managed clusters, whose API servers hide behind one address: watch that address for so long, up to 1h
+    /// For managed clusters with several API servers behind one address: sample that address for this long, up to 1h
     #[arg(long, global = true, value_name = "DURATION", value_parser = sampling,
           conflicts_with_all = ["api_server", "assume_single_server"])]
     pub(crate) sample_servers: Option<Duration>,
@@ -72,8 +72,8 @@ pub(crate) struct Scope {
 
 /// Refuses a namespace.
 fn cluster_wide(_: &str) -> Result<String, String> {
-    Err("migration is cluster-wide: an API server stores a resource in one version for all namespaces, so leave this \
-         out"
+    Err("migration is cluster-wide: an API server stores a resource in one version for all namespaces, so omit \
+    this flag"
         .to_owned())
 }
 
@@ -81,22 +81,24 @@ fn cluster_wide(_: &str) -> Result<String, String> {
 #[derive(ClapArgs)]
 #[command(next_help_heading = "Pace")]
 pub(crate) struct Pace {
-    /// gentle: hardly noticed, 8 writes a second; steady: the cluster's own traffic first; fast: all the servers give
+    /// gentle: 8 writes per second, hardly noticeable; steady: the cluster's own traffic comes first; fast: as fast
+    /// as the API servers allow
     #[arg(long, value_enum, default_value_t = PaceName::Steady, value_name = "PACE")]
     pub(crate) pace: PaceName,
-    /// At most so many writes under way
+    /// The most writes in flight
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) max_in_flight: Option<u32>,
-    /// At most so many writes a second
+    /// The most writes per second
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(crate) qps: Option<f64>,
-    /// At most so many bytes a second, such as 500K or 10M
+    /// The most bytes per second, such as 500K or 10M
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) bandwidth: Option<f64>,
-    /// Objects in a page: what is sent again at most after a crash [default: 500 when fast, else 100]
+    /// Objects per page; after a crash, at most one page is sent again [default: 500 if fast, else 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10000))]
     page_size: Option<u32>,
-    /// How to list: in chunks, as one stream, which needs the right to watch, or auto: streaming from 10,000 objects on
+    /// How to list objects: in chunks; as a stream, which needs permission to watch; or auto, which streams from
+    /// 10,000 objects on
     #[arg(long, value_enum, default_value_t = List::Auto, value_name = "HOW")]
     pub(crate) list: List,
 }

@@ -74,7 +74,7 @@ impl Known {
         let states = match objects::list_if_defined::<StorageState>(cluster.server()).await {
             Ok(states) => states,
             Err(failure) => {
-                say!("warning: the StorageStates cannot be read: {failure}");
+                say!("warning: cannot read the StorageStates: {failure}");
                 Vec::new()
             }
         };

@@ -25,20 +25,20 @@ use crate::program::{program, version};
 use crate::signals::stoppable;
 use crate::{logging, output};
 
-const ABOUT: &str = "Rewrites what a Kubernetes cluster has stored, so that every object is kept in the version, \
-and under the encryption key, that the API servers use now.
+const ABOUT: &str = "Rewrites stored Kubernetes objects, so that every object is stored in the version, and under \
+the encryption key, that the API servers use now.
 
-A rewrite is a patch that changes nothing: objects keep their content, and their data never reaches restow. \
-A run starts only when all API servers agree on the storage version, and is done when a second pass found nothing \
-left to rewrite.";
+To rewrite an object, restow sends a patch that changes nothing. Objects keep their content, and restow never \
+reads it. A run starts only when all API servers agree on the storage version. It is done when a second pass \
+finds nothing left to rewrite.";
 
 const EXIT_CODES: &str = "Exit codes:
   0  done and verified
-  1  failed, or plan --needed, migrate --all or init could not look at everything
+  1  failed, or plan --needed, migrate --all or init could not check everything
   2  wrong usage
-  3  some objects were left (quarantined), or plan --needed found something
-  4  unsafe: the API servers disagree, the version changed under the run, or the encryption key is not proven
-  130  stopped by ctrl-C; --resume goes on";
+  3  some objects were quarantined, or plan --needed found a resource to migrate
+  4  unsafe: the API servers disagree, the storage version changed during the run, or the encryption key is not proven
+  130  stopped by ctrl-C; continue with --resume";
 
 #[derive(Parser)]
 #[command(name = "restow", version, about = ABOUT, after_help = EXIT_CODES, max_term_width = 100)]
@@ -47,7 +47,7 @@ pub(crate) struct Cli {
     command: Command,
     #[command(flatten)]
     connection: Connection,
-    /// Say more on stderr; twice, for requests
+    /// Log more to stderr; give it twice to log requests too
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 }
@@ -69,16 +69,16 @@ enum Command {
     Apiserver(Apiserver),
     /// Print the version
     Version,
-    /// Print what may stand in the last place of a command line
+    /// Print the words that complete a command line
     #[command(name = "__complete", hide = true)]
     Complete {
-        /// What was typed behind the program's name
+        /// The words after the program's name
         #[arg(last = true)]
         words: Vec<String>,
     },
     /// Print a completion script for a shell
     ///
-    /// For kubectl restow, link or copy restow as kubectl_complete-restow on the PATH.
+    /// For kubectl restow, link or copy restow to kubectl_complete-restow on the PATH.
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -177,12 +177,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_passes_claps_checks() {
         command().debug_assert();
     }
 
     #[test]
-    fn connection_flags_are_listed_only_where_they_do_something() {
+    fn help_lists_connection_flags_only_for_commands_that_connect() {
         for one in command().get_subcommands_mut().filter(|one| one.get_name() != "help") {
             let name = one.get_name().to_owned();
             let help = one.render_long_help().to_string();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_in_the_help_are_right() {
+    fn examples_in_the_help_parse() {
         let mut found = 0;
         for one in command().get_subcommands() {
             for example in examples(one) {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_do_not_apply() {
+    fn namespace_flags_are_refused() {
         for words in [
             "plan -n default",
             "plan -A",
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_next() {
+    fn completion_offers_what_can_come_next() {
         let root = command();
         let of =
             |typed: &str| complete::next(&root, &typed.split(' ').map(str::to_owned).collect::<Vec<_>>());

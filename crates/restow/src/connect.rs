@@ -51,7 +51,7 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster, CliError> {
     };
     Cluster::connect(config, trust).map_err(|error| match (&error, plugin) {
         (kube::Error::Auth(AuthError::AuthExecStart(cause)), Some(plugin)) => unrunnable(&plugin, cause),
-        _ => CliError::failed(format!("cannot set the connection up: {error}")),
+        _ => CliError::failed(format!("cannot set up the connection: {error}")),
     })
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster, CliError> {
 fn unrunnable(plugin: &ExecConfig, cause: &std::io::Error) -> CliError {
     let command = plugin.command.as_deref().unwrap_or_default();
     let failure =
-        CliError::failed(format!("the kubeconfig's credential plugin {command:?} cannot be run: {cause}"));
+        CliError::failed(format!("cannot run the kubeconfig's credential plugin {command:?}: {cause}"));
     match plugin.install_hint.as_deref().map(str::trim).filter(|hint| !hint.is_empty()) {
         Some(hint) => failure.hint(hint),
         None => failure.hint("install it, or put it on the PATH"),
@@ -72,7 +72,7 @@ fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, CliError> {
     let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error.to_string()))?;
     let found: Result<Vec<_>, _> = found.map(|one| one.map(|one| one.to_vec())).collect();
     match found {
-        Ok(found) if found.is_empty() => Err(wrong("it holds no certificate")),
+        Ok(found) if found.is_empty() => Err(wrong("it contains no certificate")),
         Ok(found) => Ok(found),
         Err(error) => Err(wrong(&error.to_string())),
     }
@@ -114,7 +114,7 @@ fn named(urls: &[http::Uri]) -> Result<Vec<http::Uri>, CliError> {
     let mut named: Vec<http::Uri> = Vec::new();
     for url in urls {
         if url.scheme().is_none() || url.host().is_none() {
-            return Err(CliError::usage(format!("--api-server {url} is no URL"))
+            return Err(CliError::usage(format!("--api-server {url} is not a URL"))
                 .hint("give scheme, host and port, such as https://10.0.0.11:6443"));
         }
         if !named.contains(url) {
@@ -157,7 +157,7 @@ async fn config(flags: &Connection) -> Result<kube::Config, CliError> {
             CliError::usage(format!("the kubeconfig has no context {name:?}"))
                 .hint(format!("its contexts are: {contexts}"))
         }
-        _ => CliError::usage(format!("the kubeconfig cannot be used: {error}"))
+        _ => CliError::usage(format!("cannot use the kubeconfig: {error}"))
             .hint(format!("its contexts are: {contexts}")),
     })
 }
@@ -230,8 +230,8 @@ fn unreadable(error: &KubeconfigError, flags: &Connection) -> CliError {
         KubeconfigError::ReadConfig(cause, _) => cause.to_string(),
         _ => error.to_string(),
     };
-    CliError::usage(format!("the kubeconfig {path} cannot be read: {why}"))
-        .hint("kubectl config view shows what kubectl makes of it")
+    CliError::usage(format!("cannot read the kubeconfig {path}: {why}"))
+        .hint("kubectl config view shows how kubectl reads it")
 }
 
 /// Says what it means that the cluster could not be asked for its resources.
@@ -250,7 +250,7 @@ pub(crate) async fn unanswered(cluster: &Cluster, error: RequestError) -> CliErr
     match missing.is_empty() {
         // Everybody who is known to the server may see what it serves.
         true => failure
-            .hint("are these the right credentials? kubectl auth whoami shows who you are to the server"),
+            .hint("check your credentials: kubectl auth whoami shows which user you are for the server"),
         false => failure.hint(Missing::grant(&missing)),
     }
 }
@@ -259,17 +259,16 @@ pub(crate) async fn unanswered(cluster: &Cluster, error: RequestError) -> CliErr
 pub(crate) fn unreached(server: &Server, error: &RequestError) -> CliError {
     let server = server.name();
     match error {
-        RequestError::Broken(broken) if broken.untrusted => {
-            CliError::failed(format!("cannot reach {server}: {broken}")).hint(
-                "give the certificates of its authority with --certificate-authority FILE, or put them into the kubeconfig",
-            )
-        }
+        RequestError::Broken(broken) if broken.untrusted => CliError::failed(format!(
+            "cannot reach {server}: {broken}"
+        ))
+        .hint("give its CA certificates with --certificate-authority FILE, or add them to the kubeconfig"),
         RequestError::Broken(broken) => CliError::failed(format!("cannot reach {server}: {broken}"))
-            .hint("is the address right and the server up? kubectl cluster-info asks the same server"),
+            .hint("check the address, and that the server is up; kubectl cluster-info asks the same server"),
         RequestError::Refused { code: 401, .. } => {
             let text = format!("{server} does not accept these credentials");
             CliError::failed(explained(Reason::Unauthorized, &text))
-                .hint("kubectl auth whoami shows who you are to it")
+                .hint("check them: kubectl auth whoami shows which user you are for the server")
         }
         _ => {
             let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
@@ -300,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_that_is_named_is_what_counts() {
+    fn a_given_certificate_authority_overrides_the_kubeconfig() {
         let authority = vec![vec![1]];
         for (skipped, named, skip, expected) in [
             (false, None, false, false),
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_that_is_not_there_is_refused() {
+    fn an_unknown_user_is_refused() {
         let kubeconfig: Kubeconfig = serde_json::from_value(serde_json::json!({
             "current-context": "lab",
             "contexts": [

@@ -1,4 +1,7 @@
-//! Migrations and storage states as objects of the cluster: reading, finding and writing them.
+//! Reads, finds and writes migrations and storage states.
+//!
+//! Requests go through `Server` instead of kube's `Api`: it bounds answers, retries a 401 after credentials were accepted, and names
+//! the cause of a broken connection.
 
 use std::time::Duration;
 
@@ -100,7 +103,7 @@ pub(crate) fn misnamed(
     let meant =
         if near.is_empty() { String::new() } else { format!(" (did you mean {}?)", near.join(" or ")) };
     CliError::usage(format!("there is no {what} {typed:?}{meant}"))
-        .hint(format!("{} status shows them all", program()))
+        .hint(format!("to see them all, run: {} status", program()))
 }
 
 /// The name of an object with its kind, as kubectl's `-o name` has it.
@@ -191,7 +194,7 @@ pub(crate) async fn delete<K: Object>(server: &Server, object: &K, keep: Keep) -
 pub(crate) fn refused<K: Object>(server: &Server, verb: &'static str, error: &RequestError) -> CliError {
     match error {
         RequestError::Refused { code: 404, .. } => CliError::failed(format!(
-            "{} has no {} of {}",
+            "{} does not serve {} of {}",
             server.name(),
             K::plural(&()),
             K::api_version(&())
@@ -208,8 +211,8 @@ pub(crate) fn refused<K: Object>(server: &Server, verb: &'static str, error: &Re
 /// How to get the definitions of migrations and storage states.
 fn missing_definitions(program: &str) -> String {
     format!(
-        "{program} install --image IMAGE --apply installs the controllers and the definitions; {program} install --crds \
-         --apply installs just the definitions"
+        "to install the controllers and the CRDs, run: {program} install --image IMAGE --apply; for only the \
+        CRDs: {program} install --crds --apply"
     )
 }
 

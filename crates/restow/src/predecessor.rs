@@ -18,8 +18,8 @@ pub(crate) async fn refuse(server: &Server) -> Result<(), CliError> {
         Err(error) if error.code() == Some(404) => return Ok(()),
         Err(error) => {
             say!(
-                "warning: cannot tell whether kube-storage-version-migrator is running, because Deployments cannot be \
-                 listed: {error}; if it is, scale it down first"
+                "warning: cannot determine whether kube-storage-version-migrator is running, because Deployments \
+                cannot be listed: {error}; if it is, scale it down first"
             );
             return Ok(());
         }
@@ -34,8 +34,8 @@ pub(crate) async fn refuse(server: &Server) -> Result<(), CliError> {
         |one: &Deployment| format!("kubectl -n {} scale deployment {} --replicas=0", one.namespace, one.name);
     let commands: Vec<String> = running.iter().map(command).collect();
     let message = format!(
-        "kube-storage-version-migrator is running ({}): it marks resources as migrated without verifying, in the \
-         same objects",
+        "kube-storage-version-migrator is running ({}): it marks resources as migrated without verifying them, in \
+        the objects that restow uses",
         names.join(", ")
     );
     Err(CliError::failed(message).hint(format!("scale it down first: {}", commands.join("; "))))

@@ -73,7 +73,7 @@ fn unknown(inventory: &Inventory, name: &str, error: &NameError) -> CliError {
     may_have_it.dedup_by(|(next, _), (version, _)| next.group == version.group);
     let near = match error {
         NameError::Unknown { near, .. } if !may_have_it.is_empty() => near,
-        _ => return CliError::usage(error).hint(format!("{} plan shows them all", program())),
+        _ => return CliError::usage(error).hint(format!("to see them all, run: {} plan", program())),
     };
     let each = |(version, obstacle): &&(GroupVersion, Obstacle)| {
         format!("{version} may have it, but {}", obstacle.explain())
@@ -88,7 +88,7 @@ fn unknown(inventory: &Inventory, name: &str, error: &NameError) -> CliError {
 /// Warns of what its server could not even list; says whether there is any.
 pub(crate) fn warn_left_out(inventory: &Inventory) -> bool {
     for (version, obstacle) in &inventory.unavailable {
-        say!("warning: {version} was left out: {}", obstacle.explain());
+        say!("warning: skipped {version}: {}", obstacle.explain());
     }
     !inventory.unavailable.is_empty()
 }
@@ -143,7 +143,7 @@ async fn lacking(
         match access::missing(cluster.server(), resource, verbs).await {
             Ok(missing) => return Ok(missing),
             Err(error) if error.is_final() || tries == TRIES => {
-                return Err(CliError::failed(format!("asking for permissions: {error}")));
+                return Err(CliError::failed(format!("cannot check permissions: {error}")));
             }
             Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
         }

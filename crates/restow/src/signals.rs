@@ -25,9 +25,10 @@ pub(crate) fn stop_on_signals(timeout: Option<Duration>) -> std::io::Result<Canc
             }
         };
         tokio::select! {
-            _ = interrupt.recv() => say!("stopping; what is under way is finished first (ctrl-C again: at once)"),
-            _ = terminate.recv() => say!("stopping; what is under way is finished first"),
-            () = out_of_time => say!("timed out; what is under way is finished first"),
+            _ = interrupt.recv() => say!("stopping when the requests in flight are done (press ctrl-C again to \
+            stop immediately)"),
+            _ = terminate.recv() => say!("stopping when the requests in flight are done"),
+            () = out_of_time => say!("timed out; stopping when the requests in flight are done"),
         }
         told.cancel();
         tokio::select! {

@@ -63,11 +63,11 @@ pub(crate) struct ResourceState {
 /// Why there is no state to use.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StateError {
-    #[error("another restow is migrating {0}; wait for it, or stop it")]
+    #[error("another restow process is migrating {0}; wait for it, or stop it")]
     Locked(GroupResource),
-    #[error("{path} cannot be used")]
+    #[error("cannot use {path}")]
     Io { path: PathBuf, source: io::Error },
-    #[error("{0} is not a state file of this restow; delete it to start that resource anew")]
+    #[error("{0} is not a state file of this version of restow; delete it to start over with that resource")]
     Unreadable(PathBuf),
 }
 
@@ -78,7 +78,7 @@ impl From<StateError> for CliError {
         match error {
             // Another directory would let two runs of one resource work side by side.
             StateError::Locked(_) => failure,
-            _ => failure.hint("--state-dir DIR keeps the progress elsewhere"),
+            _ => failure.hint("use --state-dir DIR to keep the progress elsewhere"),
         }
     }
 }

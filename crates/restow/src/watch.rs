@@ -22,7 +22,9 @@ const LASTS: u32 = 50;
 pub(crate) trait Watched: Object + Clone + Debug + Send + Sync + 'static {}
 impl<K: Object + Clone + Debug + Send + Sync + 'static> Watched for K {}
 
-/// The objects of a kind, as the events of a watch tell.
+/// The objects of a kind, kept up to date by the events of a watch.
+///
+/// Unlike a reflector's store, it reports which objects each event changed, also those that a new list no longer has.
 #[derive(Debug)]
 pub(crate) struct Kept<K> {
     objects: BTreeMap<String, K>,
@@ -138,7 +140,7 @@ pub(crate) async fn until<K: Watched, T>(
                 }
             }
             Err(error) => {
-                tracing::info!(error = %restow_migrate::client::plain(&error), "the watch broke; it is taken up again");
+                tracing::info!(error = %restow_migrate::client::plain(&error), "the watch failed; retrying");
                 check::<K>(server, &error).await?;
             }
         }
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_anew_tells_what_was_missed() {
+    fn a_new_list_shows_what_the_watch_missed() {
         let mut kept = Kept::default();
         let mut take = |event| kept.take(event).join(" ");
         assert_eq!(take(Event::Init), "");

@@ -25,15 +25,15 @@ use crate::state_dir::default_dir;
 /// How often the encryption configuration is looked at.
 const RELOAD_EVERY: Duration = Duration::from_secs(5);
 
-/// Run a small Kubernetes API server: for tests, demonstrations and trying things out
+/// Run a small Kubernetes API server, for tests and demonstrations
 #[derive(Args)]
 #[command(
     after_help = "It serves custom resources with versions, conversion and status, and the built-in resources that
-controllers need. There is no scheduler, and no pod ever runs.
+controllers need. There is no scheduler, and pods never run.
 
-Everything is kept below the data directory, which only you may read: objects, the certificate
-authority, the admin's token, and a line for each write (audit.log). Clients must show a token,
-and may do what RBAC allows them.
+Everything is stored in the data directory, which only you can read: objects, the certificate
+authority, the admin's token, and one line for each write (audit.log). Clients must send a token,
+and RBAC decides what they may do.
 
 Examples:
   restow apiserver                                        then, in another terminal:
@@ -41,14 +41,14 @@ Examples:
       kubectl get namespaces
   restow apiserver --data-dir ./d --listen 127.0.0.1:0 --write-kubeconfig ./kubeconfig
   restow apiserver --token-auth-file tokens.csv           more users: token,user,uid,\"group1,group2\"
-  restow apiserver --encryption-provider-config enc.yaml  Secrets encrypted at rest
+  restow apiserver --encryption-provider-config enc.yaml  encrypt Secrets at rest
 
-Two servers on one etcd, trusted by one kubeconfig:
+Two servers on one etcd, with the same credentials:
   restow apiserver --etcd http://127.0.0.1:2379 --data-dir a --credentials-dir c --listen 127.0.0.1:6443
   restow apiserver --etcd http://127.0.0.1:2379 --data-dir b --credentials-dir c --listen 127.0.0.1:6444"
 )]
 pub(crate) struct Apiserver {
-    /// Where everything is kept [default: $XDG_STATE_HOME/restow/apiserver]
+    /// Where to store everything [default: $XDG_STATE_HOME/restow/apiserver]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// The address to listen on; port 0 takes any free port
@@ -57,43 +57,45 @@ pub(crate) struct Apiserver {
     /// Where to write the admin's kubeconfig [default: kubeconfig in the data directory]
     #[arg(long, value_name = "FILE")]
     write_kubeconfig: Option<PathBuf>,
-    /// Keep objects in this etcd (several addresses of one etcd), instead of a file
+    /// Store objects in this etcd (one or more addresses of it) instead of in a file
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     etcd: Vec<http::Uri>,
-    /// The authority that etcd's certificate is of
+    /// The CA certificate that verifies etcd's certificate
     #[arg(long, value_name = "FILE", requires = "etcd")]
     etcd_cafile: Option<PathBuf>,
-    /// The certificate to show to etcd
+    /// The client certificate for etcd
     #[arg(long, value_name = "FILE", requires_all = ["etcd", "etcd_keyfile"])]
     etcd_certfile: Option<PathBuf>,
-    /// The key of that certificate
+    /// The private key of that certificate
     #[arg(long, value_name = "FILE", requires_all = ["etcd", "etcd_certfile"])]
     etcd_keyfile: Option<PathBuf>,
-    /// The name of this server among those on one etcd [default: one of its own, kept in the data directory]
+    /// The ID of this server among those on one etcd [default: generated, and kept in the data directory]
     #[arg(long, value_name = "ID")]
     server_id: Option<String>,
-    /// Encrypt what is stored, as kube-apiserver's file of this name says; changes are taken up while it runs
+    /// Encrypt stored objects with an EncryptionConfiguration, as in kube-apiserver; changes are loaded while the
+    /// server runs
     #[arg(long, value_name = "FILE")]
     encryption_provider_config: Option<PathBuf>,
-    /// More users, in kube-apiserver's form: token,user,uid,"group1,group2"
+    /// A file of more users, in kube-apiserver's format: token,user,uid,"group1,group2"
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
-    /// Where the certificate authority and the admin's token are kept; servers may share it [default: the data directory]
+    /// Where to keep the certificate authority and the admin's token; servers can share it [default: the data
+    /// directory]
     #[arg(long, value_name = "DIR")]
     credentials_dir: Option<PathBuf>,
-    /// More names for the server's certificate, such as the host's (may be repeated)
+    /// More names for the server's certificate, such as the host name (may be repeated)
     #[arg(long, value_name = "NAME")]
     tls_san: Vec<String>,
-    /// Where a line for each write goes: a file, "-" for stderr, or "none" [default: audit.log in the data directory]
+    /// Where to log each write: a file, "-" for stderr, or "none" [default: audit.log in the data directory]
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
-    /// At most so many requests at once that change something
+    /// The most mutating requests in flight
     #[arg(long, value_name = "N", default_value_t = 200)]
     max_mutating_requests_inflight: u32,
-    /// At most so many at once that only read
+    /// The most read-only requests in flight
     #[arg(long, value_name = "N", default_value_t = 400)]
     max_requests_inflight: u32,
-    /// How logs are written
+    /// The log format
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
     log_format: LogFormat,
 }
@@ -125,7 +127,7 @@ pub(crate) async fn run(flags: &Apiserver) -> Result<u8, CliError> {
         () = stop.cancelled() => return Ok(STOPPED),
     };
     private_file::replace(&kubeconfig, reach.kubeconfig().as_bytes())
-        .map_err(|error| CliError::failed(format!("{} cannot be written: {error}", kubeconfig.display())))?;
+        .map_err(|error| CliError::failed(format!("cannot write {}: {error}", kubeconfig.display())))?;
     let shown = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
     output::print(&welcome(&reach.url(), &shown));
     stop.run_until_cancelled(reseal(&started, sealing)).await;
@@ -162,10 +164,10 @@ fn welcome(url: &str, kubeconfig: &Path) -> String {
 async fn network(flags: &Apiserver, dir: &DataDir) -> Result<Network, CliError> {
     let listener = TcpListener::bind(flags.listen).await.map_err(|error| {
         CliError::failed(format!("cannot listen on {}: {error}", flags.listen))
-            .hint("--listen 127.0.0.1:0 takes any free port")
+            .hint("use --listen 127.0.0.1:0 to take any free port")
     })?;
     if !flags.listen.ip().is_loopback() {
-        tracing::warn!(address = %flags.listen, "listening where other machines can reach it");
+        tracing::warn!(address = %flags.listen, "listening on an address that other machines can reach");
     }
     let credentials = flags.credentials_dir.as_deref().unwrap_or(dir.path());
     let credentials = Credentials::open(credentials, restow_clock::now())
@@ -188,7 +190,7 @@ fn tokens(flags: &Apiserver) -> Result<Tokens, CliError> {
     let mut tokens = Tokens::default();
     if let Some(path) = &flags.token_auth_file {
         let text = String::from_utf8(read(path)?);
-        let text = text.map_err(|_| CliError::usage(format!("{} is not text", path.display())))?;
+        let text = text.map_err(|_| CliError::usage(format!("{} is not a text file", path.display())))?;
         let inserted = tokens.insert_file(&text);
         inserted.map_err(|error| CliError::usage(format!("{}: {error}", path.display())))?;
     }
@@ -202,7 +204,7 @@ fn audit(flags: &Apiserver, dir: &DataDir) -> Result<Audit, CliError> {
         Some("-") => Audit::to_stderr(),
         _ => Audit::to_file(&path),
     };
-    audit.map_err(|error| CliError::failed(format!("{} cannot be written: {error}", path.display())))
+    audit.map_err(|error| CliError::failed(format!("cannot write {}: {error}", path.display())))
 }
 
 fn store(flags: &Apiserver, dir: &DataDir) -> Result<Arc<dyn Store>, CliError> {
@@ -222,7 +224,7 @@ fn store(flags: &Apiserver, dir: &DataDir) -> Result<Arc<dyn Store>, CliError> {
     let settings =
         etcd::Settings { ca: read_some(&flags.etcd_cafile)?, identity, ..etcd::Settings::new(endpoints) };
     let store = EtcdStore::new(&settings).map_err(|error| {
-        CliError::usage(chain(&error)).hint("--etcd-cafile names the authority of an etcd at https://")
+        CliError::usage(chain(&error)).hint("an etcd at https:// needs its CA certificate: use --etcd-cafile")
     })?;
     Ok(Arc::new(store))
 }
@@ -240,14 +242,13 @@ fn server_id(flags: &Apiserver, dir: &DataDir) -> Result<String, CliError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, CliError> {
-    std::fs::read(path)
-        .map_err(|error| CliError::usage(format!("{} cannot be read: {error}", path.display())))
+    std::fs::read(path).map_err(|error| CliError::usage(format!("cannot read {}: {error}", path.display())))
 }
 
 fn unusable(error: DataDirError) -> CliError {
     let hint = match error {
-        DataDirError::Locked(_) => "stop that server, or give this one a --data-dir of its own",
-        DataDirError::Io { .. } => "--data-dir names another directory",
+        DataDirError::Locked(_) => "stop that server, or use another --data-dir for this one",
+        DataDirError::Io { .. } => "use --data-dir to choose another directory",
     };
     CliError::failed(chain(&error)).hint(hint)
 }
@@ -257,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_can_be_pasted() {
+    fn the_printed_export_can_be_pasted() {
         let shown = |path: &str| welcome("https://127.0.0.1:1", Path::new(path));
         assert!(shown("/a/b-c").contains("  export KUBECONFIG=/a/b-c\n"));
         assert!(shown("/a b/it's").contains("  export KUBECONFIG='/a b/it'\\''s'\n"));

@@ -19,16 +19,16 @@ use crate::render::storage_state::StorageSummary;
 use crate::signals::in_time;
 use crate::watch;
 
-/// Delete migrations; what they have rewritten stays so
+/// Delete migrations; objects they have rewritten stay rewritten
 #[derive(ClapArgs)]
 #[command(
-    after_help = "The controller stops within a page. The storage state of the resource goes on listing the \
-versions that objects may still be stored in, until a migration of it succeeds; restow init makes another.
+    after_help = "The controller stops within a page. The storage state of the resource still lists the versions \
+    that objects may be stored in, until a migration of the resource succeeds. restow init creates another migration.
 To stop one only for a while, use restow suspend.
 
 Examples:
   restow cancel widgets.example.com-x7k2p
-  restow cancel secrets-4jq9d --wait --timeout 1m      return when it is gone"
+  restow cancel secrets-4jq9d --wait --timeout 1m      return once it is gone"
 )]
 pub(crate) struct Cancel {
     #[command(flatten)]
@@ -85,7 +85,7 @@ fn left_to_do(standing: &MigrationSummary, state: Option<&StorageState>, now: Ti
         return None;
     }
     Some(format!(
-        "storage state {0} goes on listing {1}; {2} init {0} makes another migration",
+        "storage state {0} still lists {1}; to create another migration, run: {2} init {0}",
         storage.resource,
         storage.persisted.join(", "),
         program()
@@ -132,9 +132,10 @@ mod tests {
             assert_eq!(cancelled(&standing), said);
             let note = left_to_do(&standing, Some(&state), now);
             assert_eq!(note.is_some(), noted, "{note:?}");
-            assert!(
-                note.is_none_or(|note| note.contains("secrets goes on listing a, b; restow init secrets"))
-            );
+            assert!(note.is_none_or(|note| note.contains(
+                "secrets still lists a, b; to create another migration, run: \
+                restow init secrets"
+            )));
             assert_eq!(left_to_do(&standing, None, now), None);
         }
     }

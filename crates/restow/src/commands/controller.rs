@@ -22,24 +22,24 @@ use crate::signals::stop_on_signals;
 /// The file that says which namespace a pod is in.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// Run the controllers: migrations as objects, made when storage versions or encryption keys change
+/// Run the controllers: they create migrations when storage versions or encryption keys change, and run them
 #[derive(Args)]
 #[command(after_help = "Controllers:
   migrator    runs StorageVersionMigrations (migration.k8s.io/v1alpha1)
-  trigger     keeps a StorageState for each resource, and makes a migration when its version changes
-  encryption  the same when all API servers have taken up another encryption configuration
-  pruner      cuts a CRD's storedVersions down after a verified migration
+  trigger     keeps a StorageState for each resource, and creates a migration when its version changes
+  encryption  the same when all API servers have loaded another encryption configuration
+  pruner      reduces a CRD's storedVersions after a verified migration
 
 Examples:
   restow controller --kubeconfig F --leader-elect=false     on your own machine
-  restow controller --controllers migrator                  just what you ask for with objects
+  restow controller --controllers migrator                  only the migrations that you create
   restow controller --backend in-tree                       Kubernetes rewrites, restow verifies
   restow controller --adopt in-tree                         serve storagemigration.k8s.io objects")]
 pub(crate) struct Controller {
-    /// Run just these controllers
+    /// The controllers to run
     #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME", default_values_t = ALL)]
     controllers: Vec<Name>,
-    /// Whether several replicas choose a leader by a Lease
+    /// Whether replicas elect a leader with a Lease
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     leader_elect: bool,
@@ -49,23 +49,23 @@ pub(crate) struct Controller {
     /// How long a leader may be silent before another replica takes over
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "15s")]
     lease_duration: Duration,
-    /// How often all storage versions are looked at, besides watching
+    /// How often to check all storage versions, besides watching
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "10m")]
     poll_interval: Duration,
-    /// Where /healthz, /readyz and /metrics are served
+    /// The address that serves /healthz, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// How many migrations run at once; never two of one resource
+    /// How many migrations run at the same time; never two of one resource
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     concurrent_migrations: u16,
-    /// Watch the storage versions of just these resources, such as secrets,widgets.example.com [default: all]
+    /// Watch the storage versions of only these resources, such as secrets,widgets.example.com [default: all]
     #[arg(long, value_delimiter = ',', value_name = "RESOURCE")]
     resources: Vec<String>,
-    /// What your encryption configuration covers, such as secrets,configmaps or *.*, or none: these are verified only
-    /// if every API server reports one configuration [default: secrets, where one is reported]
+    /// What your encryption configuration covers, such as secrets,configmaps or *.*, or none: these are verified
+    /// only if every API server reports the same configuration [default: secrets, if reported]
     #[arg(long, value_delimiter = ',', value_name = "RESOURCE")]
     encryption_resources: Vec<String>,
-    /// Quarantine objects whose managedFields are of versions no longer served, instead of moving those entries
+    /// Quarantine objects with managedFields of versions that are no longer served, instead of moving those entries
     #[arg(long)]
     keep_managed_fields: bool,
     /// Who rewrites objects: restow, or Kubernetes' own controller (in-tree); restow verifies either way
@@ -74,7 +74,7 @@ pub(crate) struct Controller {
     /// Serve migrations of this API too: in-tree, storagemigration.k8s.io where its own controller does not run
     #[arg(long, value_enum, value_name = "API", conflicts_with = "backend")]
     adopt: Option<Adopted>,
-    /// How logs are written
+    /// The log format
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
     log_format: LogFormat,
     #[command(flatten)]
@@ -160,12 +160,12 @@ fn named(names: &[String]) -> Vec<GroupResource> {
 
 pub(crate) async fn run(connection: &Connection, flags: &Controller) -> Result<u8, CliError> {
     if flags.lease_duration < Duration::from_secs(1) {
-        return Err(CliError::usage("--lease-duration must be a second at least"));
+        return Err(CliError::usage("--lease-duration must be at least 1s"));
     }
     let cluster = connect(connection).await?;
     let listener = TcpListener::bind(flags.listen).await.map_err(|error| {
         CliError::failed(format!("cannot listen on {}: {error}", flags.listen))
-            .hint("--listen 127.0.0.1:0 takes any free port")
+            .hint("use --listen 127.0.0.1:0 to take any free port")
     })?;
     let address = listener.local_addr().map_err(CliError::failed)?;
     tracing::info!(%address, "serving /healthz, /readyz and /metrics");

@@ -13,24 +13,25 @@ use clap::Args as ClapArgs;
 use crate::commands::demo::story::Story;
 use crate::error::CliError;
 
-/// Show the whole story on two API servers of restow's own, without a cluster
+/// Show a whole migration on two built-in API servers, without a cluster
 #[derive(ClapArgs)]
 #[command(
-    after_help = "Two API servers in this process share one store in a temporary folder. Users write all the time; a server \
-restarts, the servers disagree, agree, and a migration is killed and goes on. At the end every stored object is looked at.
+    after_help = "Two API servers in this process share one store in a temporary folder. Users write all the \
+    time. A server restarts, the servers disagree and then agree, and a migration is killed and resumed. At the \
+    end, every stored object is checked.
 
 Examples:
   restow demo               under a minute
-  restow demo --keep        leave the servers running, to try kubectl and restow on them"
+  restow demo --keep        keep the servers running, to try kubectl and restow on them"
 )]
 pub(crate) struct Demo {
-    /// How many objects there are
+    /// How many objects to create
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u64).range(1000..=1_000_000))]
     objects: u64,
-    /// Leave the servers running at the end, and say how to reach them
+    /// Keep the servers running at the end, and print how to reach them
     #[arg(long)]
     keep: bool,
-    /// Keep the servers' data here, rather than in a temporary folder
+    /// Keep the servers' data here instead of in a temporary folder
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }

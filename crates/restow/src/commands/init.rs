@@ -26,43 +26,41 @@ use crate::resources;
 
 use owner::Owner;
 
-/// Make one migration for each resource that may need one, for a controller to run
+/// Create a migration for each resource that may need one, for a controller to run
 #[derive(ClapArgs)]
-#[command(
-    after_help = "What is stored in one place is migrated once, events not at all unless asked for, and no \
-resource gets a second migration while one of it is unfinished. Migrations are named <resource>.<group>- and five more \
-letters, as kube-storage-version-migrator names them.
+#[command(after_help = "Resources that share their storage get one migration, and events get one only with \
+    --include-events. A resource with an unfinished migration gets no second one. Migrations are named \
+    <resource>.<group>- and five random characters, as in kube-storage-version-migrator.
 
-Migrations belong to the ClusterRole restow, where restow install has made it: whoever deletes that role deletes them \
-too. restow uninstall keeps them, unless --crds is given. The owner is not the controller's Deployment, because that \
-lives in a namespace and migrations do not: Kubernetes cannot resolve such an owner, and would never delete them with it.
+The ClusterRole restow owns the migrations, if restow install has created it: deleting that role deletes them \
+too. restow uninstall keeps them, unless --crds is given. The controller's Deployment cannot be the owner: it is \
+namespaced and migrations are not, so Kubernetes could not resolve it and would never delete them.
 
 Examples:
-  restow init --dry-run                  what would be made, and what not, and why
-  restow init                            for all that need it, or may need it
-  restow init secrets                    for one, as after a key rotation
-  restow init --all --owner none         for all, belonging to nobody"
-)]
+  restow init --dry-run                  what would be created, what not, and why
+  restow init                            for all resources that need, or may need, one
+  restow init secrets                    for one resource, as after a key rotation
+  restow init --all --owner none         for all resources, without an owner")]
 pub(crate) struct Init {
-    /// Resources, such as secrets or widgets.example.com; when none is named, all whose objects are, or may be,
-    /// stored in another version
+    /// Resources, such as secrets or widgets.example.com [default: all whose objects are, or may be, stored in
+    /// another version]
     #[arg(value_name = "RESOURCE", value_delimiter = ',')]
     resources: Vec<String>,
     #[command(flatten)]
     scope: Scope,
-    /// Every resource that can be migrated, needed or not
+    /// Create one for every resource that can be migrated, needed or not
     #[arg(long, conflicts_with = "resources")]
     all: bool,
-    /// Make one for events too, whose rewriting resets how long they live
+    /// Create one for events too; rewriting them restarts their time to live
     #[arg(long)]
     include_events: bool,
-    /// The cluster-scoped object that the migrations belong to, or none [default: clusterrole/restow if it exists]
+    /// The cluster-scoped object that owns the migrations, or none [default: clusterrole/restow if it exists]
     #[arg(long, value_name = "KIND/NAME")]
     owner: Option<Owner>,
     /// Send every write as a server-side dry run: nothing is stored
     #[arg(long)]
     dry_run: bool,
-    /// The form of the output
+    /// The output format
     #[arg(short, long, value_enum, default_value_t = InitOutput::Table)]
     output: InitOutput,
 }
@@ -160,7 +158,7 @@ async fn choose<'a>(
 fn why_not(resource: &Resource, needed: Needed, all: bool) -> Option<String> {
     match (&resource.obstacle, needed) {
         (Some(obstacle), _) => Some(obstacle.explain()),
-        (None, Needed::No(reason)) if !all => Some(format!("{reason}; --all makes one")),
+        (None, Needed::No(reason)) if !all => Some(format!("{reason}; use --all to migrate it anyway")),
         (None, _) => None,
     }
 }
@@ -342,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_and_why_not() {
+    fn resources_are_chosen_or_skipped_with_a_reason() {
         let resources = resources();
         for (name, all, why, stored) in [
             ("secrets", false, None, true),
@@ -350,7 +348,7 @@ mod tests {
             (
                 "gadgets.example.com",
                 false,
-                Some("its CRD says that all is stored in v2; --all makes one"),
+                Some("its CRD says that all is stored in v2; use --all to migrate it anyway"),
                 true,
             ),
             ("gadgets.example.com", true, None, true),
@@ -387,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_unfinished_is_enough_under_any_name() {
+    fn a_resource_with_an_unfinished_migration_gets_no_second() {
         let resources = resources();
         let existing = |group: &str, resource: &str, ended: bool| {
             let mut migration = StorageVersionMigration::default();

@@ -101,9 +101,9 @@ async fn setup(cluster: &Cluster, connection: &Connection, flags: &Install) -> R
 }
 
 fn no_image() -> CliError {
-    CliError::usage("--image IMAGE is missing: what the Deployment runs").hint(
-        "give an image whose entrypoint is restow; --without-deployment leaves the Deployment out, --crds all but the \
-         definitions",
+    CliError::usage("--image IMAGE is missing: the image that the Deployment runs").hint(
+        "give an image whose entrypoint is restow; use --without-deployment to omit the Deployment, or --crds for \
+        only the CRDs",
     )
 }
 

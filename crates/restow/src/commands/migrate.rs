@@ -98,7 +98,7 @@ fn raise_open_files() {
 fn finish(mut report: Report, connection: &Connection, flags: &Migrate) -> u8 {
     // Everything was asked for, and these may have stored anything.
     for left in &report.unavailable {
-        say!("warning: {} was left out: {}", left.group_version, left.message);
+        say!("warning: skipped {}: {}", left.group_version, left.message);
     }
     let left_out = report.unavailable.iter().map(|_| End::Failed);
     let code = exit_code(report.resources.iter().map(|resource| resource.end).chain(left_out));

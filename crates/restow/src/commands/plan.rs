@@ -25,33 +25,34 @@ use crate::render::table::width;
 use crate::resources;
 use crate::signals::stop_on_signals;
 
-/// Show what is stored, whether it can and needs to be migrated, and what that would cost
+/// Show which resources need a migration, which cannot be migrated, and what a migration would cost
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   restow plan                            every resource
-  restow plan --needed                   just what is to be migrated; for CI: exit code 3 if there is
-                                         any, 1 if not everything could be looked at
-  restow plan widgets.example.com        one
+  restow plan --needed                   only resources that need a migration; for CI: exit code
+                                         3 if there are any, 1 if not everything could be checked
+  restow plan widgets.example.com        one resource
   restow plan secrets --dry-run-objects  send every write as a server-side dry run
   restow plan --needed -o name | while read -r name; do restow migrate \"$name\"; done
 
-NEEDED is yes where a CRD's storedVersions name other versions than its storage version. It is maybe where nothing tells, \
-as for built-in resources. A settled StorageState turns it into no while restow's controllers keep it up to date; so does a \
-verified restow migrate, until an API server is restarted or takes up another encryption configuration.")]
+NEEDED is yes if a CRD's storedVersions list other versions than its storage version. It is maybe if nothing \
+shows how the objects are stored, as for built-in resources. It is no while restow's controllers keep a settled \
+StorageState of the resource up to date. It is also no after a verified restow migrate, until an API server \
+restarts or loads another encryption configuration.")]
 pub(crate) struct Plan {
-    /// Resources, such as secrets or widgets.example.com; all when none is named
+    /// Resources, such as secrets or widgets.example.com [default: all]
     #[arg(value_name = "RESOURCE", value_delimiter = ',')]
     pub(crate) resources: Vec<String>,
     #[command(flatten)]
     pub(crate) scope: Scope,
-    /// Send every write as a server-side dry run, and show what would be rejected
+    /// Send every write as a server-side dry run, and show which objects would be rejected
     #[arg(long)]
     pub(crate) dry_run_objects: bool,
-    /// Leave out what cannot be migrated
+    /// Omit resources that cannot be migrated
     #[arg(long)]
     pub(crate) migratable: bool,
-    /// Show just what needs to be migrated, or may; ends with exit code 3 if something does, and 1 if not everything
-    /// could be looked at
+    /// Show only resources that need, or may need, a migration; the exit code is 3 if one needs it, and 1 if not
+    /// everything could be checked
     #[arg(long)]
     pub(crate) needed: bool,
     #[command(flatten)]
@@ -59,10 +60,10 @@ pub(crate) struct Plan {
     /// Where restow migrate keeps its progress, and what it has verified [default: $XDG_STATE_HOME/restow]
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Count events among what can be migrated
+    /// Treat events as migratable
     #[arg(long)]
     pub(crate) include_events: bool,
-    /// The form of the output; name lists just what can be migrated
+    /// The output format; name lists only resources that can be migrated
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
 }
@@ -119,7 +120,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Plan) -> Result<u8, Cli
     }
     let code = verdict(&lines, hidden);
     if code == UNSEEN {
-        say!("warning: not everything could be looked at, so more may have to be migrated");
+        say!("warning: not everything could be checked, so more resources may need a migration");
     }
     Ok(code)
 }
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_looked_at_is_told_by_the_exit_code() {
+    fn the_exit_code_shows_that_something_could_not_be_checked() {
         let all = [line("widgets.example.com", "yes"), line("secrets", "maybe"), line("pods", "no")];
         let unlisted = |needed: &'static str| vec![Line { unlisted: true, ..line("pods", needed) }];
         for (lines, hidden, expected) in [

@@ -18,32 +18,33 @@ use crate::render::table::width;
 use follow::follow;
 use snapshot::{Snapshot, known};
 
-/// Show how far migrations are, and which resources are not all stored in their current version
+/// Show the progress of migrations, and which resources may still have objects in an old version
 #[derive(ClapArgs)]
 #[command(
-    after_help = "A storage state is settled when its objects can only be stored as the API servers write them now: \
-its persisted hashes are just the current one. Until then, no API server may be installed that cannot read them all.
+    after_help = "A storage state is settled when all objects are known to be stored as the API servers write \
+    them now: the current hash is then the only persisted one. Until then, do not install an API server that \
+    cannot read every persisted version.
 
 Examples:
   restow status                          every migration and every storage state
-  restow status widgets.example.com      those of one resource
-  restow status -w                       and go on showing them as they change
+  restow status widgets.example.com      only those of one resource
+  restow status -w                       keep showing them as they change
   restow status -w -o json | jq .        a line of JSON for each change
-  restow status -o wide                  with every object that was left and is named"
+  restow status -o wide                  with all quarantined objects that the status lists"
 )]
 pub(crate) struct Status {
-    /// Migrations, or resources such as widgets.example.com; all when none is named
+    /// Migrations, or resources such as widgets.example.com [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
     scope: Scope,
-    /// Go on showing them: redrawn in place on a terminal, a line for each change elsewhere
+    /// Keep showing them: redrawn in place on a terminal, otherwise one line for each change
     #[arg(short, long)]
     watch: bool,
-    /// Watch for so long
+    /// How long to watch
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "watch")]
     timeout: Option<Duration>,
-    /// The form of the output
+    /// The output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
@@ -60,7 +61,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Status) -> Result<u8, C
     let snapshot = Snapshot::new(&flags.names, migrations.iter(), states.iter(), restow_clock::now());
     output::print(&snapshot.text(flags.output, width()));
     if snapshot.is_empty() {
-        say!("there are no migrations; {} init makes them", program());
+        say!("there are no migrations; to create them, run: {} init", program());
     }
     Ok(0)
 }

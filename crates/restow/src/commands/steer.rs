@@ -26,38 +26,38 @@ use crate::watch;
 /// How often a change is tried that others come before.
 const TRIES: u32 = 10;
 
-/// Stop migrations within a page; what is done stays done
+/// Suspend migrations; they stop within a page and keep their progress
 #[derive(ClapArgs)]
-#[command(after_help = "A suspended migration keeps its place, and goes on from there with restow resume.
+#[command(after_help = "restow resume continues a suspended migration where it stopped.
 
 Examples:
   restow suspend widgets.example.com-x7k2p
-  restow suspend secrets-4jq9d --wait --timeout 1m     return when it stands still")]
+  restow suspend secrets-4jq9d --wait --timeout 1m     return once it has stopped")]
 pub(crate) struct Suspend {
     #[command(flatten)]
     pub(crate) steer: Steer,
 }
 
-/// Let suspended migrations go on where they were stopped
+/// Continue suspended migrations where they stopped
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   restow resume widgets.example.com-x7k2p
-  restow resume secrets-4jq9d --wait                   return when it runs again")]
+  restow resume secrets-4jq9d --wait                   return once it is running")]
 pub(crate) struct Resume {
     #[command(flatten)]
     pub(crate) steer: Steer,
 }
 
-/// Try once more what failed migrations left
+/// Retry failed migrations
 #[derive(ClapArgs)]
 #[command(
-    after_help = "Only a migration that has failed can be tried again. Where all objects it left are named in \
-its status, just those are tried; else it goes through all of them.
+    after_help = "Only a failed migration can be retried. If its status lists all quarantined objects, only those \
+    are retried; otherwise all objects of the resource are.
 
-With --wait, the exit code is 0 when it succeeded, 3 when objects were left again, 1 when it failed otherwise.
+With --wait, the exit code is 0 if it succeeded, 3 if objects were quarantined again, and 1 if it failed otherwise.
 
 Examples:
-  restow status widgets.example.com                    what was left, and why
+  restow status widgets.example.com                    which objects were quarantined, and why
   restow retry widgets.example.com-x7k2p
   restow retry widgets.example.com-x7k2p --wait --timeout 10m"
 )]
@@ -69,7 +69,7 @@ pub(crate) struct Retry {
 /// What all of them take.
 #[derive(ClapArgs)]
 pub(crate) struct Steer {
-    /// Migrations, as restow status names them
+    /// Migrations, by the names that restow status shows
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
     #[command(flatten)]
@@ -77,13 +77,13 @@ pub(crate) struct Steer {
     /// Send every write as a server-side dry run: nothing is stored
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Return only when it has come about
+    /// Wait until it has taken effect
     #[arg(long, conflicts_with = "dry_run")]
     pub(crate) wait: bool,
-    /// Wait no longer than this; the request was sent and is still carried out
+    /// How long to wait; the request is carried out even if this time is over
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
     pub(crate) timeout: Option<Duration>,
-    /// Print just the names
+    /// Print only the names
     #[arg(short, long, value_enum, value_name = "FORM")]
     pub(crate) output: Option<NameOutput>,
 }
@@ -131,20 +131,20 @@ fn decide(act: Act, migration: &StorageVersionMigration, now: Timestamp) -> Step
         (Act::Suspend, Stage::Succeeded | Stage::Failed) => {
             Step::Nothing(format!("has already {}", standing.phase.name().to_lowercase()))
         }
-        (Act::Suspend, _) if migration.is_suspended() => Step::Nothing("is suspended already".to_owned()),
+        (Act::Suspend, _) if migration.is_suspended() => Step::Nothing("is already suspended".to_owned()),
         (Act::Suspend, _) => Step::Write(json!({"spec": {"suspend": true}}), format!("suspended{far}")),
         (Act::Resume, _) if !migration.is_suspended() => Step::Nothing("is not suspended".to_owned()),
         (Act::Resume, _) => Step::Write(json!({"spec": {"suspend": false}}), format!("resumed{far}")),
         (Act::Retry, Stage::Failed) if migration.retry_requested() => {
-            Step::Nothing("one more try was asked for already".to_owned())
+            Step::Nothing("a retry was already requested".to_owned())
         }
         (Act::Retry, Stage::Failed) => Step::Write(
             json!({"metadata": {"annotations": {RETRY: now.to_string()}}}),
             retried(migration, standing.quarantined),
         ),
-        (Act::Retry, Stage::Succeeded) => Step::Refuse("has succeeded: it left nothing to retry".to_owned()),
+        (Act::Retry, Stage::Succeeded) => Step::Refuse("has succeeded: there is nothing to retry".to_owned()),
         (Act::Retry, phase) => {
-            Step::Refuse(format!("is {}: only what has failed can be retried", phase.name()))
+            Step::Refuse(format!("is {}: only a failed migration can be retried", phase.name()))
         }
     }
 }
@@ -153,15 +153,15 @@ fn decide(act: Act, migration: &StorageVersionMigration, now: Timestamp) -> Step
 fn retried(migration: &StorageVersionMigration, left: u64) -> String {
     let named = migration.status.as_ref().and_then(|status| named_left(status, left));
     let mut text = match named.map(|named| named.len()) {
-        _ if left == 0 => "is tried again".to_owned(),
-        Some(1) => "its 1 quarantined object is tried again".to_owned(),
-        Some(_) => format!("trying {} again", counted(left, "quarantined object")),
+        _ if left == 0 => "will be retried".to_owned(),
+        Some(1) => "retrying 1 quarantined object".to_owned(),
+        Some(_) => format!("retrying {}", counted(left, "quarantined object")),
         None => {
-            format!("all objects are gone through again: not all {} quarantined ones are named", count(left))
+            format!("retrying all objects: the status does not list all {} quarantined ones", count(left))
         }
     };
     if migration.is_suspended() {
-        text.push_str(&format!(", once {} resume lets it go on", program()));
+        text.push_str(&format!(", after {} resume", program()));
     }
     text
 }
@@ -203,7 +203,7 @@ pub(crate) fn out_of_time() -> u8 {
 fn refusal(migration: &StorageVersionMigration, why: &str) -> CliError {
     let name = migration.name_any();
     CliError::usage(format!("{name} {why}"))
-        .hint(format!("{} status {name} shows where it stands", program()))
+        .hint(format!("to see its state, run: {} status {name}", program()))
 }
 
 /// Writes it, deciding anew when others came before.
@@ -231,7 +231,7 @@ async fn change(
         let again = find(server, std::slice::from_ref(&name)).await?;
         migration = again.into_iter().next().unwrap_or(migration);
     }
-    Err(CliError::failed(format!("{name} is being changed all the time; try again")))
+    Err(CliError::failed(format!("others keep changing {name}; try again")))
 }
 
 /// Waits until the controller has done it.
@@ -332,30 +332,30 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_written_only_where_it_makes_sense() {
+    fn requests_are_written_only_if_the_phase_allows_them() {
         use Stage::{Failed, Running, Succeeded, Suspended, Waiting};
         for (act, stage, suspend, retry, left, expected) in [
             (Act::Suspend, Running, false, false, 0, "suspended at 50%, 10/20"),
             (Act::Suspend, Waiting, false, false, 0, "suspended at 50%, 10/20"),
-            (Act::Suspend, Running, true, false, 0, "-is suspended already"),
+            (Act::Suspend, Running, true, false, 0, "-is already suspended"),
             (Act::Suspend, Failed, false, false, 0, "-has already failed"),
             (Act::Resume, Suspended, true, false, 0, "resumed at 50%, 10/20"),
             (Act::Resume, Running, false, false, 0, "-is not suspended"),
-            (Act::Retry, Failed, false, false, 1, "its 1 quarantined object is tried again"),
-            (Act::Retry, Failed, false, false, 2, "trying 2 quarantined objects again"),
+            (Act::Retry, Failed, false, false, 1, "retrying 1 quarantined object"),
+            (Act::Retry, Failed, false, false, 2, "retrying 2 quarantined objects"),
             (
                 Act::Retry,
                 Failed,
                 false,
                 false,
                 3,
-                "all objects are gone through again: not all 3 quarantined ones are named",
+                "retrying all objects: the status does not list all 3 quarantined ones",
             ),
-            (Act::Retry, Failed, false, false, 0, "is tried again"),
-            (Act::Retry, Failed, true, false, 0, "is tried again, once restow resume lets it go on"),
-            (Act::Retry, Failed, false, true, 0, "-one more try was asked for already"),
-            (Act::Retry, Running, false, false, 0, "!is Running: only what has failed can be retried"),
-            (Act::Retry, Succeeded, false, false, 0, "!has succeeded: it left nothing to retry"),
+            (Act::Retry, Failed, false, false, 0, "will be retried"),
+            (Act::Retry, Failed, true, false, 0, "will be retried, after restow resume"),
+            (Act::Retry, Failed, false, true, 0, "-a retry was already requested"),
+            (Act::Retry, Running, false, false, 0, "!is Running: only a failed migration can be retried"),
+            (Act::Retry, Succeeded, false, false, 0, "!has succeeded: there is nothing to retry"),
         ] {
             let said = match decide(act, &migration(stage, 0, suspend, retry, left), at(1)) {
                 Step::Write(_, said) => said,

@@ -27,29 +27,29 @@ use crate::objects::Keep;
 use crate::output::say;
 use crate::render::text::counted;
 
-/// Delete what `restow install` made
+/// Delete what `restow install` created
 ///
 /// The definitions of migrations and storage states, and with them all such objects, stay unless --crds is given.
 /// Definitions that another program made always stay.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
-  restow uninstall --dry-run            what would go
-  restow uninstall --wait               end the controllers; migrations and storage states stay
-  restow uninstall --crds               these too: nothing is left")]
+  restow uninstall --dry-run            what would be deleted
+  restow uninstall --wait               remove the controllers; keep migrations and storage states
+  restow uninstall --crds               delete these too: nothing is left")]
 pub(crate) struct Uninstall {
-    /// The namespace it is installed in [default: found]
+    /// The namespace that restow is installed in [default: detected]
     #[arg(short, long, visible_alias = "namespace-name", value_name = "NAME", value_parser = namespace)]
     namespace: Option<String>,
     /// Delete the definitions too, and with them all migrations and storage states, also your own
     #[arg(long)]
     crds: bool,
-    /// Send it as a server-side dry run: nothing is deleted
+    /// Send every delete as a server-side dry run: nothing is deleted
     #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
-    /// Wait until all of it is gone
+    /// Wait until everything is gone
     #[arg(long)]
     wait: bool,
-    /// Wait no longer than this
+    /// How long to wait
     #[arg(long, requires = "wait", value_name = "DURATION", value_parser = duration, default_value = "5m")]
     timeout: Duration,
 }
@@ -94,7 +94,7 @@ async fn remove(
 ) -> Result<Fate, CliError> {
     let server = cluster.server();
     if !found["metadata"]["deletionTimestamp"].is_null() {
-        say!("{} is being deleted already", manifest.title());
+        say!("{} is already being deleted", manifest.title());
         return Ok(Fate::Deleted(deleted(manifest, found)));
     }
     match manifest.kind() {
@@ -108,7 +108,7 @@ async fn remove(
         // Its pods made the Lease; name and place tell it.
         kind if is_ours(found) || kind == "Lease" => delete(server, manifest, found, flags, "").await,
         _ => {
-            say!("{} kept: install did not make it", manifest.title());
+            say!("{} kept: restow install did not create it", manifest.title());
             Ok(Fate::Kept)
         }
     }
@@ -120,7 +120,7 @@ async fn place(server: &Server, flags: &Uninstall) -> Result<String, CliError> {
     match (&flags.namespace, found) {
         (Some(named), Some(found)) if *named != found => {
             Err(CliError::usage(format!("restow is not installed in {named}"))
-                .hint(format!("it is in {found}: give -n {found}, or leave -n out")))
+                .hint(format!("it is installed in {found}: use -n {found}, or omit -n")))
         }
         (Some(named), _) => Ok(named.clone()),
         (None, Some(found)) => Ok(found),
@@ -167,7 +167,7 @@ async fn definition(
     if flags.crds {
         return delete(server, manifest, found, flags, &format!(" with its {objects}")).await;
     }
-    say!("{} kept with its {objects}: --crds deletes them", manifest.title());
+    say!("{} kept with its {objects}; use --crds to delete them", manifest.title());
     Ok(Fate::Kept)
 }
 
@@ -182,8 +182,8 @@ async fn objects(server: &Server, definition: &Value, name: &GroupResource) -> O
 }
 
 fn occupied(namespace: &str, others: &[String]) -> CliError {
-    CliError::failed(format!("namespace/{namespace} was kept, because it holds {}", others.join(", ")))
-        .hint(format!("kubectl delete namespace {namespace} deletes it with all that is in it"))
+    CliError::failed(format!("namespace/{namespace} was kept, because it contains {}", others.join(", ")))
+        .hint(format!("to delete it with everything in it, run: kubectl delete namespace {namespace}"))
 }
 
 async fn delete(
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_tells_the_place_goes_last() {
+    fn the_binding_that_shows_the_namespace_is_deleted_last() {
         let titles: Vec<String> = everything("ops").iter().map(Manifest::title).collect();
         assert_eq!(titles.first().map(String::as_str), Some("deployment/restow in ops"));
         let last = ["lease/restow in ops", "namespace/ops", "clusterrolebinding/restow"];

@@ -168,7 +168,7 @@ impl MigrationSummary {
     /// Why it stands where it does.
     fn why(&self) -> Option<String> {
         if self.is_untouched() {
-            return Some("no controller has taken it up yet".to_owned());
+            return Some("no controller has started it yet".to_owned());
         }
         let reason = self.reason.as_deref().filter(|reason| *reason != self.phase.name());
         let parts: Vec<&str> = reason.into_iter().chain(self.message.as_deref()).collect();
@@ -178,9 +178,9 @@ impl MigrationSummary {
     /// What was asked for and has not happened yet.
     fn asked(&self) -> Option<&'static str> {
         match self.phase {
-            Stage::Failed if self.retry_requested => Some("one more try was asked for"),
-            Stage::Running | Stage::Waiting if self.suspend => Some("it is to be suspended"),
-            Stage::Suspended if !self.suspend => Some("it is to go on"),
+            Stage::Failed if self.retry_requested => Some("a retry was requested"),
+            Stage::Running | Stage::Waiting if self.suspend => Some("a suspension was requested"),
+            Stage::Suspended if !self.suspend => Some("a resume was requested"),
             _ => None,
         }
     }
@@ -208,18 +208,18 @@ impl MigrationSummary {
         lines.extend(self.quarantined_objects.iter().take(shown).map(|object| {
             let place =
                 if object.namespace.is_empty() { String::new() } else { format!("{}/", object.namespace) };
-            format!("left: {place}{}: {}: {}", object.name, object.reason, object.message)
+            format!("quarantined: {place}{}: {}: {}", object.name, object.reason, object.message)
         }));
         let more = self.quarantined.saturating_sub(named as u64);
         if more > 0 {
             let all = self.quarantined_objects.len();
-            let hint = if named < all { format!("; -o wide names {all}") } else { String::new() };
+            let hint = if named < all { format!("; -o wide lists {all}") } else { String::new() };
             let more = count(more);
             let more = if named > 0 { format!("and {more} more") } else { format!("{more} quarantined") };
             lines.push(format!("{more}{hint}"));
         }
         if self.quarantined > 0 && self.phase == Stage::Failed && !self.retry_requested {
-            lines.push(format!("when that is mended: {} retry {}", program(), self.name));
+            lines.push(format!("once fixed, run: {} retry {}", program(), self.name));
         }
     }
 
@@ -247,7 +247,7 @@ impl MigrationSummary {
     /// What has been done until now.
     pub(crate) fn account(&self) -> String {
         if self.done == 0 && self.rewritten + self.current + self.skipped + self.quarantined == 0 {
-            return "nothing was done yet".to_owned();
+            return "nothing has been done yet".to_owned();
         }
         let mut parts = vec![
             format!("{} rewritten", count(self.rewritten)),
@@ -313,10 +313,10 @@ mod tests {
     }
 
     #[test]
-    fn rows_and_lines_say_what_matters() {
+    fn rows_and_lines_show_phase_progress_and_reason() {
         let name = "widgets.example.com-x7k2p";
         for (stage, counts, progress_cell, beneath, line) in [
-            (None, None, "", "", "Waiting: no controller has taken it up yet"),
+            (None, None, "", "", "Waiting: no controller has started it yet"),
             (
                 Some((Stage::Waiting, Reason::WaitingForAgreement, "api-1 stores v1")),
                 None,
@@ -342,8 +342,8 @@ mod tests {
                 Some((Stage::Suspended, Reason::Suspended, "")),
                 Some(progress(1260, 0, Some(1740), "42%")),
                 " 42%  1,260/3,000",
-                "it is to go on",
-                "Suspended, 42%, 1,260/3,000, it is to go on",
+                "a resume was requested",
+                "Suspended, 42%, 1,260/3,000, a resume was requested",
             ),
             (
                 Some((Stage::Succeeded, Reason::Verified, "3000 objects")),
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_is_named_as_far_as_asked() {
+    fn quarantined_objects_are_listed_in_full_only_in_wide_output() {
         let mut failed = migration("mine", Some((Stage::Failed, Reason::Quarantined, "5 objects were left")));
         let status = failed.status.get_or_insert_default();
         status.progress = Some(progress(95, 5, Some(0), "100%"));
@@ -382,22 +382,25 @@ mod tests {
         let standing = MigrationSummary::of(&failed, at(20));
         let beneath = standing.row(false).beneath;
         assert_eq!(beneath[0], "migrates widgets.example.com");
-        assert_eq!(beneath[2], "left: default/w-0: Forbidden: denied");
-        assert_eq!(beneath[5], "and 2 more; -o wide names 4");
-        assert_eq!(beneath[6], "when that is mended: restow retry mine");
+        assert_eq!(beneath[2], "quarantined: default/w-0: Forbidden: denied");
+        assert_eq!(beneath[5], "and 2 more; -o wide lists 4");
+        assert_eq!(beneath[6], "once fixed, run: restow retry mine");
         let wide = standing.row(true);
         assert_eq!(wide.cells[1], "widgets.example.com");
-        assert_eq!(wide.beneath[4..], ["left: default/w-3: Forbidden: denied", "and 1 more", &beneath[6]]);
+        assert_eq!(
+            wide.beneath[4..],
+            ["quarantined: default/w-3: Forbidden: denied", "and 1 more", &beneath[6]]
+        );
         failed.annotations_mut().insert(restow_api::RETRY.to_owned(), String::new());
         let beneath = MigrationSummary::of(&failed, at(20)).row(false).beneath;
-        assert!(beneath.iter().any(|line| line == "one more try was asked for"), "{beneath:?}");
+        assert!(beneath.iter().any(|line| line == "a retry was requested"), "{beneath:?}");
         assert!(beneath.iter().all(|line| !line.contains("restow retry")), "{beneath:?}");
     }
 
     #[test]
-    fn a_line_is_what_was_done_until_now() {
+    fn an_account_lists_what_was_done() {
         let mut running = migration("mine", Some((Stage::Running, Reason::Rewriting, "")));
-        assert_eq!(MigrationSummary::of(&running, at(0)).account(), "nothing was done yet");
+        assert_eq!(MigrationSummary::of(&running, at(0)).account(), "nothing has been done yet");
         running.status.get_or_insert_default().progress = Some(progress(1260, 2, Some(1738), "42%"));
         assert_eq!(
             MigrationSummary::of(&running, at(0)).account(),

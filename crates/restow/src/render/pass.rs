@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_far_a_pass_is() {
+    fn a_pass_counts_done_and_total_objects() {
         for (pass, rewritten, checked, remaining, done, total) in [
             (Some("rewriting"), 0, 0, Some(1000), 0, Some(1000)),
             (Some("rewriting"), 420, 0, Some(580), 420, Some(1000)),

@@ -40,7 +40,7 @@ pub(crate) struct Line {
 pub(crate) fn total(lines: &[Line]) -> String {
     let of = |needed: &str| lines.iter().filter(|line| line.needed == needed).count() as u64;
     let needed = || lines.iter().filter(|line| line.needed == "yes");
-    let mut text = format!("{}: {} to be migrated", counted(lines.len() as u64, "resource"), of("yes"));
+    let mut text = format!("{}: {} to migrate", counted(lines.len() as u64, "resource"), of("yes"));
     let seconds: f64 = needed().filter_map(|line| line.seconds).sum();
     if seconds > 0.0 {
         let objects = counted(needed().filter_map(|line| line.objects).sum(), "object");
@@ -49,7 +49,7 @@ pub(crate) fn total(lines: &[Line]) -> String {
     match of("maybe") {
         0 => text,
         maybe => format!(
-            "{text}, {} perhaps: nothing tells how their objects are stored until a migration is verified",
+            "{text}, {} unknown: nothing shows how their objects are stored until a migration is verified",
             count(maybe)
         ),
     }
@@ -112,7 +112,7 @@ fn row(line: &Line, wide: bool) -> Vec<String> {
     let explained = line.needed == "yes" || (wide || doubtful) && line.why_not.is_none();
     notes.extend(explained.then(|| line.reason.clone()));
     if line.migratable && !line.shares_storage_with.is_empty() {
-        notes.push(format!("also {}", line.shares_storage_with.join(", ")));
+        notes.push(format!("shares storage with {}", line.shares_storage_with.join(", ")));
     }
     notes.extend(line.why_not.clone());
     if let Some(rejected) = line.rejected.as_ref().filter(|rejected| !rejected.is_empty()) {
@@ -178,22 +178,22 @@ mod tests {
     }
 
     #[test]
-    fn one_line_tells_what_the_plan_comes_to() {
+    fn the_total_sums_up_the_plan() {
         let all = lines();
-        let perhaps = "perhaps: nothing tells how their objects are stored until a migration is verified";
+        let unknown = "unknown: nothing shows how their objects are stored until a migration is verified";
         for (lines, expected) in [
-            (&all[..], format!("3 resources: 1 to be migrated (3,000 objects, about 5m00s), 1 {perhaps}")),
-            (&all[..1], "1 resource: 1 to be migrated (3,000 objects, about 5m00s)".to_owned()),
-            (&all[1..2], format!("1 resource: 0 to be migrated, 1 {perhaps}")),
-            (&all[2..], "1 resource: 0 to be migrated".to_owned()),
-            (&[], "0 resources: 0 to be migrated".to_owned()),
+            (&all[..], format!("3 resources: 1 to migrate (3,000 objects, about 5m00s), 1 {unknown}")),
+            (&all[..1], "1 resource: 1 to migrate (3,000 objects, about 5m00s)".to_owned()),
+            (&all[1..2], format!("1 resource: 0 to migrate, 1 {unknown}")),
+            (&all[2..], "1 resource: 0 to migrate".to_owned()),
+            (&[], "0 resources: 0 to migrate".to_owned()),
         ] {
             assert_eq!(total(lines), expected);
         }
     }
 
     #[test]
-    fn a_name_is_never_broken() {
+    fn a_resource_name_is_never_wrapped() {
         let lines = lines();
         let wide = table(&lines, false, None);
         assert!(wide.contains("3,000  yes     5m00s  storedVersions v1beta1, v1\n"), "{wide}");

@@ -119,9 +119,9 @@ impl std::fmt::Display for Pace {
 /// What stands behind a bar.
 fn bar_message(state: &State, pace: &Pace, in_flight: f64) -> String {
     if state.expected.is_some_and(|all| state.decided >= all) {
-        format!("{}: looking for what is left, and at the API servers", state.doing)
+        format!("{}: checking for remaining objects, and that the API servers still agree", state.doing)
     } else {
-        format!("{} {pace}, {in_flight:.0} at once", state.doing)
+        format!("{} {pace}, {in_flight:.0} in flight", state.doing)
     }
 }
 
@@ -140,8 +140,7 @@ fn pass_line(doing: &str, progress: &Progress) -> String {
 
 /// That a pass goes on which an earlier process began, in one line.
 pub(crate) fn resuming_line(done: u64) -> String {
-    let were = if done == 1 { "was" } else { "were" };
-    format!("going on; {} {were} done before", counted(done, "object"))
+    format!("resuming; {} already done", counted(done, "object"))
 }
 
 /// That objects were rewritten which no count has, in one line.
@@ -151,7 +150,7 @@ fn uncounted_line(rewritten: u64) -> String {
 }
 
 fn settling_line(wait: Duration) -> String {
-    format!("its definition changed just now; waiting {} until the servers have followed", time(wait))
+    format!("the CRD just changed; waiting {} s for all servers to pick it up", wait.as_secs_f64().ceil())
 }
 
 fn waiting_line(why: &str) -> String {

@@ -181,13 +181,13 @@ pub(crate) fn finished(progress: &Progress) -> End {
 pub(crate) fn unproven(progress: &Progress) -> Option<String> {
     let why = progress.unproven.as_ref()?;
     let advice = if progress.keys.unchecked.is_empty() && !progress.keys.untold.is_empty() {
-        "keep the old key, or say what is encrypted with --encrypted if this is not"
+        "keep the old key; if this resource is not encrypted, list what is with --encrypted"
     } else {
-        "let restow read /metrics of every API server (name them with --api-server), or say what is encrypted with \
-         --encrypted"
+        "let restow read /metrics of every API server (name them with --api-server), or list what is encrypted \
+        with --encrypted"
     };
     let text = format!(
-        "every object is stored as {}, but under which encryption key is not proven: {why}; {advice}",
+        "every object is stored as {}, but the encryption key is not proven: {why}; {advice}",
         progress.storage_version
     );
     Some(explained(Reason::Unverified, &text))
@@ -260,7 +260,7 @@ fn told(report: &ResourceReport) -> Vec<String> {
     for object in report.left.iter().take(NAMED) {
         let place =
             if object.namespace.is_empty() { String::new() } else { format!("{}/", object.namespace) };
-        lines.push(format!("left: {place}{}: {}: {}", object.name, object.reason, object.message));
+        lines.push(format!("quarantined: {place}{}: {}: {}", object.name, object.reason, object.message));
     }
     if quarantined > NAMED as u64 {
         let rest = count(quarantined - NAMED as u64);
@@ -270,7 +270,7 @@ fn told(report: &ResourceReport) -> Vec<String> {
         });
     }
     if report.end == End::Left && !report.dry_run {
-        lines.push(explained(Reason::Quarantined, "what can be done about them"));
+        lines.push(explained(Reason::Quarantined, "what to do about quarantined objects"));
     }
     lines.extend(report.error.clone().filter(|_| report.end != End::Stopped));
     lines
@@ -282,7 +282,7 @@ fn next(report: &ResourceReport, flags: &str) -> Option<(&'static str, String)> 
     match report.end {
         _ if report.dry_run => None,
         End::Left => {
-            Some(("when that is mended", format!("{program} migrate {name} --retry-quarantined{flags}")))
+            Some(("once fixed, run", format!("{program} migrate {name} --retry-quarantined{flags}")))
         }
         End::Stopped | End::Failed => {
             let how = match report.progress.phase {
@@ -291,7 +291,7 @@ fn next(report: &ResourceReport, flags: &str) -> Option<(&'static str, String)> 
                 Phase::Done => "",
                 Phase::Rewriting | Phase::Verifying => " --resume",
             };
-            Some(("to go on", format!("{program} migrate {name}{how}{flags}")))
+            Some(("to continue, run", format!("{program} migrate {name}{how}{flags}")))
         }
         End::Succeeded | End::Unsafe => None,
     }
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_says_where_its_trouble_is_explained() {
+    fn a_report_links_to_troubleshooting() {
         let progress = Progress::new(GroupResource::parse("secrets"), "v1", "x", Timestamp::default());
         let report = |end, progress: &Progress, dry_run| ResourceReport {
             error: unproven(progress),

@@ -82,7 +82,7 @@ impl StorageSummary {
         let mut beneath = self.persisted();
         beneath.extend(self.message.clone());
         if self.heartbeat_age.is_some_and(|age| age > STALE.as_secs_f64()) {
-            beneath.push("its heartbeat is old: no controller looks after it".to_owned());
+            beneath.push("the heartbeat is stale: no controller updates this state".to_owned());
         }
         Row { cells, beneath }
     }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_settled_says_what_is_left() {
+    fn an_unsettled_state_lists_its_persisted_versions() {
         let status = json!({
             "persistedStorageVersionHashes": ["a", "b"], "currentStorageVersionHash": "Unknown",
             "persistedEncryptionConfigHashes": ["j", "k"], "currentEncryptionConfigHash": "k",
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(row.cells, ["widgets.example.com", "no", "Unknown", "none", "42s"]);
         assert_eq!(row.beneath, ["persisted: a, b", "encryption: k, persisted: j, k", "api-1 is silent"]);
         let old = storage(status.clone(), 4200);
-        assert_eq!(old.row().beneath[3], "its heartbeat is old: no controller looks after it");
+        assert_eq!(old.row().beneath[3], "the heartbeat is stale: no controller updates this state");
         assert_eq!(old.line(), storage(status, 42).line(), "a heartbeat is no change");
         assert_eq!(
             old.line(),

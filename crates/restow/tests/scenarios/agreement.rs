@@ -165,7 +165,7 @@ async fn a_disagreement_in_the_middle_aborts_within_a_page(lab: Lab) {
         (&ran.resource()["agreement"], &ran.resource()["verified"]),
         (&json!("storageversion"), &json!(false))
     );
-    assert!(refusal(&ran).contains("under which encryption key is not proven"), "{ran:#?}");
+    assert!(refusal(&ran).contains("but the encryption key is not proven"), "{ran:#?}");
     let (first, second) = (cluster.url(0), cluster.url(1));
     let both = ["--api-server", &first, "--api-server", &second];
     let report = Restow::new(&cluster).migrate("secrets", &both).await.expect(0).resource();

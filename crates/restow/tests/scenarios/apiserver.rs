@@ -346,7 +346,7 @@ async fn what_cannot_be_is_told() {
         (
             &["--data-dir", &other, "--listen", "127.0.0.1:0", "--token-auth-file", "/none"],
             2,
-            "cannot be read",
+            "cannot read",
         ),
         (
             &["--data-dir", &other, "--listen", "127.0.0.1:0", "--encryption-provider-config", &file],

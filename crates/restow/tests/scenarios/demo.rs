@@ -8,15 +8,15 @@ async fn it_tells_the_whole_story_by_itself() {
         Restow::with_kubeconfig("/dev/null".into()).run(&["demo", "--objects", "1000"]).await.expect(0);
     let told = told.stdout + &told.stderr;
     for words in [
-        "writes were turned away (503, Retry-After)",
+        "writes were refused (503, Retry-After)",
         "registered: api-1 writes v2, api-2 writes v1",
         "Exit code 4",
         "registered: api-1 writes v2, api-2 writes v2",
         "kill -9",
-        "objects were done before",
+        "objects already done",
         "storedVersions: v1, v2 -> v2",
-        "status.storedVersions of the definition: v2",
-        ", 0 lost.",
+        "status.storedVersions of the CRD: v2",
+        ", 0 are lost.",
     ] {
         assert!(told.contains(words), "{words:?} is not in\n{told}");
     }

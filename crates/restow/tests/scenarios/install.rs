@@ -277,7 +277,7 @@ async fn applied_it_grants_what_is_needed_and_no_more(lab: Lab) {
     let ran = restow.run(&args).await.expect(1);
     assert!(ran.stderr.contains("waited 2.0s for deployment/restow in restow-system: 0 of 2"), "{ran:#?}");
     let ran = restow.run(&["install", "--image", IMAGE, "--apply", "-n", "elsewhere"]).await.expect(1);
-    assert!(ran.stderr.contains("installed in the namespace restow-system already"), "{ran:#?}");
+    assert!(ran.stderr.contains("already installed in the namespace restow-system"), "{ran:#?}");
     upgrade(&client, &restow).await;
     never_wider(&client, &restow, &widgets).await;
 }
@@ -302,7 +302,7 @@ async fn upgrade(client: &kube::Client, restow: &Restow) {
     let dry = restow.run(&["install", "--image", NEWER, "--dry-run"]).await.expect(0);
     let ran = restow.run(&["install", "--image", NEWER, "--apply"]).await.expect(0);
     for ran in [dry, ran] {
-        let kept = "kept from the earlier install: secrets --controllers=migrator (--reset forgets it)\n";
+        let kept = "kept from the earlier install: secrets --controllers=migrator (use --reset to ignore it)\n";
         assert!(ran.stderr.contains(kept), "{ran:#?}");
         assert!(ran.stderr.contains(&format!("  image {IMAGE} -> {NEWER}\n")), "{ran:#?}");
         assert!(!ran.stderr.contains("  + ") && !ran.stderr.contains("  - "), "{ran:#?}");
@@ -331,7 +331,7 @@ async fn never_wider(client: &kube::Client, restow: &Restow, widgets: &Widgets) 
     // All that can be migrated, and nothing tells any more that this was chosen.
     patch(client, &path, &unmarked).await;
     let ran = restow.run(&["install", "--apply"]).await.expect(2);
-    assert!(ran.stderr.contains("does not tell which resources the earlier install was for"), "{ran:#?}");
+    assert!(ran.stderr.contains("does not say which resources the earlier install was for"), "{ran:#?}");
     let name = widgets.name();
     let ran = restow.run(&["install", "secrets", &name, "--list", "streaming", "--apply"]).await.expect(0);
     assert!(ran.stderr.contains("  + --list=streaming\n"), "{ran:#?}");

@@ -90,11 +90,11 @@ async fn definitions_hold_what_they_promise() {
     for args in [&["status"][..], &["suspend", "a"], &["retry", "a"], &["cancel", "a"], &["init"]] {
         let ran = restow.run(args).await.expect(1);
         assert!(
-            ran.stderr.contains("has no storageversionmigrations of migration.k8s.io/v1alpha1"),
+            ran.stderr.contains("does not serve storageversionmigrations of migration.k8s.io/v1alpha1"),
             "{ran:#?}"
         );
-        assert!(ran.stderr.contains("restow install --image IMAGE --apply installs"), "{ran:#?}");
-        assert!(ran.stderr.contains("restow install --crds --apply installs"), "{ran:#?}");
+        assert!(ran.stderr.contains("run: restow install --image IMAGE --apply"), "{ran:#?}");
+        assert!(ran.stderr.contains("for only the CRDs: restow install --crds --apply"), "{ran:#?}");
         assert_eq!(ran.stdout, "");
     }
     // What is advised works.
@@ -217,7 +217,7 @@ async fn status_in_every_form(lab: Lab) {
     define(&client).await;
 
     let ran = restow.run(&["status"]).await.expect(0);
-    assert!(ran.stdout.is_empty() && ran.stderr.contains("restow init makes them"), "{ran:#?}");
+    assert!(ran.stdout.is_empty() && ran.stderr.contains("to create them, run: restow init"), "{ran:#?}");
 
     let long = "customresourcedefinitions.apiextensions.k8s.io-abcde";
     for name in ["widgets.example.com-done", "widgets.example.com-left", "mine", "untouched", long] {
@@ -252,10 +252,10 @@ async fn status_in_every_form(lab: Lab) {
     assert!(lines[3].starts_with("  Rewriting, 42/s, ") && lines[3].ends_with(" left"), "{table}");
     for line in [
         "  Quarantined: 5 objects were left",
-        "  and 2 more; -o wide names 5",
-        "  when that is mended: restow retry widgets.example.com-left",
+        "  and 2 more; -o wide lists 5",
+        "  once fixed, run: restow retry widgets.example.com-left",
         "  WaitingForAgreement: api-1 stores v1",
-        "1 of 5 not taken up by a controller yet",
+        "1 of 5 not started by a controller yet",
         "  persisted: gIwvi5rymmg=, r2yiGXH7wu8=",
     ] {
         assert!(lines.contains(&line), "no {line:?} in\n{table}");
@@ -264,7 +264,7 @@ async fn status_in_every_form(lab: Lab) {
     assert!(lines[unsettled + 2].starts_with("pods                 yes"), "{table}");
 
     let wide = restow.run(&["status", "-o", "wide"]).await.expect(0).stdout;
-    assert!(wide.contains("left: default/w-4: Forbidden: admission webhook"), "{wide}");
+    assert!(wide.contains("quarantined: default/w-4: Forbidden: admission webhook"), "{wide}");
     let report = restow.run(&["status", "widgets.example.com", "-o", "json"]).await.expect(0).report();
     let left = report["migrations"].as_array().unwrap().iter().find(|m| m["phase"] == "Failed").unwrap();
     assert_eq!((&left["quarantined"], &left["reason"]), (&json!(5), &json!("Quarantined")), "{report:#}");
@@ -332,7 +332,7 @@ async fn watched_in_a_pipe(cluster: &Cluster, client: &kube::Client, restow: &Re
     let mut documents = Said::start(restow.command(&["status", "-w", "mine", "-o", "json"]));
     assert!(lines.until("mine: ").await.starts_with("mine: Running, 42%, 420/1,000, 42/s, "));
     lines.until("storage state widgets.example.com: not settled; current: r2yiGXH7wu8=; persisted").await;
-    lines.until("untouched: Waiting: no controller has taken it up yet").await;
+    lines.until("untouched: Waiting: no controller has started it yet").await;
     documents.until("\"done\":420").await;
     set(client, "mine", &standing("Running", "Rewriting", "", 640, 0)).await;
     lines.until("mine: Running, 64%, 640/1,000").await;
@@ -368,7 +368,7 @@ async fn watched_on_a_terminal(client: &kube::Client, restow: &Restow) {
     interrupt(&terminal.child);
     let (code, written) = terminal.end().await;
     assert_eq!(code, 130, "{written}");
-    // All four lines are drawn over: the header, the row, its resource, and that nobody has taken it up.
+    // All four lines are drawn over: the header, the row, its resource, and that no controller has started it.
     assert!(written.contains("\x1b[4FMIGRATION"), "{written:?}");
     let last = written.rsplit("MIGRATION").next().unwrap();
     assert!(last.contains("Running") && !last.contains("Waiting"), "{written:?}");

@@ -39,7 +39,7 @@ async fn suspend_and_resume(client: &kube::Client, restow: &Restow) {
     let said = end(waiting).await.expect(0).stdout;
     assert_eq!(said, "runs: suspended at 42%, 420/1,000\nruns: Suspended, 50%, 500/1,000\n");
     let said = restow.run(&["suspend", "runs", "--wait"]).await.expect(0).stdout;
-    assert_eq!(said, "runs: is suspended already\nruns: Suspended, 50%, 500/1,000\n");
+    assert_eq!(said, "runs: is already suspended\nruns: Suspended, 50%, 500/1,000\n");
 
     let waiting = start(restow, &["resume", "runs", "--wait", "-o", "name"]);
     wait("the request", || async { get(client, "runs").await["spec"]["suspend"] == false }).await;
@@ -74,7 +74,7 @@ async fn retry(client: &kube::Client, restow: &Restow) {
         create(client, name).await;
         set(client, name, &standing("Running", "Rewriting", "", 420, 0)).await;
         let ran = restow.run(&["retry", name]).await.expect(2);
-        assert!(ran.stderr.contains(&format!("{name} is Running: only what has failed")), "{ran:#?}");
+        assert!(ran.stderr.contains(&format!("{name} is Running: only a failed migration")), "{ran:#?}");
         set(client, name, &standing("Failed", "Quarantined", "2 objects were left", 998, 2)).await;
         restow.run(&["retry", name, "--dry-run"]).await.expect(0);
         assert!(!asked(&get(client, name).await));
@@ -82,14 +82,14 @@ async fn retry(client: &kube::Client, restow: &Restow) {
         let waiting = start(restow, &["retry", name, "--wait"]);
         wait("the request", || async { asked(&get(client, name).await) }).await;
         let said = restow.run(&["retry", name]).await.expect(0).stdout;
-        assert_eq!(said, format!("{name}: one more try was asked for already\n"));
+        assert_eq!(said, format!("{name}: a retry was already requested\n"));
         // As a controller does it: the request is taken away, then it runs, then it ends.
         let taken = json!({"metadata": {"annotations": {restow_api::RETRY: null}}});
         patch(client, &format!("{MIGRATIONS}/{name}"), &taken).await;
         set(client, name, &standing("Running", "Retrying", "", 998, 2)).await;
         set(client, name, &standing(then, "Ended", "", 1000 - left, left)).await;
         let ran = end(waiting).await.expect(code);
-        assert!(ran.stdout.starts_with(&format!("{name}: trying 2 quarantined objects again\n")), "{ran:#?}");
+        assert!(ran.stdout.starts_with(&format!("{name}: retrying 2 quarantined objects\n")), "{ran:#?}");
         assert!(ran.stdout.contains(&format!("{name}: {then}, 100%")), "{ran:#?}");
     }
     // More than are named, and one that cannot be retried: then nothing is written.
@@ -97,7 +97,7 @@ async fn retry(client: &kube::Client, restow: &Restow) {
     restow.run(&["retry", "bad", "good"]).await.expect(2);
     assert!(!asked(&get(client, "bad").await));
     let said = restow.run(&["retry", "bad"]).await.expect(0).stdout;
-    assert!(said.contains("gone through again: not all 200 quarantined ones are named"), "{said}");
+    assert!(said.contains("the status does not list all 200 quarantined ones"), "{said}");
 }
 
 fn asked(migration: &Value) -> bool {
@@ -140,7 +140,7 @@ async fn cancel(client: &kube::Client, restow: &Restow) {
     let expected = "halfway: cancelled: 42%, 420/1,000: 419 rewritten, 0 already current, 1 quarantined\n";
     assert_eq!(ran.stdout, expected, "{ran:#?}");
     let note =
-        "storage state widgets.example.com goes on listing old=, new=; restow init widgets.example.com makes";
+        "storage state widgets.example.com still lists old=, new=; to create another migration, run: restow init";
     assert!(ran.stderr.contains(note), "{ran:#?}");
     assert!(try_send(client, "GET", &format!("{MIGRATIONS}/halfway"), None).await.is_err());
 }
@@ -153,7 +153,7 @@ async fn names(client: &kube::Client, restow: &Restow) {
         assert!(ran.stderr.contains("there is no migration \"widgets.example.com\""), "{ran:#?}");
         assert!(ran.stderr.contains("widgets.example.com-x7k2p") && ran.stdout.is_empty(), "{ran:#?}");
         let ran = restow.run(&[command, "zzzzz"]).await.expect(2);
-        assert!(ran.stderr.contains("restow status shows them all"), "{ran:#?}");
+        assert!(ran.stderr.contains("to see them all, run: restow status"), "{ran:#?}");
         restow.run(&[command]).await.expect(2);
         restow.run(&[command, "good", "--dry-run", "--wait"]).await.expect(2);
         restow.run(&[command, "good", "--timeout", "1s"]).await.expect(2);

@@ -42,10 +42,10 @@ async fn uninstalled_it_leaves_what_users_made() {
     let mine = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}});
     send(&client, "POST", &format!("{NAMESPACE}/configmaps"), Some(&mine)).await;
     let ran = restow.run(&["uninstall"]).await.expect(1);
-    let kept = "storageversionmigrations.migration.k8s.io kept with its 2 objects: --crds deletes them";
+    let kept = "storageversionmigrations.migration.k8s.io kept with its 2 objects; use --crds to delete them";
     assert!(ran.stderr.contains(kept), "{ran:#?}");
     assert!(ran.stderr.contains("1 migration of clusterrole/restow kept\n"), "{ran:#?}");
-    assert!(ran.stderr.contains("restow-system was kept, because it holds configmaps/mine\n"), "{ran:#?}");
+    assert!(ran.stderr.contains("restow-system was kept, because it contains configmaps/mine\n"), "{ran:#?}");
     let mut expected = before.clone();
     expected.extend(
         [
@@ -159,7 +159,7 @@ async fn what_was_there_before_is_respected() {
 
     let before = first_snapshot(&client, &[]).await;
     let ran = restow.run(&["install", "--image", IMAGE, "--apply"]).await.expect(1);
-    assert!(ran.stderr.contains("clusterrole/restow is there already, and not restow's"), "{ran:#?}");
+    assert!(ran.stderr.contains("clusterrole/restow already exists, and is not restow's"), "{ran:#?}");
     assert_same(&snapshot(&client).await, &before, "nothing is written when something cannot be");
     let ran = restow.run(&["uninstall", "--crds"]).await.expect(0);
     for name in
@@ -181,7 +181,7 @@ async fn what_was_there_before_is_respected() {
         ran.stderr.contains(&format!("{crd} configured, taken over from an earlier install\n")),
         "{ran:#?}"
     );
-    assert!(ran.stderr.contains("namespace/restow-system left as it is"), "{ran:#?}");
+    assert!(ran.stderr.contains("namespace/restow-system kept as it is"), "{ran:#?}");
     let namespace = send(&client, "GET", NAMESPACE, None).await;
     assert!(namespace["metadata"]["labels"]["app.kubernetes.io/managed-by"].is_null(), "{namespace:#}");
     let old = format!("{MIGRATIONS}/old");
@@ -192,7 +192,7 @@ async fn what_was_there_before_is_respected() {
     );
 
     let ran = restow.run(&["uninstall", "--wait"]).await.expect(0);
-    assert!(ran.stderr.contains("namespace/restow-system kept: install did not make it"), "{ran:#?}");
+    assert!(ran.stderr.contains("namespace/restow-system kept: restow install did not create it"), "{ran:#?}");
     let mut expected = before;
     expected
         .insert("customresourcedefinitions.apiextensions.k8s.io - storagestates.migration.k8s.io".to_owned());

@@ -69,8 +69,8 @@ impl Stage {
             stage.start(id).await?;
         }
         if !stage.stored().await?.is_empty() {
-            return Err(CliError::usage(format!("{} holds boats already", stage.dir.display()))
-                .hint("give an empty or a new folder"));
+            return Err(CliError::usage(format!("{} already contains boats", stage.dir.display()))
+                .hint("use an empty or a new folder"));
         }
         Ok(stage)
     }
@@ -83,7 +83,7 @@ impl Stage {
             .await
             .map_err(CliError::failed)?
             .map_err(|error| CliError::failed(chain(&error)))?;
-        let reach = server.reach().ok_or_else(|| CliError::failed("the server cannot be reached"))?;
+        let reach = server.reach().ok_or_else(|| CliError::failed("the server has no address"))?;
         // Users are to hear of it when they are turned away.
         let mut config = reach.config().map_err(CliError::failed)?;
         config.default_retry = false;
@@ -126,7 +126,7 @@ impl Stage {
     ) -> Result<JoinHandle<Result<Server, StartError>>, CliError> {
         let server = self.servers.pop().ok_or_else(|| CliError::failed("there is no second server"))?;
         let address = server.reach().map(|reach| reach.address());
-        let address = address.ok_or_else(|| CliError::failed("the server cannot be reached"))?;
+        let address = address.ok_or_else(|| CliError::failed("the server has no address"))?;
         server.stop().await;
         self.begin(IDS[1], address)
     }

@@ -65,7 +65,7 @@ impl Story {
             .try_for_each(|_| async { Ok(()) })
             .await?;
         say(&format!(
-            "{} boats are made in {}, stored as {}/v1. Four users begin to write, through both servers.",
+            "{} boats were created in {}, stored as {}/v1. Four users start to write through both servers.",
             count(objects),
             time(began.elapsed()),
             boats::GROUP
@@ -110,8 +110,8 @@ impl Story {
             return Err(CliError::failed("api-2 let writes in before it was registered"));
         }
         say(&format!(
-            "A server must not write before it has said how it stores things. Until then it is not ready, and \
-             {} writes were turned away (503, Retry-After) and went to api-1. Now it is ready.",
+            "A server must register its storage versions before it writes. Until then it was not ready: {} writes \
+            were refused (503, Retry-After) and sent to api-1. Now it is ready.",
             count(turned_away)
         ));
         Ok(())
@@ -119,7 +119,7 @@ impl Story {
 
     /// The storage version changes, and one server does not know yet.
     async fn disagree(&mut self) -> Result<(), CliError> {
-        self.next("v2 becomes the storage version, and api-2 has not heard of it yet");
+        self.next("v2 becomes the storage version, and api-2 does not know it yet");
         self.stage.holds().definitions(true);
         let spec = json!({"spec": {"versions": boats::versions("v2")}});
         let path = format!("{}/{}", boats::DEFINITIONS, boats::NAME);
@@ -132,15 +132,13 @@ impl Story {
                 "restow should have refused with exit code 4, it ended with {code}"
             )));
         }
-        say(
-            "Exit code 4: nothing is written while a server would go on storing the old version behind its back.",
-        );
+        say("Exit code 4: restow writes nothing while a server still stores the old version.");
         Ok(())
     }
 
     /// The other server hears of it.
     async fn agree(&mut self) -> Result<(), CliError> {
-        self.next("api-2 hears of it: writes end, v2 is registered, writes go on");
+        self.next("api-2 learns of it: it pauses writes, registers v2, and accepts writes again");
         self.stage.holds().definitions(false);
         until("both to write v2", async || Ok(self.writes("v2").await? == 2)).await?;
         self.show_registered().await?;
@@ -150,7 +148,7 @@ impl Story {
 
     /// A migration is killed.
     async fn crash(&mut self) -> Result<(), CliError> {
-        self.next("The migration begins, and is killed in the middle");
+        self.next("The migration starts, and is killed halfway");
         let slowly = ["--pace", "fast", "--qps", VISIBLE, "--page-size", "100"];
         let args = [&["migrate", boats::NAME, "--prune-stored-versions"][..], &slowly].concat();
         let mut child = self.command(&args).spawn().map_err(CliError::failed)?;
@@ -163,13 +161,13 @@ impl Story {
         child.kill().await.map_err(CliError::failed)?;
         killed?;
         show!("");
-        say("kill -9, as a node that dies would do. It had come so far:");
+        say("The migration was killed with kill -9, as if its node had died. Its progress so far:");
         self.show_stored().await
     }
 
     /// It goes on.
     async fn go_on(&mut self) -> Result<(), CliError> {
-        self.next("It goes on where it was, verifies, and prunes storedVersions");
+        self.next("It resumes where it was killed, verifies, and prunes storedVersions");
         let code = self
             .restow(&["migrate", boats::NAME, "--prune-stored-versions", "--pace", "fast", "--resume"])
             .await?;
@@ -182,27 +180,30 @@ impl Story {
 
     /// What is stored, and what became of the users' writes.
     async fn audit(mut self, keep: bool) -> Result<u8, CliError> {
-        self.next("What is stored now, byte by byte");
+        self.next("What is stored now, read from the store");
         self.show_stored().await?;
         let stored = self.stage.stored().await?;
         let versions = self.stage.stored_versions().await?;
-        say(&format!("status.storedVersions of the definition: {}", versions.join(", ")));
+        say(&format!("status.storedVersions of the CRD: {}", versions.join(", ")));
         let acknowledged = self.users.tally().acknowledged.load(Ordering::Relaxed);
         let kept = self.users.stop().await.map_err(CliError::failed)?;
         say(&format!(
-            "{} writes of users were acknowledged meanwhile: {} objects are as last written, {} stay deleted, {} lost.",
+            "The servers acknowledged {} writes of users meanwhile: {} objects are as last written, {} are \
+            deleted, {} are lost.",
             count(acknowledged),
             kept.intact,
             kept.gone,
             kept.lost
         ));
         if kept.lost > 0 || stored.keys().any(|version| version != "v2") || versions != ["v2"] {
-            return Err(CliError::failed("that is not how it should be"));
+            return Err(CliError::failed(
+                "the demo failed: objects, storedVersions or writes are not as expected",
+            ));
         }
         lesson();
         if keep {
             let kubeconfig = self.stage.kubeconfig();
-            show!("\n\x1b[1mThe servers go on until ctrl-C. In another terminal:\x1b[0m");
+            show!("\n\x1b[1mThe servers run until ctrl-C. In another terminal:\x1b[0m");
             show!("  export KUBECONFIG={}", kubeconfig.display());
             show!("  kubectl get boats\n  {} plan", program());
             signals::stop_on_signals(None).map_err(CliError::failed)?.cancelled().await;
@@ -265,15 +266,16 @@ fn say(text: &str) {
 fn lesson() {
     show!("\n\x1b[1mWhat happened\x1b[0m");
     say(
-        "The API servers said how they store things before they stored any. restow waited until all said the same, \
-         sent each object a patch that changes nothing, kept its place, and looked at everything once more at the end.",
+        "The API servers registered their storage versions before they stored anything. restow waited until all \
+        of them agreed, sent a patch that changes nothing to each object, saved its progress, and checked every \
+        object again at the end.",
     );
-    show!("\n\x1b[1mOn a cluster of your own\x1b[0m");
+    show!("\n\x1b[1mOn your own cluster\x1b[0m");
     let program = program();
     for (args, what) in [
-        ("plan", "what is stored, and what needs to be rewritten"),
-        ("migrate RESOURCE --prune-stored-versions", "the same as here"),
-        ("install --image IMAGE --apply --wait", "have it done whenever it is needed"),
+        ("plan", "show what needs a migration"),
+        ("migrate RESOURCE --prune-stored-versions", "migrate a resource, as above"),
+        ("install --image IMAGE --apply --wait", "let restow's controllers migrate whenever it is needed"),
     ] {
         show!("  \x1b[1m{program} {args}\x1b[0m\n      {what}");
     }
@@ -284,7 +286,7 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool, CliError
     let deadline = Instant::now() + PATIENCE;
     while !is_so().await? {
         if Instant::now() > deadline {
-            return Err(CliError::failed(format!("waited in vain for {what}")));
+            return Err(CliError::failed(format!("timed out waiting for {what}")));
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -83,8 +83,8 @@ pub(crate) async fn reference(
 fn owning_version(resource: &Resource) -> Result<&GroupVersion, CliError> {
     let version = resource.served.first().filter(|_| !resource.namespaced);
     version.ok_or_else(|| {
-        CliError::usage(format!("a {} lives in a namespace, and migrations do not", resource.kind))
-            .hint("an owner outside of namespaces, such as clusterrole/restow, can have them deleted with it")
+        CliError::usage(format!("a {} is namespaced, and migrations are not", resource.kind))
+            .hint("choose a cluster-scoped owner, such as clusterrole/restow")
     })
 }
 

@@ -72,7 +72,7 @@ pub(crate) async fn apply(server: &Server, manifests: Vec<Manifest>, dry_run: bo
     for ((manifest, before), stance) in manifests.into_iter().zip(found).zip(stances) {
         let title = manifest.title();
         if stance == Stance::Keep {
-            say!("{title} left as it is: it was there before");
+            say!("{title} kept as it is: it existed before");
             continue;
         }
         let after = send(server, tried(manifest, unmade.as_deref()), dry_run).await?;
@@ -88,11 +88,11 @@ pub(crate) async fn apply(server: &Server, manifests: Vec<Manifest>, dry_run: bo
 /// Fails if another namespace has it: all that is not in a namespace is there once.
 async fn only_here(server: &Server, namespace: &str) -> Result<(), CliError> {
     match installed_in(server).await?.filter(|other| other != namespace) {
-        Some(other) => {
-            Err(CliError::failed(format!("restow is installed in the namespace {other} already")).hint(
-                format!("give -n {other} to change that install, or end it first: {} uninstall", program()),
-            ))
-        }
+        Some(other) => Err(CliError::failed(format!("restow is already installed in the namespace {other}"))
+            .hint(format!(
+                "use -n {other} to change that installation, or remove it first: {} uninstall",
+                program()
+            ))),
         None => Ok(()),
     }
 }
@@ -152,8 +152,8 @@ fn refuse(manifests: &[Manifest], stances: &[Stance]) -> Result<(), CliError> {
             }
             Stance::Refuse => {
                 let labels = format!("{}=restow and {PART_OF}=restow", restow_api::MANAGED_BY);
-                return Err(CliError::failed(format!("{title} is there already, and not restow's"))
-                    .hint(format!("delete it, or hand it over with the labels {labels}")));
+                return Err(CliError::failed(format!("{title} already exists, and is not restow's"))
+                    .hint(format!("delete it, or hand it over to restow with the labels {labels}")));
             }
             _ => {}
         }
@@ -178,17 +178,17 @@ pub(crate) fn refused(server: &Server, title: &str, error: &RequestError) -> Cli
     let failure = CliError::failed(format!("{title}: {error}"));
     match error.code() {
         Some(403) => {
-            failure.hint("roles can be given only by who holds all they grant: do this as cluster-admin")
+            failure.hint("you can only grant permissions you hold; run as cluster-admin")
         }
-        Some(404) => failure.hint("the API server must be of Kubernetes 1.29 or later"),
+        Some(404) => failure.hint("the API server must be Kubernetes 1.29 or later"),
         Some(415) => failure.hint(
-            "this API server has no server-side apply; restow install --crds > FILE, and kubectl apply -f FILE, do \
-             without it",
+            "this API server does not support server-side apply; run restow install --crds > FILE and kubectl \
+            apply -f FILE instead",
         ),
         Some(401) => unreached(server, error),
         None => unreached(server, error)
             .about(title)
-            .hint("is the server up? Run it again then: what was done is not done twice"),
+            .hint("check that the server is up, then run this again: finished steps are not repeated"),
         _ => failure,
     }
 }
@@ -218,7 +218,7 @@ mod tests {
     use crate::commands::install::manifest::labels;
 
     #[test]
-    fn what_was_there_before_is_judged_by_whose_it_is() {
+    fn existing_objects_are_applied_kept_or_refused_by_their_owner() {
         let ours = json!({"metadata": {"labels": labels()}});
         let other = json!({"metadata": {"labels": {"app.kubernetes.io/name": "restow"}}});
         let going = json!({"metadata": {"labels": labels(), "deletionTimestamp": "2026-01-01T00:00:00Z"}});

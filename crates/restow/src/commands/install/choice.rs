@@ -23,7 +23,7 @@ pub(crate) const GIVEN: &str = "restow.dev/install";
 
 /// What to do when nothing tells which resources are wanted.
 const NAME_RESOURCES: &str =
-    "name the resources that may be rewritten, or give --all for every one that can be migrated";
+    "name the resources that restow may rewrite, or use --all for all that can be migrated";
 
 /// What was chosen.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -148,7 +148,7 @@ impl Choice {
         }
         let gone = gone.into_iter().collect::<Vec<_>>().join(", ");
         if had > 0 && self.named().is_empty() {
-            let all = "no resource that the earlier install was for is served any more";
+            let all = "no resource of the earlier install is served any more";
             return Err(CliError::usage(format!("{all}: {gone}")).hint(NAME_RESOURCES));
         }
         if !gone.is_empty() {
@@ -232,7 +232,7 @@ impl Earlier {
             Ok(role) => role,
             Err(error) if error.code() == Some(404) => return Ok(Self::default()),
             Err(error) if error.code() == Some(403) && !flags.apply => {
-                say!("warning: nothing is kept of an earlier install, because it cannot be read: {error}");
+                say!("warning: cannot read the settings of an earlier install, so none are kept: {error}");
                 return Ok(Self::default());
             }
             Err(error) => return Err(refused(server, &format!("clusterrole/{NAME}"), &error)),
@@ -248,10 +248,10 @@ impl Earlier {
         };
         let choice = Choice::read(&words).ok_or_else(|| {
             CliError::failed(format!(
-                "the earlier install was given {}, which this restow cannot read",
+                "this version of restow cannot read the settings of the earlier install: {}",
                 words.join(" ")
             ))
-            .hint("--reset forgets that; say then what is to be installed")
+            .hint("use --reset to ignore them, and say what to install")
         })?;
         Ok(Self { choice, image, unclear: false })
     }
@@ -263,14 +263,14 @@ impl Earlier {
         new_image: Option<&String>,
     ) -> Result<(Choice, Option<String>), CliError> {
         if self.unclear && given.resources.is_none() {
-            let why = format!("clusterrole/{NAME} does not tell which resources the earlier install was for");
+            let why = format!("clusterrole/{NAME} does not say which resources the earlier install was for");
             return Err(CliError::usage(why).hint(NAME_RESOURCES));
         }
         let said = given.words();
         let choice = given.or(self.choice);
         let kept: Vec<String> = choice.words().into_iter().filter(|word| !said.contains(word)).collect();
         if !kept.is_empty() {
-            say!("kept from the earlier install: {} (--reset forgets it)", kept.join(" "));
+            say!("kept from the earlier install: {} (use --reset to ignore it)", kept.join(" "));
         }
         Ok((choice, new_image.cloned().or(self.image)))
     }
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_dropped_and_nothing_is_widened() {
+    fn resources_that_are_gone_are_dropped_and_nothing_is_added() {
         // No resource is called like a pattern.
         let gone = |name: &str| name.starts_with("gone") || ["*.*", "none"].contains(&name);
         for (before, given, expected) in [
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_unmarked_install_was_for_is_read_or_asked_for() {
+    fn resources_of_an_install_without_annotation_come_from_its_flags() {
         let always = "controller --leader-election-namespace=ops --listen=0.0.0.0:8080 --log-format=json";
         for (flags, given, expected) in [
             (
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_always_told_which_controllers_to_run() {
+    fn the_deployment_always_names_its_controllers() {
         let all = "--controllers=migrator,trigger,encryption,pruner";
         for (words, expected) in [
             ("", all.to_owned()),
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_another_version_are_not_guessed() {
+    fn settings_of_another_version_are_not_guessed() {
         assert!(Choice::read(&["--no-such-flag".to_owned()]).is_none());
     }
 }

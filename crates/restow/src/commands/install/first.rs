@@ -24,9 +24,9 @@ pub(crate) async fn announce(server: &Server, setup: &Setup) {
     }
     let resources = counted(count as u64, "resource");
     say!(
-        "when the controllers start, they send every object of {resources} one write, because it is not known how it \
-         is stored; migrations of these resources that exist already are replaced. Name resources to begin with \
-         fewer, or give --pace gentle"
+        "when the controllers start, they rewrite every object of {resources} once, because it is not known how \
+        they are stored; existing migrations of these resources are replaced. To start with fewer, name the \
+        resources; to go slowly, use --pace gentle"
     );
 }
 

@@ -8,55 +8,55 @@ use super::rules::{InTree, Listing};
 use crate::args::{DEFAULT_NAMESPACE, List, PaceName, duration, period};
 use crate::commands::controller::{Adopted, BackendName, Name as Controller};
 
-/// Print all that the controllers need in a cluster, or apply it
+/// Print the manifests that the controllers need in a cluster, or apply them
 ///
-/// Roles are made for the resources named, or for all that can be migrated now: list and patch on each, and nothing
-/// else. Where restow is installed already, resources, image and flags stay as they are unless others are given.
+/// The roles allow list and patch on the named resources, or on all that can be migrated now, and nothing else. If
+/// restow is installed already, its resources, image and flags are kept unless you give others.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
-  restow install secrets widgets.example.com --image IMAGE --apply  permissions for just these
+  restow install secrets widgets.example.com --image IMAGE --apply  permissions for only these
   restow install --image IMAGE --apply --wait           permissions for all that can be migrated
   restow install --image IMAGE --dry-run                would the API server accept it, and what would change?
-  restow install --image IMAGE > restow.yaml            to be read, kept and applied by other means
-  restow install --image NEWER --apply --wait           upgrade; resources and flags stay as they were chosen
-  restow install --apply                                once more, after new CRDs were defined
-  restow install --crds --apply                         just the definitions of the API")]
+  restow install --image IMAGE > restow.yaml            to review, store and apply by other means
+  restow install --image NEWER --apply --wait           upgrade; resources and flags are kept
+  restow install --apply                                again, after new CRDs were created
+  restow install --crds --apply                         only the CRDs")]
 pub(crate) struct Install {
-    /// Resources that may be rewritten, such as secrets or widgets.example.com [default: as installed, else all]
+    /// Resources that restow may rewrite, such as secrets or widgets.example.com [default: as installed, else all]
     #[arg(value_name = "RESOURCE", value_delimiter = ',')]
     pub(crate) resources: Vec<String>,
     /// Every resource that can be migrated now
     #[arg(long, conflicts_with = "resources")]
     pub(crate) all: bool,
-    /// Events too
+    /// Include events
     #[arg(long)]
     pub(crate) include_events: bool,
-    /// The image to run, whose entrypoint is restow [default: as installed]
+    /// The image to run; its entrypoint must be restow [default: as installed]
     #[arg(long, value_name = "IMAGE", value_parser = image)]
     pub(crate) image: Option<String>,
-    /// The namespace to make and use
+    /// The namespace to create and use
     #[arg(short, long, visible_alias = "namespace-name", value_name = "NAME", default_value = DEFAULT_NAMESPACE,
           value_parser = namespace)]
     pub(crate) namespace: String,
-    /// Just the definitions of migrations and storage states
+    /// Only the CRDs of migrations and storage states
     #[arg(long, conflicts_with_all = ["resources", "all", "image", "without_deployment"])]
     pub(crate) crds: bool,
-    /// Everything but what runs: the controllers are run by other means
+    /// Everything except the Deployment: you run the controllers by other means
     #[arg(long, conflicts_with = "image")]
     pub(crate) without_deployment: bool,
-    /// Forget what an earlier install was given, and start from the defaults
+    /// Ignore the settings of an earlier install, and start from the defaults
     #[arg(long, conflicts_with = "crds")]
     pub(crate) reset: bool,
-    /// Apply it, instead of printing it
+    /// Apply the manifests instead of printing them
     #[arg(long)]
     pub(crate) apply: bool,
-    /// Send it as a server-side dry run: nothing is stored
+    /// Send the manifests as a server-side dry run: nothing is stored
     #[arg(long, conflicts_with = "wait")]
     pub(crate) dry_run: bool,
-    /// Wait until the definitions are established and the Deployment is available
+    /// Wait until the CRDs are established and the Deployment is available
     #[arg(long, requires = "apply")]
     pub(crate) wait: bool,
-    /// Wait no longer than this
+    /// How long to wait
     #[arg(long, requires = "wait", value_name = "DURATION", value_parser = duration, default_value = "5m")]
     pub(crate) timeout: Duration,
     #[command(flatten)]
@@ -70,16 +70,17 @@ pub(crate) struct ControllerFlags {
     /// The controllers to run [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) controllers: Vec<Controller>,
-    /// How fast migrations go
+    /// How fast migrations run
     #[arg(long, value_enum, value_name = "PACE")]
     pub(crate) pace: Option<PaceName>,
-    /// How objects are listed; streaming and auto, which streams from 10,000 objects on, grant watch too [default: chunks]
+    /// How to list objects; streaming, and auto, which streams from 10,000 objects on, need and grant permission to
+    /// watch [default: chunked]
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) list: Option<List>,
-    /// How many migrations run at once
+    /// How many migrations run at the same time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) concurrent_migrations: Option<u32>,
-    /// How often discovery is looked at
+    /// How often to check all storage versions
     #[arg(long, value_name = "DURATION", value_parser = period)]
     pub(crate) poll_interval: Option<Duration>,
     /// What your encryption configuration covers, such as secrets,configmaps or *.*, or none: it is rewritten when the
@@ -89,7 +90,7 @@ pub(crate) struct ControllerFlags {
     /// Who rewrites objects: restow, or Kubernetes' own controller
     #[arg(long, value_enum, value_name = "WHO")]
     pub(crate) backend: Option<BackendName>,
-    /// Serve migrations of storagemigration.k8s.io too; it is defined where Kubernetes does not serve it
+    /// Serve migrations of storagemigration.k8s.io too; its CRD is created if Kubernetes does not serve that API
     #[arg(long, value_enum, value_name = "API", conflicts_with = "backend")]
     pub(crate) adopt: Option<Adopted>,
 }
@@ -128,10 +129,12 @@ pub(crate) fn namespace(text: &str) -> Result<String, String> {
         && text.ends_with(word)
         && text.chars().all(|c| word(c) || c == '-');
     if !sound {
-        return Err("a namespace has up to 63 lowercase letters, digits and dashes in between".to_owned());
+        return Err("give up to 63 lowercase letters, digits and dashes, with a letter or digit at both \
+        ends"
+            .to_owned());
     }
     if text == "default" || text.starts_with("kube-") {
-        return Err("restow has a namespace of its own, not one of the cluster's".to_owned());
+        return Err("restow needs a namespace of its own, not one of the cluster's".to_owned());
     }
     Ok(text.to_owned())
 }

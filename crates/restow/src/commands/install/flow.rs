@@ -13,8 +13,8 @@ pub(crate) fn manifests(namespace: &str) -> Vec<Manifest> {
 }
 
 fn level() -> Manifest {
-    let why = "A small share of what API servers do at once, half of it lent to others while idle. What is\n\
-        more waits in one queue, and is told to come back later when that is full.";
+    let why = "A small share of the API servers' concurrency; half of it is lent to others while idle. Further\n\
+        requests wait in one queue, and get 429 when it is full.";
     let object = json!({
         "apiVersion": API, "kind": "PriorityLevelConfiguration", "metadata": {"name": NAME},
         "spec": {
@@ -50,7 +50,7 @@ fn subjects(namespace: &str) -> Value {
 }
 
 fn everything(namespace: &str) -> Manifest {
-    let why = "Every request of restow goes to that level. (This grants nothing: roles do.)";
+    let why = "All requests of restow use that priority level. (This grants nothing: roles do.)";
     let rules = json!({
         "subjects": subjects(namespace),
         "resourceRules": [
@@ -63,7 +63,7 @@ fn everything(namespace: &str) -> Manifest {
 }
 
 fn lease(namespace: &str) -> Manifest {
-    let why = "All but its Lease: a leader that waits in its own queue would lose it.";
+    let why = "Except for its Lease: a leader that waits in its own queue would lose it.";
     let rules = json!({
         "subjects": subjects(namespace),
         "resourceRules": [{

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_knows_its_place() {
+    fn a_manifest_has_the_path_of_its_object() {
         let of = |api: &str, kind: &str, namespace: Option<&str>| {
             let mut object = json!({"apiVersion": api, "kind": kind, "metadata": {"name": "x"}});
             if let Some(namespace) = namespace {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn only_both_labels_make_it_ours() {
+    fn an_object_is_ours_only_with_both_labels() {
         for (labels, ours) in [
             (json!({MANAGED_BY: "restow", PART_OF: "restow"}), true),
             (json!({MANAGED_BY: "restow"}), false),

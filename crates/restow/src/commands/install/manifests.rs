@@ -43,9 +43,9 @@ pub(crate) struct Setup {
 /// The definitions of restow's own API.
 pub(crate) fn crds() -> Vec<Manifest> {
     let why = [
-        "One resource to be rewritten, and how far that is: the API of kube-storage-version-migrator, with optional\n\
-         fields added. Objects of an earlier install of that are kept and understood.",
-        "In which versions a resource may be stored.",
+        "A migration of one resource, with its progress: the API of kube-storage-version-migrator, with optional\n\
+         fields added. Objects of an earlier installation are kept and understood.",
+        "The versions that objects of a resource may be stored in.",
     ];
     let objects = restow_api::crds().map(|crd| serde_json::to_value(crd).unwrap_or_default());
     why.into_iter().zip(objects).map(|(why, object)| Manifest::new(why, object)).collect()
@@ -54,7 +54,7 @@ pub(crate) fn crds() -> Vec<Manifest> {
 /// The definition of the built-in migrator's API, for clusters that do not serve it.
 fn in_tree_crd() -> Manifest {
     let why =
-        "The API of the migrator that newer versions of Kubernetes have built in, served by restow here.";
+        "The API of the migrator that is built into newer versions of Kubernetes. restow serves it here.";
     Manifest::new(why, serde_json::to_value(restow_api::in_tree_crd()).unwrap_or_default())
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn yaml(manifests: &[Manifest]) -> String {
 }
 
 fn own_namespace(namespace: &str) -> Manifest {
-    let why = "A namespace of its own, where only pods run that can do nothing to their node.";
+    let why = "restow's own namespace. Pod security is restricted: its pods cannot harm their node.";
     let object = json!({
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": {
@@ -105,18 +105,20 @@ fn service_account(namespace: &str) -> Manifest {
         "metadata": {"name": NAME, "namespace": namespace},
         "automountServiceAccountToken": false,
     });
-    Manifest::new("Who the controllers are. Only their own pods get its token.", object)
+    Manifest::new("The identity of the controllers. Only their own pods get its token.", object)
 }
 
 fn cluster_roles(setup: &Setup) -> Vec<Manifest> {
     let rules = rules::cluster(&setup.resources, &setup.controllers, setup.in_tree, setup.listing);
-    let generated = "What the controllers may do in all namespaces, made for the resources that were chosen.\n\n\
-        Kubernetes has no right to list metadata alone, nor to patch without changing anything: who gets hold of this\n\
-        account could read and change what is named here. restow does neither. To grant less, name the resources:\n\
+    let generated = "What the controllers may do in all namespaces, generated for the chosen resources.\n\n\
+        Kubernetes has no permission to list only metadata, or to patch without changes: whoever obtains this \
+        account's\n\
+        token could read and change the resources listed here. restow does neither. To grant less, name the \
+        resources:\n\
         restow install secrets widgets.example.com ...";
-    let extra = "Empty at first. It gathers the rules of every ClusterRole with the label\n\
-        restow.dev/aggregate-to-migrator: \"true\". So whoever brings a CRD can let restow migrate its resource, with\n\
-        verbs list and patch on it.";
+    let extra = "Empty at first. It aggregates the rules of every ClusterRole with the label\n\
+        restow.dev/aggregate-to-migrator: \"true\". With it, the author of a CRD can let restow migrate the\n\
+        resource, by granting list and patch on it.";
     let aggregated = json!({
         "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": EXTRA},
         "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {AGGREGATE: "true"}}]},
@@ -133,9 +135,9 @@ fn cluster_roles(setup: &Setup) -> Vec<Manifest> {
 
 fn roles(own: &str) -> Vec<Manifest> {
     let each = [
-        ("What they may do in their own namespace.", own, rules::own()),
-        ("What they may see of the control plane.", "kube-system", rules::kube_system()),
-        ("What they may see of, and say in, the namespace default.", "default", rules::default()),
+        ("What the controllers may do in their own namespace.", own, rules::own()),
+        ("What the controllers may read about the control plane.", "kube-system", rules::kube_system()),
+        ("What the controllers may read and write in the namespace default.", "default", rules::default()),
     ];
     let pair = |(why, namespace, rules): (&'static str, &str, Vec<Rule>)| {
         [role(why, "Role", Some(namespace), &rules), binding("Role", NAME, Some(namespace), own)]
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_deployment_nothing_of_pods_is_there() {
+    fn without_a_deployment_there_are_no_objects_for_pods() {
         let kinds: BTreeSet<String> =
             manifests(&setup(false)).iter().map(|manifest| manifest.kind().to_owned()).collect();
         for kind in ["Deployment", "NetworkPolicy", "PodDisruptionBudget", "PriorityClass", "Service"] {
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_yaml_is_the_objects() {
+    fn the_yaml_parses_to_the_objects() {
         let all = manifests(&setup(true));
         let text = yaml(&all);
         let documents: Vec<Value> =

@@ -44,7 +44,7 @@ pub(crate) async fn ready(
                 None => format!("kubectl describe {}s {}", manifest.kind().to_lowercase(), manifest.name()),
             };
             return Err(CliError::failed(format!("waited {} for {title}: {why}", time(timeout)))
-                .hint(format!("{look} tells more; --timeout waits longer")));
+                .hint(format!("for details, run: {look}; to wait longer, use --timeout")));
         }
         say!("{title} is ready");
     }
@@ -64,7 +64,9 @@ pub(crate) async fn gone(server: &Server, objects: &[Deleted], timeout: Duration
         });
         if let Some(why) = last.await {
             return Err(CliError::failed(format!("waited {} for {title} to be gone: {why}", time(timeout)))
-                .hint("its finalizers and conditions tell what it waits for; --timeout waits longer"));
+                .hint(
+                    "its finalizers and conditions show what it waits for; to wait longer, use --timeout",
+                ));
         }
     }
     Ok(())
@@ -122,7 +124,7 @@ fn remains(object: &Value, uid: &str) -> Option<String> {
     let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     let told = conditions.rfind(|condition| condition["status"] == "True");
     let told = told.and_then(|condition| condition["message"].as_str());
-    Some(told.unwrap_or("it is still there").to_owned())
+    Some(told.unwrap_or("it still exists").to_owned())
 }
 
 #[cfg(test)]
@@ -132,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readiness_is_told_from_the_status() {
+    fn readiness_follows_from_the_status() {
         let crd = |conditions: Value| json!({"kind": "CustomResourceDefinition", "status": {"conditions": conditions}});
         let deployment = |generation: u64, status: Value| json!({"kind": "Deployment", "metadata": {"generation": generation}, "spec": {"replicas": 2}, "status": status});
         let taken = json!([{"type": "NamesAccepted", "status": "False", "message": "taken"}]);
@@ -157,6 +159,6 @@ mod tests {
         let object = json!({"metadata": {"uid": "a"}, "status": {"conditions": condition}});
         assert_eq!(remains(&object, "a").as_deref(), Some("has pods"));
         assert_eq!(remains(&object, "b"), None);
-        assert_eq!(remains(&json!({"metadata": {"uid": "a"}}), "a").as_deref(), Some("it is still there"));
+        assert_eq!(remains(&json!({"metadata": {"uid": "a"}}), "a").as_deref(), Some("it still exists"));
     }
 }

@@ -57,12 +57,12 @@ fn in_tree(usage: InTree) -> Vec<Rule> {
     match usage {
         InTree::Unused => Vec::new(),
         InTree::Backend => {
-            let why = "First passes are handed to the built-in controller, and taken back.";
+            let why = "The built-in controller does the first pass; restow can take it back.";
             vec![rule(why, group, &objects, &["get", "list", "create", "delete"])]
         }
         InTree::Adopted => vec![
-            rule("Its migrations are served by restow.", group, &objects, &["get", "list", "watch"]),
-            rule("How far they are.", group, &["storageversionmigrations/status"], &["update"]),
+            rule("restow serves its migrations.", group, &objects, &["get", "list", "watch"]),
+            rule("Their progress.", group, &["storageversionmigrations/status"], &["update"]),
         ],
     }
 }
@@ -77,7 +77,7 @@ pub(crate) fn cluster(
     let mut rules = rewriting(chosen, listing);
     rules.extend(knowing(controllers));
     if controllers.contains(&Controller::Pruner) {
-        let why = "The pruner cuts status.storedVersions down after a verified migration.";
+        let why = "The pruner reduces status.storedVersions after a verified migration.";
         let status = ["customresourcedefinitions/status"];
         rules.push(rule(why, "apiextensions.k8s.io", &status, &["patch"]));
     }
@@ -85,7 +85,7 @@ pub(crate) fn cluster(
     let objects = ["storagestates", "storageversionmigrations"];
     let status = ["storagestates/status", "storageversionmigrations/status"];
     rules.push(rule("Migrations and storage states are restow's own.", MIGRATION, &objects, &verbs));
-    rules.push(rule("How far they are.", MIGRATION, &status, &["get", "update", "patch"]));
+    rules.push(rule("Their progress.", MIGRATION, &status, &["get", "update", "patch"]));
     rules.extend(in_tree(usage));
     rules
 }
@@ -111,8 +111,7 @@ fn rewriting(chosen: &[GroupResource], listing: Listing) -> Vec<Rule> {
         Listing::Streamed => &["list", "watch", "patch"],
     };
     let each = |(group, resources): (&str, BTreeSet<&str>)| {
-        let why =
-            "To be rewritten: listed as metadata, and patched with nothing but uid and resourceVersion.";
+        let why = "Resources to rewrite: listed as metadata, and patched with only uid and resourceVersion.";
         rule(why, group, &resources.into_iter().collect::<Vec<_>>(), verbs)
     };
     groups.into_iter().map(each).collect()
@@ -126,25 +125,20 @@ fn knowing(controllers: &[Controller]) -> Vec<Rule> {
         urls.push("/metrics");
     }
     vec![
-        rule(
-            "Definitions tell storage versions.",
-            "apiextensions.k8s.io",
-            &["customresourcedefinitions"],
-            &watch,
-        ),
+        rule("CRDs show storage versions.", "apiextensions.k8s.io", &["customresourcedefinitions"], &watch),
         rule("Which APIs are aggregated.", "apiregistration.k8s.io", &["apiservices"], &["list"]),
         rule(
-            "What each API server says it stores, where that is served.",
+            "The storage versions that each API server has registered, where that API is served.",
             "internal.apiserver.k8s.io",
             &["storageversions"],
             &watch,
         ),
         Rule {
             resource_names: vec!["kube-system"],
-            ..rule("Its uid tells clusters apart.", "", &["namespaces"], &["get"])
+            ..rule("Its uid identifies the cluster.", "", &["namespaces"], &["get"])
         },
         Rule {
-            why: "Discovery, whether a server is ready, and for the encryption controller its metrics.",
+            why: "Discovery, readiness, and metrics for the encryption controller.",
             non_resource_urls: urls,
             verbs: vec!["get"],
             ..Rule::default()
@@ -157,10 +151,10 @@ pub(crate) fn own() -> Vec<Rule> {
     let lease = ["leases"];
     let group = "coordination.k8s.io";
     vec![
-        rule("One replica leads. (A name cannot be asked for when creating.)", group, &lease, &["create"]),
+        rule("One replica leads. (RBAC cannot restrict create by name.)", group, &lease, &["create"]),
         Rule {
             resource_names: vec![NAME],
-            ..rule("The Lease it leads by.", group, &lease, &["get", "update", "patch"])
+            ..rule("The Lease of the leader.", group, &lease, &["get", "update", "patch"])
         },
         events(),
     ]
@@ -168,18 +162,18 @@ pub(crate) fn own() -> Vec<Rule> {
 
 /// The rules in kube-system.
 pub(crate) fn kube_system() -> Vec<Rule> {
-    let why = "The identity Leases of API servers tell which there are.";
+    let why = "The identity Leases show which API servers exist.";
     vec![rule(why, "coordination.k8s.io", &["leases"], &["list", "watch"])]
 }
 
 /// The rules in default.
 pub(crate) fn default() -> Vec<Rule> {
-    let why = "Where there are no identity Leases: the addresses behind the service kubernetes.";
+    let why = "If there are no identity Leases: the addresses behind the Service kubernetes.";
     vec![rule(why, "discovery.k8s.io", &["endpointslices"], &["list"]), events()]
 }
 
 fn events() -> Rule {
-    let why = "Events of objects without a namespace are kept in default, others beside what they are about.";
+    let why = "Events of cluster-scoped objects are stored in the namespace default.";
     let mut rule = rule(why, "", &["events"], &["create", "patch"]);
     rule.api_groups.push("events.k8s.io".to_owned());
     rule
@@ -209,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_chosen_may_be_listed_and_patched_and_no_more() {
+    fn chosen_resources_may_only_be_listed_and_patched() {
         let chosen = ["secrets", "configmaps", "deployments.apps", "widgets.example.com", "secrets"];
         let rules = everywhere(&chosen, &ALL);
         for name in ["secrets", "configmaps", "deployments.apps", "widgets.example.com"] {

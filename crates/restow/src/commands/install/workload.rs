@@ -29,11 +29,11 @@ fn selector() -> Value {
 /// The priority of the pods.
 pub(crate) fn priority_class() -> Manifest {
     let why =
-        "Gives way to ordinary pods and displaces none. (Below -10, cluster autoscalers would make no room.)";
+        "Yields to ordinary pods and preempts none. (Below -10, cluster autoscalers would add no node.)";
     let object = json!({
         "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": NAME},
         "value": -5, "preemptionPolicy": "Never",
-        "description": "restow, which has time",
+        "description": "for restow, which can wait",
     });
     Manifest::new(why, object)
 }
@@ -49,8 +49,9 @@ pub(crate) fn manifests(namespace: &str, workload: &Workload) -> Vec<Manifest> {
 }
 
 fn network_policy(namespace: &str) -> Manifest {
-    let why = "Metrics name resources and migrations. Only pods of namespaces with the label restow.dev/metrics: \"true\" may\n\
-        read them: kubectl label namespace monitoring restow.dev/metrics=true. (Probes of a node come through anyway.)";
+    let why = "Metrics name resources and migrations. Only pods in namespaces with the label restow.dev/metrics: \
+    \"true\" may\n\
+        read them: kubectl label namespace monitoring restow.dev/metrics=true. (A node's probes are always allowed.)";
     let object = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": {"name": NAME, "namespace": namespace},
@@ -67,8 +68,7 @@ fn network_policy(namespace: &str) -> Manifest {
 }
 
 fn service(namespace: &str) -> Manifest {
-    let why =
-        "Metrics of each replica, for Prometheus: no address of its own, because each is asked by itself.";
+    let why = "The metrics of each replica, for Prometheus. It is headless, because each replica is scraped by itself.";
     let object = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": NAME, "namespace": namespace},
         "spec": {
@@ -93,7 +93,7 @@ fn disruption_budget(namespace: &str) -> Manifest {
 }
 
 fn deployment(namespace: &str, workload: &Workload) -> Manifest {
-    let why = "Two replicas: one leads, the other takes over when the Lease runs out.";
+    let why = "Two replicas: one leads, the other takes over when the Lease expires.";
     let object = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME, "namespace": namespace},
         "spec": {

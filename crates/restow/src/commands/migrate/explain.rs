@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_failure_but_a_stop_is_explained_somewhere() {
+    fn every_failure_except_a_stop_has_a_troubleshooting_section() {
         let refused = |code| PageError::Refused {
             resource: GroupResource::new("", "secrets"),
             code,

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_further_run_gets_what_this_one_was_given() {
+    fn a_suggested_command_repeats_the_flags_of_this_run() {
         for (given, expected) in [
             ("widgets --timeout 5m -o json --resume", ""),
             (

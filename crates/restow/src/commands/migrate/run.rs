@@ -85,8 +85,8 @@ impl Run<'_> {
         let name = &resource.name;
         if self.flags.retry_quarantined {
             let none = || {
-                CliError::usage(format!("no earlier run left objects of {name}"))
-                    .hint(format!("{} migrate {name} migrates all of them", program()))
+                CliError::usage(format!("no earlier run quarantined objects of {name}"))
+                    .hint(format!("to migrate all of them, run: {} migrate {name}", program()))
             };
             let has_left = |saved: &Saved| {
                 let progress = &saved.progress;
@@ -98,7 +98,7 @@ impl Run<'_> {
         let hash = resource.hash.clone().unwrap_or_default();
         match earlier {
             Some(earlier) if self.flags.resume && earlier.progress.storage_version_hash != hash => {
-                say!("{name}: the storage version has changed since; starting anew");
+                say!("{name}: the storage version has changed since that run; starting over");
             }
             Some(earlier) if self.flags.resume && earlier.progress.phase != Phase::Done => {
                 state.run = earlier.run;
@@ -110,9 +110,9 @@ impl Run<'_> {
                 return Ok((state, earlier.progress));
             }
             Some(earlier) if earlier.progress.phase != Phase::Done && earlier.progress.counts.listed > 0 => {
-                say!("{name}: an unfinished run is replaced; --resume would have gone on with it");
+                say!("{name}: replacing an unfinished run; --resume would have continued it");
             }
-            _ if self.flags.resume => say!("{name}: there is no unfinished run to resume; starting anew"),
+            _ if self.flags.resume => say!("{name}: there is no unfinished run to resume; starting over"),
             _ => {}
         }
         state.run = resumed.unwrap_or(&self.id).to_owned();
@@ -121,7 +121,7 @@ impl Run<'_> {
         // Kept at once, so that --resume knows the whole run even if it ends before this resource's turn.
         state
             .write(&progress, &[])
-            .map_err(|error| CliError::failed(format!("keeping the progress: {error}")))?;
+            .map_err(|error| CliError::failed(format!("cannot save the progress: {error}")))?;
         Ok((state, progress))
     }
 
@@ -139,9 +139,7 @@ impl Run<'_> {
             } else if progress.phase == Phase::Rewriting && progress.counts.listed == 0 {
                 progress = migration.begin().await?;
             } else if progress.phase == Phase::Done {
-                view.say(
-                    "already finished in the run that is resumed; checking that nothing has moved since",
-                );
+                view.say("already finished in the resumed run; checking that nothing has changed since");
             } else {
                 view.say(&resuming_line(progress.pass().done()));
             }

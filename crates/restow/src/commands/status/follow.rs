@@ -94,7 +94,7 @@ impl Follower<'_> {
             Err(error) => {
                 check::<K>(self.server, &error).await?;
                 if self.trouble().is_none() && self.screen.is_none() {
-                    say!("the watch broke; trying again: {}", plain(&error));
+                    say!("the watch failed; retrying: {}", plain(&error));
                 }
                 self.broke = Some((Instant::now(), plain(&error)));
                 Ok(None)
@@ -160,7 +160,7 @@ impl Follower<'_> {
     }
 
     fn draw(&mut self) {
-        let note = self.trouble().map(|how| format!("\nthe watch broke; trying again: {how}\n"));
+        let note = self.trouble().map(|how| format!("\nthe watch failed; retrying: {how}\n"));
         let Some(screen) = &mut self.screen else { return };
         if !(self.migrations.complete && self.states.complete) {
             return;
@@ -171,7 +171,7 @@ impl Follower<'_> {
             Snapshot::new(self.names, self.migrations.all(), self.states.all(), restow_clock::now());
         let mut text = snapshot.text(self.form, Some(width));
         if snapshot.is_empty() {
-            text.push_str("there is nothing yet\n");
+            text.push_str("there are no migrations yet\n");
         }
         text.push_str(&note.unwrap_or_default());
         output::print(&screen.redraw(&text, height, width));
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_picture_replaces_the_one_before() {
+    fn a_redraw_replaces_the_previous_text() {
         let mut screen = Screen::default();
         assert_eq!(screen.redraw("one\ntwo\n", 24, 80), "one\x1b[K\ntwo\x1b[K\n\x1b[J");
         assert_eq!(screen.redraw("three\n", 24, 80), "\x1b[2Fthree\x1b[K\n\x1b[J");

@@ -81,7 +81,7 @@ impl Snapshot {
     fn untouched(&self) -> String {
         match self.migrations.iter().filter(|standing| standing.is_untouched()).count() {
             0 => String::new(),
-            count => format!("{count} of {} not taken up by a controller yet\n", self.migrations.len()),
+            count => format!("{count} of {} not started by a controller yet\n", self.migrations.len()),
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) async fn others(cluster: &Cluster, namespace: &str) -> Result<Vec<Str
             "namespace/{namespace} was kept: {version}: {}",
             obstacle.explain()
         ))
-        .hint("it may hold objects of that; run this again when it answers"));
+        .hint("the namespace may contain objects of that API; run this again when it is available"));
     }
     let list = |resource: &Resource| list(cluster, namespace, resource.clone());
     let resources: Vec<&Resource> = inventory.resources.iter().filter(|resource| holds(resource)).collect();
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_cluster_and_restow_put_there_is_expected() {
+    fn objects_of_the_cluster_and_of_restow_are_expected() {
         let labels = json!({"app.kubernetes.io/part-of": "restow", "app.kubernetes.io/managed-by": "restow"});
         for (kind, meta, expected) in [
             ("Pod", json!({"name": "restow-1", "labels": labels}), true),

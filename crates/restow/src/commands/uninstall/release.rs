@@ -29,10 +29,8 @@ pub(crate) async fn release(server: &Server, owner: &str, keep: Keep) -> Result<
             return Ok(released);
         }
     }
-    Err(CliError::failed(
-        "migrations are being changed by others: they could not be released from their owner",
-    )
-    .hint("run this again; without it they would be deleted together with their owner"))
+    Err(CliError::failed("others keep changing the migrations: they could not be released from their owner")
+        .hint("run this again; otherwise they would be deleted together with their owner"))
 }
 
 /// The owners of a migration without one; none if it does not belong to that one.
