@@ -343,11 +343,7 @@ async fn what_cannot_be_is_told() {
             2,
             "line 1 has 2 columns",
         ),
-        (
-            &["--data-dir", &other, "--listen", "127.0.0.1:0", "--token-auth-file", "/none"],
-            2,
-            "cannot read",
-        ),
+        (&["--data-dir", &other, "--listen", "127.0.0.1:0", "--token-auth-file", "/none"], 2, "cannot read"),
         (
             &["--data-dir", &other, "--listen", "127.0.0.1:0", "--encryption-provider-config", &file],
             2,

@@ -165,7 +165,10 @@ async fn connections_are_described_as_for_kubectl(lab: Lab) {
     });
     kubeconfig["users"][0]["user"] = json!({"exec": exec});
     let ran = write("plugin", &kubeconfig).run(&["plan"]).await.expect(1);
-    assert!(ran.stderr.contains("cannot run the kubeconfig's credential plugin \"no-such-plugin\": "), "{ran:#?}");
+    assert!(
+        ran.stderr.contains("cannot run the kubeconfig's credential plugin \"no-such-plugin\": "),
+        "{ran:#?}"
+    );
     assert!(ran.stderr.contains("hint:") && ran.stderr.contains("get it from the cloud"), "{ran:#?}");
     let ran = write("plugin", &kubeconfig).run(&["plan", "--token", "wrong"]).await.expect(1);
     assert!(ran.stderr.contains("does not accept these credentials"), "{ran:#?}");

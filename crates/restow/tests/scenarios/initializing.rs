@@ -88,7 +88,10 @@ async fn each_resource_gets_one_migration() {
     grant(&client, "init", &rules).await;
     let args = ["init", &still.name(), "--dry-run", "--owner", "none", "--as", "alice"];
     let ran = restow.run(&args).await.expect(0);
-    assert!(ran.stderr.contains("cannot determine whether kube-storage-version-migrator is running"), "{ran:#?}");
+    assert!(
+        ran.stderr.contains("cannot determine whether kube-storage-version-migrator is running"),
+        "{ran:#?}"
+    );
     owners(&client, &restow, &still).await;
     let (code, shown) = OnTerminal::start(restow.command(&["init", "--dry-run"]), 80, 24).end().await;
     assert!(code == 0 && shown.lines().all(|line| line.chars().count() <= 80), "{shown}");

@@ -302,7 +302,8 @@ async fn upgrade(client: &kube::Client, restow: &Restow) {
     let dry = restow.run(&["install", "--image", NEWER, "--dry-run"]).await.expect(0);
     let ran = restow.run(&["install", "--image", NEWER, "--apply"]).await.expect(0);
     for ran in [dry, ran] {
-        let kept = "kept from the earlier install: secrets --controllers=migrator (use --reset to ignore it)\n";
+        let kept =
+            "kept from the earlier install: secrets --controllers=migrator (use --reset to ignore it)\n";
         assert!(ran.stderr.contains(kept), "{ran:#?}");
         assert!(ran.stderr.contains(&format!("  image {IMAGE} -> {NEWER}\n")), "{ran:#?}");
         assert!(!ran.stderr.contains("  + ") && !ran.stderr.contains("  - "), "{ran:#?}");

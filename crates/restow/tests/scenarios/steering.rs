@@ -139,8 +139,7 @@ async fn cancel(client: &kube::Client, restow: &Restow) {
     let ran = end(waiting).await.expect(0);
     let expected = "halfway: cancelled: 42%, 420/1,000: 419 rewritten, 0 already current, 1 quarantined\n";
     assert_eq!(ran.stdout, expected, "{ran:#?}");
-    let note =
-        "storage state widgets.example.com still lists old=, new=; to create another migration, run: restow init";
+    let note = "storage state widgets.example.com still lists old=, new=; to create another migration, run: restow init";
     assert!(ran.stderr.contains(note), "{ran:#?}");
     assert!(try_send(client, "GET", &format!("{MIGRATIONS}/halfway"), None).await.is_err());
 }

@@ -192,7 +192,10 @@ async fn what_was_there_before_is_respected() {
     );
 
     let ran = restow.run(&["uninstall", "--wait"]).await.expect(0);
-    assert!(ran.stderr.contains("namespace/restow-system kept: restow install did not create it"), "{ran:#?}");
+    assert!(
+        ran.stderr.contains("namespace/restow-system kept: restow install did not create it"),
+        "{ran:#?}"
+    );
     let mut expected = before;
     expected
         .insert("customresourcedefinitions.apiextensions.k8s.io - storagestates.migration.k8s.io".to_owned());
