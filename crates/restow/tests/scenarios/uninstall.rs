@@ -165,7 +165,7 @@ async fn what_was_there_before_is_respected() {
     for name in
         ["storageversionmigrations.migration.k8s.io", "storageversionmigrations.storagemigration.k8s.io"]
     {
-        let kept = format!("customresourcedefinition/{name} kept: install did not make it\n");
+        let kept = format!("customresourcedefinition/{name} kept: restow install did not create it\n");
         assert!(ran.stderr.contains(&kept), "{ran:#?}");
     }
     assert_same(&snapshot(&client).await, &before, "what install did not make is not deleted");
