@@ -15,7 +15,8 @@ use restow_core::agreement::encryption::Encryption;
 use restow_core::controller::object_name;
 use restow_core::controller::retry;
 use restow_core::controller::trigger::{
-    Attempt, Decision, Failed, Look, Wanted, decide, is_incomplete, look_every, renew_after, stale_after,
+    Attempt, Decision, Failed, Observation, Wanted, decide, is_incomplete, look_every, renew_after,
+    stale_after,
 };
 use restow_core::controller::unmatched::{unmatched_name, unmatched_pattern};
 use restow_core::resource::hash::storage_version_hash;
@@ -254,7 +255,7 @@ impl Trigger<'_> {
             state.and_then(StorageState::uid).unwrap_or_default(),
             state.and_then(StorageState::resource_version).unwrap_or_default()
         );
-        let decision = decide(&Look {
+        let decision = decide(&Observation {
             storage: &word,
             agreement: &agreement,
             encryption,

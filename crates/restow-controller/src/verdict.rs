@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use restow_api::{Reason, StorageVersionMigration};
 use restow_core::controller::condition::{self, Stage};
+use restow_core::controller::supersession;
 use restow_core::rewrite::progress::Progress;
 use restow_migrate::list::PageError;
 use restow_migrate::migration::Failure;
@@ -87,21 +88,7 @@ impl From<Lost> for AttemptError {
 
 /// Fails a migration that was created for another version, or another key, than the API servers use now.
 pub(crate) fn superseded(object: &StorageVersionMigration, progress: &Progress) -> Option<Failure> {
-    let spec = &object.spec;
-    let other = |wanted: &Option<String>, now: Option<&String>| {
-        wanted.as_ref().filter(|wanted| now.is_some_and(|now| now != *wanted)).cloned()
-    };
-    if let Some(wanted) = other(&spec.storage_version_hash, Some(&progress.storage_version_hash)) {
-        let now = &progress.storage_version_hash;
-        return Some(Failure::Moved(format!(
-            "the migration is for storage version {wanted}, but the API servers now use {now}"
-        )));
-    }
-    let wanted = other(&spec.encryption_config_hash, progress.encryption.as_ref())?;
-    let now = progress.encryption.clone().unwrap_or_default();
-    Some(Failure::Moved(format!(
-        "the migration is for encryption configuration {wanted}, but the API servers now use {now}"
-    )))
+    supersession::superseded(&object.spec, progress).map(Failure::Moved)
 }
 
 /// Decides what the end of a run means for its migration.

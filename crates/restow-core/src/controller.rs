@@ -9,6 +9,8 @@ pub mod object_name;
 pub mod predecessor;
 pub mod retry;
 pub mod schedule;
+pub mod steering;
+pub mod supersession;
 pub mod trigger;
 pub mod troubleshooting;
 pub mod unmatched;

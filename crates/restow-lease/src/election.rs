@@ -10,7 +10,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use restow_core::protocol::election::{Held, Move, Sight, leads_for};
+use restow_core::protocol::election::{LeaseAction, LeaseObserver, LeaseRecord, leads_for};
 use restow_core::rewrite::outcome::backoff;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -69,7 +69,7 @@ impl Election {
             leases: Api::namespaced(self.client.clone(), &self.namespace),
             term,
             leading,
-            sight: Sight::default(),
+            sight: LeaseObserver::default(),
             holder: None,
             may_hold: false,
         };
@@ -149,7 +149,7 @@ struct Candidate<'a> {
     leases: Api<Lease>,
     term: &'a Term,
     leading: &'a watch::Sender<bool>,
-    sight: Sight,
+    sight: LeaseObserver,
     /// The other holder that was last logged, so that each is logged once.
     holder: Option<String>,
     /// Whether this candidate may hold the Lease: a write without an answer may have succeeded.
@@ -196,10 +196,10 @@ impl Candidate<'_> {
     async fn round(&mut self) -> Result<(), RequestError> {
         let lease = self.read().await?;
         let held = lease.as_ref().map(|lease| held(lease, self.election.duration));
-        let decided = self.sight.look(held, &self.election.identity, self.term.now());
+        let decided = self.sight.observe(held, &self.election.identity, self.term.now());
         match (decided, lease) {
-            (Move::Take { transitions }, Some(lease)) => self.take(lease, transitions).await,
-            (Move::Stand, lease) => {
+            (LeaseAction::Take { transitions }, Some(lease)) => self.take(lease, transitions).await,
+            (LeaseAction::Wait, lease) => {
                 self.follow(lease.as_ref().map(holder));
                 Ok(())
             }
@@ -362,10 +362,10 @@ fn holder(lease: &Lease) -> &str {
 }
 
 /// The parts of a Lease that the rules need.
-fn held(lease: &Lease, usual: Duration) -> Held {
+fn held(lease: &Lease, usual: Duration) -> LeaseRecord {
     let spec = lease.spec.as_ref();
     let seconds = spec.and_then(|spec| u64::try_from(spec.lease_duration_seconds?).ok());
-    Held {
+    LeaseRecord {
         holder: holder(lease).to_owned(),
         duration: seconds.map_or(usual, Duration::from_secs),
         transitions: spec.and_then(|spec| spec.lease_transitions).unwrap_or_default(),

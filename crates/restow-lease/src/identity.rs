@@ -14,7 +14,9 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use restow_core::protocol::election::{Held, Move, Sight, taken_over_after, writes_for};
+use restow_core::protocol::election::{
+    LeaseAction, LeaseObserver, LeaseRecord, taken_over_after, writes_for,
+};
 use restow_core::rewrite::outcome::backoff;
 use tokio_util::sync::CancellationToken;
 
@@ -135,7 +137,7 @@ impl Identity {
     /// Acquires the Lease again: the Lease of `former`, which is over, is taken over at once.
     pub async fn establish_after(&self, former: Option<&Tenure>, stop: &Stop) -> Option<Tenure> {
         let tenure = Tenure::new(self);
-        let mut sight = Sight::default();
+        let mut sight = LeaseObserver::default();
         let mut failures = 0;
         loop {
             let taken = stop.unless(self.take(&tenure, former, &mut sight)).await?;
@@ -235,11 +237,11 @@ impl Identity {
         &self,
         tenure: &Tenure,
         former: Option<&Tenure>,
-        sight: &mut Sight,
+        sight: &mut LeaseObserver,
     ) -> Result<(), RequestError> {
         let before = find(self.leases().get(&self.id)).await?;
         let sent = tenure.0.term.moment();
-        let held = before.as_ref().map(|lease| Held {
+        let held = before.as_ref().map(|lease| LeaseRecord {
             holder: Some(holder(lease))
                 .filter(|held| !self.is_dead(held, former))
                 .unwrap_or_default()
@@ -248,12 +250,14 @@ impl Identity {
             transitions: 0,
             resource_version: lease.metadata.resource_version.clone().unwrap_or_default(),
         });
-        match (sight.look(held, tenure.holder(), tenure.0.term.now()), before) {
-            (Move::Stand, before) => {
+        match (sight.observe(held, tenure.holder(), tenure.0.term.now()), before) {
+            (LeaseAction::Wait, before) => {
                 return Err(RequestError::Held(before.as_ref().map(holder).unwrap_or_default().to_owned()));
             }
-            (Move::Take { .. }, Some(before)) => self.replace(&self.lease(Some(before), tenure)).await?,
-            (Move::Create | Move::Take { .. }, _) => {
+            (LeaseAction::Take { .. }, Some(before)) => {
+                self.replace(&self.lease(Some(before), tenure)).await?
+            }
+            (LeaseAction::Create | LeaseAction::Take { .. }, _) => {
                 ask(self.leases().create(&PostParams::default(), &self.lease(None, tenure))).await?
             }
         };

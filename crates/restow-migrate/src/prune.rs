@@ -45,7 +45,7 @@ pub async fn prune_stored_versions(
     loop {
         let error = match prune_once(server, progress).await {
             // Every guard is checked again, so it does not matter whether a lost answer was a yes.
-            Err(PruneError::Request(error)) if since.elapsed() < transient::PATIENCE => error,
+            Err(PruneError::Request(error)) if since.elapsed() < transient::TRANSIENT_ANSWER_TIMEOUT => error,
             result => return result,
         };
         let gone = || discovery::is_undefined(server, &progress.resource);

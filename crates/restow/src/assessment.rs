@@ -88,7 +88,7 @@ impl Known {
             resource.crd.is_none() && run.is_some_and(|run| run.verified)
         };
         let worth: Vec<_> = resources.iter().copied().filter(worth).collect();
-        let sealed = |resource: &&Resource| runs[&resource.name.to_string()].seal.is_some();
+        let sealed = |resource: &&Resource| runs[&resource.name.to_string()].fingerprint.is_some();
         let unasked = || "they were not asked".to_owned();
         let survey = match worth.is_empty() {
             true => Err(unasked()),

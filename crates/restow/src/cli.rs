@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
+use restow_core::controller::steering::Request;
+
 use crate::args::Connection;
 use crate::commands::apiserver::Apiserver;
 use crate::commands::cancel::Cancel;
@@ -15,7 +17,7 @@ use crate::commands::install::flags::Install;
 use crate::commands::migrate::flags::Migrate;
 use crate::commands::plan::Plan;
 use crate::commands::status::Status;
-use crate::commands::steer::{Act, Resume, Retry, Suspend};
+use crate::commands::steer::{Resume, Retry, Suspend};
 use crate::commands::uninstall::Uninstall;
 use crate::commands::{
     apiserver, cancel, complete, controller, demo, init, install, migrate, plan, status, steer, uninstall,
@@ -150,9 +152,11 @@ impl Cli {
             Command::Uninstall(flags) => uninstall::run(connection, &flags).await,
             Command::Init(flags) => stoppable(init::run(connection, &flags)).await,
             Command::Status(flags) => stoppable(status::run(connection, &flags)).await,
-            Command::Suspend(flags) => stoppable(steer::run(connection, Act::Suspend, &flags.steer)).await,
-            Command::Resume(flags) => stoppable(steer::run(connection, Act::Resume, &flags.steer)).await,
-            Command::Retry(flags) => stoppable(steer::run(connection, Act::Retry, &flags.steer)).await,
+            Command::Suspend(flags) => {
+                stoppable(steer::run(connection, Request::Suspend, &flags.steer)).await
+            }
+            Command::Resume(flags) => stoppable(steer::run(connection, Request::Resume, &flags.steer)).await,
+            Command::Retry(flags) => stoppable(steer::run(connection, Request::Retry, &flags.steer)).await,
             Command::Cancel(flags) => stoppable(cancel::run(connection, &flags)).await,
             Command::Demo(flags) => stoppable(demo::run(&flags)).await,
             Command::Version => {

@@ -149,8 +149,8 @@ pub(crate) const BUGS: &[Bug] = &[
         what: "A single 401 in the middle of a run ends it.",
         edits: &[Edit {
             file: OUTCOME,
-            right: "Blame::Credentials if lasted >= transient::PATIENCE",
-            wrong: "Blame::Credentials if BUG || lasted >= transient::PATIENCE",
+            right: "Blame::Credentials if lasted >= transient::TRANSIENT_ANSWER_TIMEOUT",
+            wrong: "Blame::Credentials if BUG || lasted >= transient::TRANSIENT_ANSWER_TIMEOUT",
         }],
         scene: Some("single"),
         seeds: 40,

@@ -8,7 +8,7 @@ use kube::{Resource as _, ResourceExt as _};
 use restow_api::{DELEGATED_RUN, InTreeMigrationSpec, Reason, StorageVersionMigration};
 use restow_clock::Instant;
 use restow_core::controller::condition::{self, Stage};
-use restow_core::controller::delegation::{Claim, Look, Step, claim, step};
+use restow_core::controller::delegation::{Claim, DelegateObservation, Step, claim, step};
 use restow_core::resource::name::GroupResource;
 use restow_core::rewrite::progress::Progress;
 use restow_lease::Stop;
@@ -107,7 +107,7 @@ impl Delegate<'_> {
                 None => Default::default(),
             };
             let woken_ago = woken.map(|woken| woken.elapsed());
-            match step(&Look { status: &status, waited: began.elapsed(), woken: woken_ago }) {
+            match step(&DelegateObservation { status: &status, waited: began.elapsed(), woken: woken_ago }) {
                 Step::Verify => return Ok(()),
                 Step::Fail(message) => return Err(Verdict::failed(Reason::DelegateFailed, message).into()),
                 Step::Wait(why) => self.report(why).await?,

@@ -54,7 +54,7 @@ impl Basis {
                  be read, or the servers do not tell which of them answers",
             ),
             Self::Sampled => Some(
-                "that every API server was met: they hide behind one address, which was sampled on fresh connections",
+                "that every API server was reached: they are behind one address, which was sampled on fresh connections",
             ),
             Self::Assumed => Some("that there is one API server: --assume-single-server says so"),
         }

@@ -1,12 +1,12 @@
-//! What the API servers together say of one property of a resource.
+//! What the API servers report together about one property of a resource: its storage version or its encryption key.
 
-/// What the API servers say of how a resource is stored.
+/// What the API servers report about how a resource is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Consensus {
-    /// All say this.
+    /// All report this hash.
     Agreed(String),
-    /// They say different things.
+    /// They report different hashes.
     Split(Vec<String>),
-    /// Not all could be asked; those that could say this.
+    /// Some did not answer; the others report these hashes.
     Silent(Vec<String>),
 }

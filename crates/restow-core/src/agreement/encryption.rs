@@ -21,7 +21,7 @@ pub fn missed(answers: &[(String, Result<Config, Unread>)], live: usize) -> Opti
     let met = configs.map(Config::name).collect::<BTreeSet<_>>().len();
     let unread = answers.iter().filter(|(_, config)| config.is_err()).count();
     let missing = live.saturating_sub(met + unread);
-    (missing > 0).then(|| format!("the metrics of {missing} of {live} API servers were not met with"))
+    (missing > 0).then(|| format!("the metrics of {missing} of {live} API servers were not read"))
 }
 
 /// What all servers' configurations come to.
@@ -30,7 +30,7 @@ pub struct Encryption {
     /// Their word; none when some refuse to tell, and those that were read have nothing to report.
     pub word: Option<Consensus>,
     /// Changes whenever one of them has taken a configuration up.
-    pub seal: String,
+    pub fingerprint: String,
     /// When each server last took one up without a restart, by the hash of its identity; a server that has not done so
     /// since it started is not in it.
     pub reloads: BTreeMap<String, String>,
@@ -83,16 +83,16 @@ pub fn agree(answers: &[(String, Result<Config, Unread>)]) -> Encryption {
         config.as_ref().ok().map(|config| (server.clone(), config.clone()))
     };
     let read: Vec<(String, Config)> = answers.iter().filter_map(read).collect();
-    let seal = |(server, config): &(String, Config)| {
+    let fingerprint = |(server, config): &(String, Config)| {
         let keys: Vec<String> = config.kms.former().map(|(key, time)| format!(" {key}@{time}")).collect();
         let identity = config.identity().unwrap_or_default();
         format!("{server}={identity}@{}{}", config.reloaded, keys.concat())
     };
-    let seal = read.iter().map(seal).collect::<Vec<_>>().join(" ");
+    let fingerprint = read.iter().map(fingerprint).collect::<Vec<_>>().join(" ");
     let reloads = read.iter().flat_map(|(server, config)| config.changes(server)).collect();
     let named = |(server, config): &(String, Config)| Some((server.clone(), config.kms.named_at()?));
     let named = read.iter().filter_map(named).collect();
-    Encryption { word, seal, reloads, unasked, refused, heard, untold, named }
+    Encryption { word, fingerprint, reloads, unasked, refused, heard, untold, named }
 }
 
 impl Encryption {

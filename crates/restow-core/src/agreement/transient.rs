@@ -1,31 +1,31 @@
-//! How long an answer is waited out that may be somebody else's.
+//! How long to wait out an answer that may not come from an API server.
 //!
-//! A load balancer answers in an API server's place, a token is renewed a moment late, RBAC rules are replaced, a server
-//! that starts does not know all its resources yet. While a run is under way, such an answer proves nothing until it has
-//! lasted. Where nothing was ever answered well it is most likely true, and is told at once.
+//! A load balancer answers instead of an API server, a token is renewed a moment late, RBAC rules are replaced, a server
+//! that starts does not know all its resources yet. During a run, such an answer proves nothing until it has lasted for
+//! a while. If no request has succeeded before, the answer is most likely true and is reported at once.
 
 use std::time::Duration;
 
-/// How long an answer that may be somebody else's is waited out while a run is under way.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a run waits out an answer that may not come from an API server.
+pub const TRANSIENT_ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a server has answered well before.
+/// Which requests a server has answered successfully before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Before {
-    /// Anything at all: it accepts the credentials.
+    /// Any request: the server accepts the credentials.
     pub anything: bool,
-    /// This very request: what it asks for is there, and may be read.
+    /// The same request: its resource exists and may be read.
     pub this: bool,
 }
 
 impl Before {
-    /// Everything.
+    /// Every request succeeded before.
     pub const ALL: Self = Self { anything: true, this: true };
 }
 
-/// Whether an answer of this code, which is not what was asked for, is waited out after it has lasted for so long.
+/// Whether to wait out an unexpected answer with this code that has lasted for so long.
 ///
-/// `status` says whether its body is a Status, as an API server sends it.
+/// `status` says whether the body is a Status, as an API server sends it.
 pub fn is_waited_out(code: u16, status: bool, before: Before, lasted: Duration) -> bool {
     let passes = match code {
         // A success with something else in it, a redirect to a login page, a token that is just being renewed.
@@ -35,7 +35,7 @@ pub fn is_waited_out(code: u16, status: bool, before: Before, lasted: Duration) 
         400..=499 => before.anything && !status,
         _ => false,
     };
-    passes && lasted < PATIENCE
+    passes && lasted < TRANSIENT_ANSWER_TIMEOUT
 }
 
 #[cfg(test)]

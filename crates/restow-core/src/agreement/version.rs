@@ -64,7 +64,7 @@ pub enum Asked {
 
 /// All that was seen about one resource at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sighting {
+pub struct ServerObservation {
     /// The kind of the resource's objects.
     pub kind: String,
     /// The API servers that may store it, or why they could not be listed: the kube-apiservers, or, for an aggregated
@@ -134,9 +134,9 @@ impl fmt::Display for Disagreement {
         match self {
             Self::Split(rows) => write!(f, "the API servers disagree: {}", list(rows, " stores ")),
             Self::Unasked(rows) => {
-                write!(f, "not every live API server could be asked: {}", list(rows, ": "))
+                write!(f, "could not query every live API server: {}", list(rows, ": "))
             }
-            Self::UnknownMembers(why) => write!(f, "which API servers there are cannot be told: {why}"),
+            Self::UnknownMembers(why) => write!(f, "cannot determine which API servers exist: {why}"),
             Self::Unnamed { live, addresses, named } if addresses == named => {
                 write!(f, "{live} API servers are alive and {named} named with --api-server")
             }
@@ -188,25 +188,27 @@ impl Disagreement {
 }
 
 /// How long servers that do not answer are waited for under a run, before it is unsafe to go on.
-pub const SILENCE: Duration = Duration::from_secs(300);
+pub const SILENT_SERVER_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long a server is waited for that has never answered: it may be starting, or out of reach.
-const FIRST_ANSWER: Duration = Duration::from_secs(10);
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a disagreement is waited out, because it may pass by itself; `known` if there was an agreement before.
 pub fn patience(why: &Disagreement, known: bool) -> Duration {
     match why {
         // Nothing is written meanwhile.
-        Disagreement::Unasked(_) if known => SILENCE,
-        Disagreement::Unasked(_) => FIRST_ANSWER,
-        Disagreement::Unsteady => SILENCE,
+        Disagreement::Unasked(_) if known => SILENT_SERVER_TIMEOUT,
+        Disagreement::Unasked(_) => FIRST_ANSWER_TIMEOUT,
+        Disagreement::Unsteady => SILENT_SERVER_TIMEOUT,
         // Who could list the servers before meets an answer of somebody else.
-        Disagreement::UnknownMembers(_) | Disagreement::Unread(_) if known => transient::PATIENCE,
+        Disagreement::UnknownMembers(_) | Disagreement::Unread(_) if known => {
+            transient::TRANSIENT_ANSWER_TIMEOUT
+        }
         _ => Duration::ZERO,
     }
 }
 
 /// Decides whether what was seen is an agreement.
-pub fn decide(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagreement> {
+pub fn decide(seen: &ServerObservation, now: Timestamp) -> Result<Agreement, Disagreement> {
     let mut agreement = decide_servers(seen, now)?;
     if let Some(definition) = &seen.definition {
         agreement.mark = format!("{} {definition}", agreement.mark).trim_start().to_owned();
@@ -215,7 +217,7 @@ pub fn decide(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagreement
     Ok(agreement)
 }
 
-fn decide_servers(seen: &Sighting, now: Timestamp) -> Result<Agreement, Disagreement> {
+fn decide_servers(seen: &ServerObservation, now: Timestamp) -> Result<Agreement, Disagreement> {
     if let Asked::Single(answer) = &seen.asked {
         let hash = one_hash(std::slice::from_ref(answer))?;
         let (basis, mark) = (Basis::Assumed, String::new());
@@ -251,7 +253,7 @@ fn leased(live: &[&Member]) -> bool {
 ///
 /// Who may not list the API servers does not know that there are none: only the user's own list can stand for them.
 fn asked(
-    seen: &Sighting,
+    seen: &ServerObservation,
     live: Result<&[&Member], &Disagreement>,
 ) -> Result<Option<(String, Basis)>, Disagreement> {
     let (answers, basis) = match &seen.asked {
@@ -313,7 +315,7 @@ fn replicas<'a>(live: Vec<&'a Member>, storage_version: &StorageVersion) -> Vec<
 }
 
 fn registered(
-    seen: &Sighting,
+    seen: &ServerObservation,
     storage_version: &StorageVersion,
     live: Result<Vec<&Member>, Disagreement>,
 ) -> Result<Agreement, Disagreement> {
@@ -403,7 +405,7 @@ fn mark_of(live: &[&Member]) -> String {
 }
 
 /// The hashes all servers that were heard store a resource in; "Unknown" for one that cannot be told.
-pub fn hashes(seen: &Sighting) -> Vec<String> {
+pub fn hashes(seen: &ServerObservation) -> Vec<String> {
     let known = |hash: &String| if is_hash(hash) { hash.clone() } else { UNKNOWN.to_owned() };
     let of_answers = |answers: &[Answered]| -> BTreeSet<String> {
         answers.iter().filter_map(|answer| answer.hash.as_ref().ok()).map(known).collect()
@@ -424,8 +426,8 @@ pub fn hashes(seen: &Sighting) -> Vec<String> {
 }
 
 /// How long a changed CRD is given until its handlers have followed its discovery (kubernetes#130235).
-pub const SETTLE: Duration = Duration::from_secs(5);
-/// How old a change must be, by the API server's clock, to need no wait. It is much longer than [`SETTLE`] because that
+pub const CRD_SETTLE_TIME: Duration = Duration::from_secs(5);
+/// How old a change must be, by the API server's clock, to need no wait. It is much longer than [`CRD_SETTLE_TIME`] because that
 /// clock may have been set forward since.
 const SETTLED_AFTER: Duration = Duration::from_secs(30);
 
@@ -434,7 +436,7 @@ pub fn settle(changed: Option<Timestamp>, server_now: Timestamp) -> Duration {
     let Some(changed) = changed else { return Duration::ZERO };
     let age = Duration::try_from(server_now.duration_since(changed)).unwrap_or(Duration::ZERO);
     // Times of objects are cut to whole seconds.
-    if age < SETTLED_AFTER { SETTLE + Duration::from_secs(1) } else { Duration::ZERO }
+    if age < SETTLED_AFTER { CRD_SETTLE_TIME + Duration::from_secs(1) } else { Duration::ZERO }
 }
 
 #[cfg(test)]

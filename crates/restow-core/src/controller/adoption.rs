@@ -100,7 +100,8 @@ fn told(asked: &Asked, ours: &StorageVersionMigration, now: Timestamp) -> InTree
 fn name_taken(asked: &Asked, ours: &StorageVersionMigration, now: Timestamp) -> InTreeMigrationStatus {
     let mut status = asked.status.clone();
     let name = ours.metadata.name.as_deref().unwrap_or_default();
-    let message = format!("there is a migration.k8s.io migration {name} already that does not belong to it");
+    let message =
+        format!("the migration.k8s.io migration {name} already exists and does not belong to this one");
     put(&mut status, asked, ConditionType::Running, ("False", Reason::NameTaken.as_str(), &message), now);
     status
 }
@@ -272,12 +273,12 @@ mod tests {
         for long in ["a".repeat(253), "b".repeat(246), dotted("bcdefghijk"), dotted("-.-.-.-.bc")] {
             let made = name_for(&long);
             assert!(
-                made.len() <= object_name::LONGEST && !made.contains(".-") && !made.contains("--"),
+                made.len() <= object_name::MAX_NAME_LENGTH && !made.contains(".-") && !made.contains("--"),
                 "{made}"
             );
             assert_eq!(made, name_for(&long));
         }
-        assert_eq!(name_for(&"c".repeat(245)).len(), object_name::LONGEST, "it fits as it is");
+        assert_eq!(name_for(&"c".repeat(245)).len(), object_name::MAX_NAME_LENGTH, "it fits as it is");
         assert_ne!(name_for(&format!("{}x", "a".repeat(252))), name_for(&format!("{}y", "a".repeat(252))));
     }
 

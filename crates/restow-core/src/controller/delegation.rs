@@ -12,12 +12,12 @@ use restow_api::{
 const WAKE_AFTER: Duration = Duration::from_secs(5);
 /// How often it is woken once more.
 const WAKE_AGAIN: Duration = Duration::from_secs(60);
-/// How long nobody may take it up before a person is asked to look.
+/// How long nobody may take it up before a person is asked to observation.
 const TAKEN_UP_WITHIN: Duration = Duration::from_secs(30);
 
-/// What is known of it.
+/// What was observed of the delegate.
 #[derive(Clone, Copy, Debug)]
-pub struct Look<'a> {
+pub struct DelegateObservation<'a> {
     /// Its status.
     pub status: &'a InTreeMigrationStatus,
     /// How long it has been waited for.
@@ -39,9 +39,9 @@ pub enum Step {
     Fail(String),
 }
 
-/// Decides by one look.
-pub fn step(look: &Look<'_>) -> Step {
-    let status = look.status;
+/// Decides what to do after one observation.
+pub fn step(observation: &DelegateObservation<'_>) -> Step {
+    let status = observation.status;
     if let Some(failed) = status.condition(ConditionType::Failed).filter(|failed| failed.status == "True") {
         let message = if failed.message.is_empty() { &failed.reason } else { &failed.message };
         return Step::Fail(message.clone());
@@ -50,20 +50,20 @@ pub fn step(look: &Look<'_>) -> Step {
         return Step::Verify;
     }
     let listed = status.resource_version.as_ref().is_some_and(|version| !version.is_empty());
-    match look.woken {
+    match observation.woken {
         _ if !listed => {}
-        None if look.waited >= WAKE_AFTER => return Step::Wake,
+        None if observation.waited >= WAKE_AFTER => return Step::Wake,
         Some(ago) if ago >= WAKE_AGAIN => return Step::Wake,
         _ => {}
     }
     Step::Wait(if listed {
-        "the built-in controller is at it"
+        "the built-in controller is rewriting the objects"
     } else if status.is(ConditionType::Running) {
-        "the built-in controller has taken it up"
-    } else if look.waited < TAKEN_UP_WITHIN {
-        "the built-in controller has not taken it up yet"
+        "the built-in controller has accepted the migration"
+    } else if observation.waited < TAKEN_UP_WITHIN {
+        "the built-in controller has not accepted the migration yet"
     } else {
-        "the built-in controller has not taken it up: it may be at another migration of this resource, or \
+        "the built-in controller has not accepted the migration: it may be busy with another one of this resource, or \
          kube-controller-manager may run without storage-version-migrator-controller"
     })
 }
@@ -138,23 +138,27 @@ mod tests {
     fn a_migration_is_waited_for_woken_and_judged() {
         // conditions, status.resourceVersion, seconds waited, seconds since it was woken; words of what is done
         for (conditions, version, waited, woken, words) in [
-            ("", "", 0, None, "Wait not taken it up yet"),
-            ("", "", 29, None, "Wait not taken it up yet"),
+            ("", "", 0, None, "Wait not accepted the migration yet"),
+            ("", "", 29, None, "Wait not accepted the migration yet"),
             ("", "", 30, None, "Wait may run without"),
-            ("Running=True", "", 60, None, "Wait has taken it up"),
-            ("Running=True", "7", 4, None, "Wait is at it"),
+            ("Running=True", "", 60, None, "Wait has accepted the migration"),
+            ("Running=True", "7", 4, None, "Wait is rewriting the objects"),
             ("Running=True", "7", 5, None, "Wake"),
-            ("Running=True", "7", 6, Some(1), "Wait is at it"),
+            ("Running=True", "7", 6, Some(1), "Wait is rewriting the objects"),
             ("Running=True", "7", 65, Some(60), "Wake"),
             ("Running=True Succeeded=True", "7", 65, Some(60), "Verify"),
             ("Running=False Succeeded=True", "7", 0, None, "Verify"),
-            ("Running=True Failed=False Succeeded=Unknown", "7", 0, None, "Wait is at it"),
+            ("Running=True Failed=False Succeeded=Unknown", "7", 0, None, "Wait is rewriting the objects"),
             ("Running=False Failed=True:forbidden", "7", 9, None, "Fail forbidden"),
             ("Failed=True", "", 9, None, "Fail Because"),
         ] {
             let status = status(conditions, version);
             let seconds = Duration::from_secs;
-            let found = step(&Look { status: &status, waited: seconds(waited), woken: woken.map(seconds) });
+            let found = step(&DelegateObservation {
+                status: &status,
+                waited: seconds(waited),
+                woken: woken.map(seconds),
+            });
             let shown = format!("{found:?}");
             let (name, more) = words.split_once(' ').unwrap_or((words, ""));
             let case = format!("{conditions:?} {version:?} {waited} {woken:?}: {shown}");

@@ -80,12 +80,12 @@ fn moved(run: &Progress, agreement: &Result<Agreement, String>) -> Option<String
 
 /// Why its encryption key may have been another one since, where the run has seen the key.
 fn rekeyed(run: &Progress, keys: &Result<Encryption, String>) -> Option<String> {
-    let seal = run.seal.as_ref().filter(|_| run.keys.unchecked.is_empty())?;
+    let fingerprint = run.fingerprint.as_ref().filter(|_| run.keys.unchecked.is_empty())?;
     let unseen = |why: String| Some(format!("the encryption key cannot be checked now: {why}"));
     match keys {
         Err(why) => unseen(why.clone()),
         Ok(keys) if !keys.check().unchecked.is_empty() => unseen(keys.check().open().unwrap_or_default()),
-        Ok(keys) if keys.seal != *seal => {
+        Ok(keys) if keys.fingerprint != *fingerprint => {
             Some("an API server has taken up another encryption configuration since".to_owned())
         }
         Ok(_) => None,
@@ -115,7 +115,7 @@ mod tests {
         let settled = "its StorageState is settled";
         let foreign = "its StorageState is settled, but its state was written by another controller, which does not \
                        verify migrations";
-        let stale = "its StorageState is settled, but nobody watched its storage version for too long";
+        let stale = "its StorageState is settled, but its storage version was not watched for too long";
         // What is current and persisted, what the agreement rests on, the age of the heartbeat in seconds.
         for (current, persisted, agreement, age, expected) in [
             ("x", &["x"][..], Some("direct"), Some(0), proof(settled)),
@@ -161,7 +161,7 @@ mod tests {
         run.begin_verifying();
         run.watch(agreement);
         if let Some(said) = said {
-            run.watch_keys(&keys(said).seal, keys(said).check());
+            run.watch_keys(&keys(said).fingerprint, keys(said).check());
         }
         run.verified = true;
         run

@@ -3,7 +3,7 @@
 use sha2::{Digest as _, Sha256};
 
 /// How long the name of an object may be.
-pub const LONGEST: usize = 253;
+pub const MAX_NAME_LENGTH: usize = 253;
 
 /// A name that begins with `stem` and ends with a digest of `occasion`; what is too long is cut out of the stem.
 pub fn unique(stem: &str, occasion: &str) -> String {
@@ -12,7 +12,7 @@ pub fn unique(stem: &str, occasion: &str) -> String {
 
 /// The name as it is where it is short enough, else its beginning and a digest of the whole.
 pub fn bounded(name: &str) -> String {
-    within(name, LONGEST)
+    within(name, MAX_NAME_LENGTH)
 }
 
 /// The name as it is where it is no longer than `most`, else its beginning and a digest of the whole.
@@ -22,7 +22,7 @@ pub fn within(name: &str, most: usize) -> String {
 
 /// A name that begins with `stem` and ends with `suffix`.
 pub(crate) fn with_suffix(stem: &str, separator: char, suffix: &str) -> String {
-    cut(stem, separator, suffix, LONGEST)
+    cut(stem, separator, suffix, MAX_NAME_LENGTH)
 }
 
 fn cut(stem: &str, separator: char, suffix: &str, most: usize) -> String {
@@ -52,7 +52,7 @@ mod tests {
         let part = |part: &str| {
             !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && part.chars().all(inner)
         };
-        name.len() <= LONGEST && name.split('.').all(part)
+        name.len() <= MAX_NAME_LENGTH && name.split('.').all(part)
     }
 
     #[test]
@@ -71,6 +71,6 @@ mod tests {
             assert_ne!(of_event(stem, 1), of_event(stem, 2));
         }
         assert_eq!(unique("secrets", "one").len(), "secrets-12345678".len());
-        assert_eq!(bounded(&"a".repeat(LONGEST)), "a".repeat(LONGEST), "it fits as it is");
+        assert_eq!(bounded(&"a".repeat(MAX_NAME_LENGTH)), "a".repeat(MAX_NAME_LENGTH), "it fits as it is");
     }
 }

@@ -1,20 +1,20 @@
-//! Which failed migrations are replaced, and after how long; how soon a refused request is repeated.
+//! Which failed migrations are replaced, and after how long; how soon a failed request is repeated.
 
 use std::time::Duration;
 
 use restow_api::Reason;
 
 /// The pause before the first new attempt.
-const FIRST: Duration = Duration::from_secs(60);
+const FIRST_PAUSE: Duration = Duration::from_secs(60);
 /// The longest pause between two attempts.
-const LONGEST: Duration = Duration::from_secs(3600);
+const MAX_PAUSE: Duration = Duration::from_secs(3600);
 /// The longest pause for a failure after which every attempt rewrites all objects several times.
-const LONGEST_RESTLESS: Duration = Duration::from_secs(6 * 3600);
+const MAX_RESTLESS_PAUSE: Duration = Duration::from_secs(6 * 3600);
 
-/// How long after its failure a migration is replaced; none when it is not.
+/// How long after its failure a migration is replaced; none when it is not replaced.
 ///
-/// A failure that is the cluster's may pass by itself. One that is the objects' waits for somebody who changes them, or
-/// asks for another try.
+/// A failure of the cluster may go away by itself. A failure of objects remains until a user changes them or requests a
+/// retry.
 pub fn pause(reason: Reason, failures_before: u32) -> Option<Duration> {
     let longest = match reason {
         Reason::ListRefused
@@ -24,14 +24,14 @@ pub fn pause(reason: Reason, failures_before: u32) -> Option<Duration> {
         | Reason::Unverified
         | Reason::DelegateFailed
         | Reason::DelegateRefused
-        | Reason::AnotherController => LONGEST,
-        Reason::Restless => LONGEST_RESTLESS,
+        | Reason::AnotherController => MAX_PAUSE,
+        Reason::Restless => MAX_RESTLESS_PAUSE,
         _ => return None,
     };
-    Some(FIRST.saturating_mul(1 << failures_before.min(16)).min(longest))
+    Some(FIRST_PAUSE.saturating_mul(1 << failures_before.min(16)).min(longest))
 }
 
-/// How soon what could not be carried out is tried again.
+/// How long to wait before a failed request is repeated.
 pub fn again(tries: u32) -> Duration {
     Duration::from_secs(1 << tries.saturating_sub(1).min(6)).min(Duration::from_secs(60))
 }

@@ -1,8 +1,8 @@
-//! Where docs/TROUBLESHOOTING.md says what to do about a reason that a condition or an Event gives.
+//! Where docs/TROUBLESHOOTING.md explains what to do about the reason of a condition or Event.
 
 use restow_api::Reason;
 
-/// The reasons that have a section there.
+/// The reasons that have a section in docs/TROUBLESHOOTING.md.
 const REASONS: [Reason; 22] = [
     Reason::AnotherController,
     Reason::BackendNotServed,
@@ -28,7 +28,7 @@ const REASONS: [Reason; 22] = [
     Reason::WaitingForServer,
 ];
 
-/// A message with the place where its reason is explained, if there is one.
+/// Appends to a message where its reason is explained, if it is.
 pub fn explained(reason: Reason, message: &str) -> String {
     if !REASONS.contains(&reason) {
         return message.to_owned();

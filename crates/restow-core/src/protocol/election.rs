@@ -1,69 +1,69 @@
-//! Who leads: decisions on one Lease, with times observed here and never compared with another machine's.
+//! Leader election on one Lease. Times are measured locally and never compared with another machine's clock.
 
 use std::time::Duration;
 
 /// A Lease as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
-    /// Its holder; empty when it was given back.
+pub struct LeaseRecord {
+    /// The holder; empty when the Lease was released.
     pub holder: String,
-    /// How long its holder may be silent.
+    /// How long the holder may go without renewing it.
     pub duration: Duration,
-    /// How often it has changed hands.
+    /// How often the holder has changed.
     pub transitions: i32,
-    /// Its resourceVersion: what any write of it is conditioned on.
+    /// The resourceVersion, which every write requires to be unchanged.
     pub resource_version: String,
 }
 
 /// What to do about the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Move {
-    /// Make it.
+pub enum LeaseAction {
+    /// Create it.
     Create,
-    /// Write it under one's own name, on condition of its resourceVersion.
+    /// Acquire or renew it, if its resourceVersion is unchanged.
     Take {
-        /// The count of changes of hands to write.
+        /// The number of holder changes to write.
         transitions: i32,
     },
-    /// Another one holds it.
-    Stand,
+    /// Another candidate holds it.
+    Wait,
 }
 
-/// Decides by the Lease and by how long it has not changed, by this machine's own clock.
-pub fn decide(lease: Option<&Held>, me: &str, unchanged_for: Duration) -> Move {
+/// Decides by the Lease and by how long it has been unchanged on this machine's clock.
+pub fn decide(lease: Option<&LeaseRecord>, me: &str, unchanged_for: Duration) -> LeaseAction {
     match lease {
-        None => Move::Create,
-        Some(held) if held.holder == me => Move::Take { transitions: held.transitions },
+        None => LeaseAction::Create,
+        Some(held) if held.holder == me => LeaseAction::Take { transitions: held.transitions },
         Some(held) if held.holder.is_empty() || unchanged_for > held.duration => {
-            Move::Take { transitions: held.transitions + 1 }
+            LeaseAction::Take { transitions: held.transitions + 1 }
         }
-        Some(_) => Move::Stand,
+        Some(_) => LeaseAction::Wait,
     }
 }
 
-/// What one candidate has seen of the Lease, and since when that has not changed.
+/// What one candidate has observed of the Lease, and since when it is unchanged.
 #[derive(Clone, Debug, Default)]
-pub struct Sight {
-    /// The Lease as it was when it was last there.
-    last: Option<Held>,
+pub struct LeaseObserver {
+    /// The Lease when it last existed.
+    last: Option<LeaseRecord>,
     /// Whether it has been deleted since.
     deleted: bool,
     since: Duration,
     is_new: bool,
 }
 
-impl Sight {
-    /// Whether the last look has shown something new.
+impl LeaseObserver {
+    /// Whether the last observation showed a change.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// Takes in the Lease as it is `now`, and decides.
+    /// Observes the Lease `now`, and decides.
     ///
-    /// A Lease that was deleted under another holder still binds for its duration, because that holder leads on until
-    /// it looks again. One who has never seen it cannot know.
-    pub fn look(&mut self, lease: Option<Held>, me: &str, now: Duration) -> Move {
-        let version = |held: &Held| held.resource_version.clone();
+    /// A Lease that was deleted while another candidate held it still counts for its duration, because that candidate
+    /// leads until its next observation. A candidate that has never seen the Lease cannot know that.
+    pub fn observe(&mut self, lease: Option<LeaseRecord>, me: &str, now: Duration) -> LeaseAction {
+        let version = |held: &LeaseRecord| held.resource_version.clone();
         let changed = match &lease {
             Some(held) => self.deleted || self.last.as_ref().map(version) != Some(version(held)),
             None => self.last.is_some() && !self.deleted,
@@ -75,26 +75,29 @@ impl Sight {
         self.deleted = lease.is_none() && self.last.is_some();
         self.last = lease.or_else(|| self.last.take());
         match decide(self.last.as_ref(), me, now.saturating_sub(self.since)) {
-            Move::Take { .. } if self.deleted => Move::Create,
+            LeaseAction::Take { .. } if self.deleted => LeaseAction::Create,
             decided => decided,
         }
     }
 }
 
-/// How long one leads after the last successful write of the Lease was sent: the time it was sent counts, not the time
-/// the answer came, and a share is kept back, so that one stops before another may begin.
+/// How long a leader leads after it sent its last successful write of the Lease.
+///
+/// The time of sending counts, not the time of the answer, and a margin is left, so that a leader stops before another
+/// candidate may start.
 pub fn leads_for(duration: Duration) -> Duration {
     duration * 2 / 3
 }
 
-/// How long an API server writes after the last renewal of its identity Lease was sent, if it may be silent for
-/// `silence`: never longer than others are sure to count it among the living.
+/// How long an API server accepts writes after it sent the last renewal of its identity Lease, if it may be silent for
+/// `silence`. Other servers count it as alive for at least that long.
 pub fn writes_for(silence: Duration, duration: Duration) -> Duration {
     silence.min(leads_for(duration))
 }
 
-/// How long an identity Lease has to stay as it is before another process takes it over under the same id: longer than
-/// its holder writes, by the time that a write which was sent at the last moment may take.
+/// How long an identity Lease has to be unchanged before another process with the same id takes it over.
+///
+/// This is longer than its holder accepts writes, so that a write sent at the last moment can finish.
 pub fn taken_over_after(silence: Duration) -> Duration {
     silence * 4 / 3
 }
@@ -117,19 +120,19 @@ mod tests {
 
     #[test]
     fn who_may_take_the_lease() {
-        let held = |holder: &str| Held {
+        let held = |holder: &str| LeaseRecord {
             holder: holder.to_owned(),
             duration: Duration::from_secs(15),
             transitions: 3,
             resource_version: "7".to_owned(),
         };
         for (lease, unchanged, expected) in [
-            (None, 0, Move::Create),
-            (Some(held("me")), 100, Move::Take { transitions: 3 }),
-            (Some(held("other")), 0, Move::Stand),
-            (Some(held("other")), 15, Move::Stand),
-            (Some(held("other")), 16, Move::Take { transitions: 4 }),
-            (Some(held("")), 0, Move::Take { transitions: 4 }),
+            (None, 0, LeaseAction::Create),
+            (Some(held("me")), 100, LeaseAction::Take { transitions: 3 }),
+            (Some(held("other")), 0, LeaseAction::Wait),
+            (Some(held("other")), 15, LeaseAction::Wait),
+            (Some(held("other")), 16, LeaseAction::Take { transitions: 4 }),
+            (Some(held("")), 0, LeaseAction::Take { transitions: 4 }),
         ] {
             assert_eq!(decide(lease.as_ref(), "me", Duration::from_secs(unchanged)), expected, "{lease:?}");
         }
@@ -138,41 +141,53 @@ mod tests {
     #[test]
     fn a_lease_binds_from_when_it_was_last_seen_to_change() {
         let held = |holder: &str, version: &str| {
-            Some(Held {
+            Some(LeaseRecord {
                 holder: holder.to_owned(),
                 duration: Duration::from_secs(15),
                 transitions: 3,
                 resource_version: version.to_owned(),
             })
         };
-        let take = Move::Take { transitions: 4 };
-        let renew = Move::Take { transitions: 3 };
+        let take = LeaseAction::Take { transitions: 4 };
+        let renew = LeaseAction::Take { transitions: 3 };
         // What is read at which second, and what follows.
-        type Look = (u64, Option<Held>, Move);
-        let table: &[&[Look]] = &[
-            &[(0, None, Move::Create), (1, None, Move::Create)],
-            &[(9, held("other", "1"), Move::Stand), (24, held("other", "1"), Move::Stand)],
-            &[(9, held("other", "1"), Move::Stand), (25, held("other", "1"), take.clone())],
+        type Observed = (u64, Option<LeaseRecord>, LeaseAction);
+        let table: &[&[Observed]] = &[
+            &[(0, None, LeaseAction::Create), (1, None, LeaseAction::Create)],
+            &[(9, held("other", "1"), LeaseAction::Wait), (24, held("other", "1"), LeaseAction::Wait)],
+            &[(9, held("other", "1"), LeaseAction::Wait), (25, held("other", "1"), take.clone())],
             // A change starts it anew.
-            &[(0, held("other", "1"), Move::Stand), (16, held("other", "2"), Move::Stand)],
-            &[(0, held("other", "1"), Move::Stand), (5, held("", "2"), take)],
+            &[(0, held("other", "1"), LeaseAction::Wait), (16, held("other", "2"), LeaseAction::Wait)],
+            &[(0, held("other", "1"), LeaseAction::Wait), (5, held("", "2"), take)],
             // Deleted under another, and under oneself.
-            &[(0, held("other", "1"), Move::Stand), (16, None, Move::Stand), (31, None, Move::Stand)],
-            &[(0, held("other", "1"), Move::Stand), (16, None, Move::Stand), (32, None, Move::Create)],
             &[
-                (0, held("other", "1"), Move::Stand),
-                (5, None, Move::Stand),
-                (6, held("other", "2"), Move::Stand),
+                (0, held("other", "1"), LeaseAction::Wait),
+                (16, None, LeaseAction::Wait),
+                (31, None, LeaseAction::Wait),
             ],
-            &[(0, held("me", "1"), renew.clone()), (5, None, Move::Create)],
-            &[(0, held("", "1"), Move::Take { transitions: 4 }), (5, None, Move::Create)],
+            &[
+                (0, held("other", "1"), LeaseAction::Wait),
+                (16, None, LeaseAction::Wait),
+                (32, None, LeaseAction::Create),
+            ],
+            &[
+                (0, held("other", "1"), LeaseAction::Wait),
+                (5, None, LeaseAction::Wait),
+                (6, held("other", "2"), LeaseAction::Wait),
+            ],
+            &[(0, held("me", "1"), renew.clone()), (5, None, LeaseAction::Create)],
+            &[(0, held("", "1"), LeaseAction::Take { transitions: 4 }), (5, None, LeaseAction::Create)],
             // Back again under another.
-            &[(0, held("me", "1"), renew), (5, None, Move::Create), (30, held("other", "2"), Move::Stand)],
+            &[
+                (0, held("me", "1"), renew),
+                (5, None, LeaseAction::Create),
+                (30, held("other", "2"), LeaseAction::Wait),
+            ],
         ];
         for looks in table {
-            let mut sight = Sight::default();
+            let mut sight = LeaseObserver::default();
             for (second, lease, expected) in *looks {
-                let decided = sight.look(lease.clone(), "me", Duration::from_secs(*second));
+                let decided = sight.observe(lease.clone(), "me", Duration::from_secs(*second));
                 assert_eq!(decided, *expected, "at {second} of {looks:?}");
             }
         }

@@ -85,7 +85,7 @@ pub enum Origin {
 pub enum Obstacle {
     /// Its objects are stored by another resource, which is migrated instead.
     SharedWith(GroupResource),
-    /// It does not answer list and patch.
+    /// It does not support list and patch.
     Verbs(Vec<&'static str>),
     /// It is answered without being stored, or its server does not say how it is stored.
     NoHash(Origin),
@@ -104,7 +104,7 @@ impl Obstacle {
     pub fn explain(&self) -> String {
         match self {
             Self::SharedWith(other) => format!("stored as {other}, migrated there"),
-            Self::Verbs(missing) => format!("does not answer {}", missing.join(" and ")),
+            Self::Verbs(missing) => format!("does not support {}", missing.join(" and ")),
             Self::NoHash(Origin::Aggregated) => "its API server publishes no storage version".to_owned(),
             Self::NoHash(_) => "not stored".to_owned(),
             Self::Unserved(version) => format!(
@@ -112,7 +112,7 @@ impl Obstacle {
                  set served: true for {version} in its CustomResourceDefinition for the time of the migration"
             ),
             Self::Events => "a rewrite would extend the life of events; --include-events does it".to_owned(),
-            Self::Unavailable(why) => format!("its API server cannot be asked: {why}"),
+            Self::Unavailable(why) => format!("cannot query its API server: {why}"),
             Self::Unregistered(why) => {
                 format!(
                     "only its StorageVersion could show how it is stored, and StorageVersions cannot be listed: {why}"
@@ -221,14 +221,14 @@ impl Resource {
             (None, Need::Unknown) => match evidence {
                 Evidence::Proof(proof) => Needed::No(proof),
                 Evidence::Doubt(doubt) => Needed::Maybe(doubt),
-                Evidence::Nothing => Needed::Maybe(UNTOLD.to_owned()),
+                Evidence::Nothing => Needed::Maybe(NO_EVIDENCE.to_owned()),
             },
         }
     }
 }
 
 /// Said of a resource whose CRD, StorageState and former runs tell nothing.
-pub const UNTOLD: &str = "nothing tells in which version its objects are stored";
+pub const NO_EVIDENCE: &str = "nothing shows in which version its objects are stored";
 
 /// What is known of how the objects of a resource are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]

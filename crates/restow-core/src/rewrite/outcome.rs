@@ -166,7 +166,7 @@ pub enum Doubt {
 
 /// What a look-up shows of an object whose write was answered in a doubtful way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sighting {
+pub enum LookupResult {
     /// It is not listed any more, or another object has its name.
     Absent,
     /// It was changed since it was listed.
@@ -180,7 +180,7 @@ pub enum Sighting {
     },
 }
 
-impl Sighting {
+impl LookupResult {
     /// What it means that a list shows this uid and resourceVersion under the object's name, or nothing.
     pub fn of(uid: &str, resource_version: &str, listed: Option<(&str, &str)>) -> Self {
         match listed {
@@ -239,7 +239,7 @@ pub fn classify(answer: &Answer) -> Outcome {
                 blame: Blame::Object,
                 overloaded: false,
                 reason: "UnexpectedAnswer".to_owned(),
-                message: format!("the server answered {code} with something else than this object"),
+                message: format!("the server answered {code} with something other than this object"),
             },
         },
         300..=399 => again(Blame::Object, false),
@@ -277,34 +277,34 @@ pub fn is_about(sent: Identity<'_>, kind: &str, answered_kind: &str, answered: I
 }
 
 /// Decides by what a look-up shows of the object itself.
-pub fn resolve(doubt: Doubt, sighting: Sighting) -> Outcome {
+pub fn resolve(doubt: Doubt, sighting: LookupResult) -> Outcome {
     match (doubt, sighting) {
-        (_, Sighting::Absent) => Outcome::Gone,
-        (_, Sighting::Changed) => Outcome::Conflicted,
-        (Doubt::Terminating, Sighting::Unchanged) => Outcome::Current,
-        (Doubt::Refusal { status, after, reason, message }, Sighting::Unchanged) => Outcome::Again {
+        (_, LookupResult::Absent) => Outcome::Gone,
+        (_, LookupResult::Changed) => Outcome::Conflicted,
+        (Doubt::Terminating, LookupResult::Unchanged) => Outcome::Current,
+        (Doubt::Refusal { status, after, reason, message }, LookupResult::Unchanged) => Outcome::Again {
             after,
             blame: if status { Blame::Refusal } else { Blame::Object },
             overloaded: false,
             reason,
             message: format!("{message}; the object is still stored unchanged"),
         },
-        (Doubt::Refusal { after, reason, message, .. }, Sighting::Unknown { message: why }) => {
+        (Doubt::Refusal { after, reason, message, .. }, LookupResult::Unknown { message: why }) => {
             Outcome::Again {
                 after,
                 blame: Blame::Object,
                 overloaded: false,
                 reason,
-                message: format!("{message}; whether the object still exists could not be found out: {why}"),
+                message: format!("{message}; could not determine whether the object still exists: {why}"),
             }
         }
-        (Doubt::Terminating, Sighting::Unknown { message }) => Outcome::Again {
+        (Doubt::Terminating, LookupResult::Unknown { message }) => Outcome::Again {
             after: None,
             blame: Blame::Object,
             overloaded: false,
             reason: "Terminating".to_owned(),
             message: format!(
-                "it is being deleted, and whether it still exists could not be found out: {message}"
+                "it is being deleted, and restow could not determine whether it still exists: {message}"
             ),
         },
     }
@@ -391,7 +391,7 @@ pub fn patience(blame: Blame, failed: Failed) -> Patience {
         Blame::Server if alone && lasted >= OUTAGE => Patience::GiveUp,
         Blame::Server => Patience::Again,
         Blame::Object | Blame::Credentials if counted >= TRIES => Patience::GiveUp,
-        Blame::Credentials if lasted >= transient::PATIENCE => Patience::Unauthorized,
+        Blame::Credentials if lasted >= transient::TRANSIENT_ANSWER_TIMEOUT => Patience::Unauthorized,
         Blame::Credentials => Patience::Again,
         // It failed, another was written well, and it failed again.
         Blame::Object if lasted >= OUTAGE && (!elsewhere || counted > 1) => Patience::GiveUp,

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use crate::agreement::transient::{Before, PATIENCE as PASSING, is_waited_out};
+use crate::agreement::transient::{Before, TRANSIENT_ANSWER_TIMEOUT, is_waited_out};
 
 /// How often an error that may be a bad object's is tried again before the object is looked for.
-const PATIENCE: u32 = 3;
+const MAX_REFUSALS: u32 = 3;
 /// How often a page may expire before it is given up.
 const EXPIRIES: u32 = 8;
 /// How often a list may begin anew without coming any further.
 const RESTARTS: u32 = 5;
 
 /// The longest page of several objects, in bytes. Two pages are in memory at once.
-const LONGEST: usize = 8 << 20;
+const MAX_PAGE_BYTES: usize = 8 << 20;
 /// The longest page of one object. etcd takes no request above 1.5 MiB unless it is told to.
-const LONGEST_OF_ONE: usize = 32 << 20;
+const MAX_SINGLE_OBJECT_BYTES: usize = 32 << 20;
 /// The least that a page may be long, however low the bandwidth is.
 const SHORTEST: usize = 64 << 10;
 
@@ -101,16 +101,16 @@ pub fn step(refusal: &Refusal, tries: u32, lasted: Duration, continued: bool) ->
             _ => Step::StartOver,
         },
         // A watch cache that a bad object has stopped never catches up; etcd itself does.
-        504 if refusal.too_new && tries >= PATIENCE && continued => Step::ContinueNewest,
-        504 if refusal.too_new && tries >= PATIENCE => Step::Isolate,
+        504 if refusal.too_new && tries >= MAX_REFUSALS && continued => Step::ContinueNewest,
+        504 if refusal.too_new && tries >= MAX_REFUSALS => Step::Isolate,
         0 | 408 | 429 | 502 | 503 | 504 => Step::Wait(refusal.retry_after),
-        500..=599 if tries >= PATIENCE => Step::Isolate,
+        500..=599 if tries >= MAX_REFUSALS => Step::Isolate,
         500..=599 => Step::Wait(refusal.retry_after),
         // The token was made by another server, or kept for too long.
         400 if continued && refusal.status => Step::StartOver,
         _ if passes => Step::Wait(refusal.retry_after),
         // Discovery has shown it, and a server that starts does not know all its resources yet.
-        404 if lasted < PASSING => Step::Wait(refusal.retry_after),
+        404 if lasted < TRANSIENT_ANSWER_TIMEOUT => Step::Wait(refusal.retry_after),
         404 => Step::Vanished,
         _ => Step::Stop,
     }
@@ -124,9 +124,9 @@ pub fn goes_in_circles(restarts: u32) -> bool {
 /// The most bytes that a page of this limit may have; at a bandwidth, it takes about a second.
 pub fn longest(limit: u32, bandwidth: Option<f64>) -> usize {
     match bandwidth {
-        _ if limit <= 1 => LONGEST_OF_ONE,
-        Some(bandwidth) => (bandwidth as usize).clamp(SHORTEST, LONGEST),
-        None => LONGEST,
+        _ if limit <= 1 => MAX_SINGLE_OBJECT_BYTES,
+        Some(bandwidth) => (bandwidth as usize).clamp(SHORTEST, MAX_PAGE_BYTES),
+        None => MAX_PAGE_BYTES,
     }
 }
 

@@ -131,7 +131,7 @@ pub struct Progress {
     pub unconfirmed: bool,
     /// The mark of the agreement the pass stands under; none before it begins.
     pub mark: Option<String>,
-    /// Whether that mark, or the seal, changed during the pass.
+    /// Whether that mark, or the fingerprint, changed during the pass.
     pub shifted: bool,
     /// Whether restow itself may have written an object of the pass that looks written or deleted by others.
     #[serde(default)]
@@ -148,9 +148,10 @@ pub struct Progress {
     /// The hash of the encryption configuration it is migrated to, where that is watched.
     #[serde(default)]
     pub encryption: Option<String>,
-    /// The seal of that configuration in the pass; none before it begins.
+    /// The fingerprint of that configuration in the pass; none before it begins.
     #[serde(default)]
-    pub seal: Option<String>,
+    #[serde(rename = "seal")]
+    pub fingerprint: Option<String>,
     /// The definition that the API servers' handlers have had time to follow.
     #[serde(default)]
     pub settled: Option<String>,
@@ -199,7 +200,7 @@ impl Progress {
             began_at: None,
             definition: None,
             encryption: None,
-            seal: None,
+            fingerprint: None,
             settled: None,
             keys: Check::default(),
             unproven: None,
@@ -297,16 +298,16 @@ impl Progress {
     /// Takes in the encryption configurations as they are at one end of a pass.
     ///
     /// An API server that was not heard has changed nothing: only two complete looks are compared.
-    pub fn watch_keys(&mut self, seal: &str, check: Check) {
+    pub fn watch_keys(&mut self, fingerprint: &str, check: Check) {
         let complete = check.unchecked.is_empty();
-        match &self.seal {
+        match &self.fingerprint {
             Some(before) => {
-                self.shifted |= complete && self.keys.unchecked.is_empty() && before != seal;
+                self.shifted |= complete && self.keys.unchecked.is_empty() && before != fingerprint;
                 self.keys = std::mem::take(&mut self.keys).and(check);
             }
             None => self.keys = check,
         }
-        self.seal = Some(seal.to_owned());
+        self.fingerprint = Some(fingerprint.to_owned());
     }
 
     /// Begins from the first object, for whatever encryption configuration the API servers have now.
@@ -327,7 +328,7 @@ impl Progress {
         self.unconfirmed = false;
         self.verify = Counts::default();
         self.mark = None;
-        self.seal = None;
+        self.fingerprint = None;
         self.keys = Check::default();
         self.unproven = None;
         self.shifted = false;

@@ -14,11 +14,11 @@ impl Progress {
     }
 
     /// Whether what was kept of a pass before a stop can still be judged: a mark shows whether a server was restarted
-    /// since, a seal whether a key was changed. Objects that seemed gone and were not looked for are forgotten.
+    /// since, a fingerprint whether a key was changed. Objects that seemed gone and were not looked for are forgotten.
     ///
     /// What was written in a pass before the stop shows by a resourceVersion, where they are numbers.
     pub fn outlasts_a_stop(&self, demand: Demand) -> bool {
-        let sealed = demand == Demand::Nothing || self.seal.is_some();
+        let sealed = demand == Demand::Nothing || self.fingerprint.is_some();
         let listed = self.phase != Phase::Verifying || self.began_at.is_some();
         self.is_marked() && !self.unconfirmed && sealed && listed
     }
@@ -80,7 +80,7 @@ mod tests {
         };
         if let Some([one, two]) = keys {
             let look = agree(&[("a".to_owned(), config(one)), ("b".to_owned(), config(two))]);
-            progress.watch_keys(&look.seal, look.check());
+            progress.watch_keys(&look.fingerprint, look.check());
         }
         progress
     }

@@ -16,7 +16,7 @@ pub enum Refusal {
     #[error("the migration was not of a custom resource")]
     Unwatched,
     /// The definition is another object now.
-    #[error("the definition was deleted and made again during the migration")]
+    #[error("the definition was deleted and created again during the migration")]
     Replaced,
     /// The definition's spec was changed during the run.
     #[error("the definition was changed during the migration (generation {before}, now {now})")]

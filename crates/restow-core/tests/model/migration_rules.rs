@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use restow_api::Reason;
-use restow_core::controller::trigger::{self, Attempt, Failed, Look, Step, Wanted};
+use restow_core::controller::trigger::{self, Attempt, Failed, Observation, Step, Wanted};
 use restow_core::resource::inventory::Crd;
 use restow_core::resource::name::GroupResource;
 use restow_core::rewrite::progress::{Counts, Phase, Progress, Proof, judge};
@@ -149,7 +149,7 @@ fn decide(seen: &Seen, defined: Option<&Definition>, persisted: Persisted, run: 
     let (storage, agreement) = (seen.word(), seen.agreement());
     let next = if pending(persisted) == Some(NEXT) { OTHER } else { NEXT };
     let status = persisted.read();
-    let decision = trigger::decide(&Look {
+    let decision = trigger::decide(&Observation {
         storage: &storage,
         agreement: &agreement,
         encryption: None,

@@ -16,7 +16,7 @@ use restow_api::StorageStateStatus;
 use restow_core::agreement;
 use restow_core::agreement::consensus::Consensus;
 use restow_core::agreement::member::Member;
-use restow_core::agreement::version::{Agreement, Asked, Disagreement, Sighting};
+use restow_core::agreement::version::{Agreement, Asked, Disagreement, ServerObservation};
 use restow_core::protocol::storage_version::{self, Collection, Entry, Membership, Occasion, Versions};
 use restow_core::resource::hash::storage_version_hash;
 use restow_core::resource::name::GroupVersion;
@@ -289,7 +289,7 @@ pub(crate) fn since(status: &StorageVersionStatus) -> Option<Timestamp> {
 }
 
 impl Seen {
-    fn sighting(&self) -> Sighting {
+    fn sighting(&self) -> ServerObservation {
         let read = |status: Status| {
             let status = status.read();
             let entries = storage_version::entries(status.as_deref());
@@ -304,7 +304,7 @@ impl Seen {
         };
         let answer =
             |version| agreement::version::Answered { server: "one".to_owned(), hash: Ok(hash(version)) };
-        Sighting {
+        ServerObservation {
             kind: KIND.to_owned(),
             members: Ok(members(self.ages)),
             storage_version: Ok(self.object.map(read)),

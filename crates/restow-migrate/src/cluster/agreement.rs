@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use restow_core::agreement;
 use restow_core::agreement::member::Member;
-use restow_core::agreement::version::{Agreement, Asked, Sighting};
+use restow_core::agreement::version::{Agreement, Asked, ServerObservation};
 use restow_core::resource::inventory::{Document, Obstacle, Origin, Resource, inventory, take_registered};
 use serde::Deserialize;
 
@@ -83,12 +83,12 @@ impl Cluster {
         self.agreed.load(Ordering::Relaxed)
     }
 
-    async fn look(&self, resource: &Resource) -> Result<Sighting, AgreementError> {
+    async fn look(&self, resource: &Resource) -> Result<ServerObservation, AgreementError> {
         let kind = resource.kind.clone();
         let definition = self.definition(resource).await?;
         if let Trust::Single = self.trust {
             let asked = Asked::Single(answered(&self.server, resource).await?);
-            return Ok(Sighting {
+            return Ok(ServerObservation {
                 kind,
                 members: Ok(Vec::new()),
                 storage_version: Ok(None),
@@ -110,7 +110,7 @@ impl Cluster {
             (_, Ok(Some(_))) => Asked::Members(Vec::new()),
             (_, Ok(None) | Err(_)) => Asked::Members(self.ask_members(&members, resource).await?),
         };
-        Ok(Sighting { kind, members, storage_version, asked, definition })
+        Ok(ServerObservation { kind, members, storage_version, asked, definition })
     }
 
     /// The kube-apiservers, as [`all_members`](Self::all_members) has them.

@@ -9,7 +9,9 @@ use jiff::Timestamp;
 use restow_core::agreement;
 use restow_core::agreement::consensus::Consensus;
 use restow_core::agreement::identity::Identity;
-use restow_core::agreement::version::{Agreement, Answered, Asked, Disagreement, Sighting, StorageVersion};
+use restow_core::agreement::version::{
+    Agreement, Answered, Asked, Disagreement, ServerObservation, StorageVersion,
+};
 use restow_core::protocol::storage_version;
 use restow_core::resource::inventory::{Crd, Document, Obstacle, Origin, Resource};
 use restow_core::resource::name::{GroupResource, GroupVersion};
@@ -225,7 +227,7 @@ impl Survey {
         (word, agreement)
     }
 
-    fn sighting(&self, resource: &Resource) -> Sighting {
+    fn sighting(&self, resource: &Resource) -> ServerObservation {
         let storage_version = match self.trust {
             Trust::Single => Ok(None),
             _ => self
@@ -245,7 +247,7 @@ impl Survey {
             Trust::Members => Asked::Members(self.answers(resource)),
         };
         let definition = resource.crd.as_ref().map(Crd::definition);
-        Sighting {
+        ServerObservation {
             kind: resource.kind.clone(),
             members: self
                 .members

@@ -2,7 +2,7 @@
 
 use http::Method;
 use restow_core::resource::name::GroupVersion;
-use restow_core::rewrite::outcome::{Sighting, backoff};
+use restow_core::rewrite::outcome::{LookupResult, backoff};
 use restow_core::rewrite::page::{Refusal, Step, step};
 use restow_core::rewrite::progress::Quarantined;
 use restow_core::rewrite::token::{NEWEST, Token};
@@ -62,7 +62,7 @@ pub(crate) enum Blind {
 }
 
 /// Looks once, with the right to list alone, at what is stored now under an object's name.
-pub(crate) async fn sight(server: &Server, target: &Target, item: &Item) -> Result<Sighting, Blind> {
+pub(crate) async fn sight(server: &Server, target: &Target, item: &Item) -> Result<LookupResult, Blind> {
     let mut blind = None;
     // Through another version, an object is seen that a webhook fails to convert.
     for version in target.readable() {
@@ -82,7 +82,7 @@ pub(crate) async fn sight(server: &Server, target: &Target, item: &Item) -> Resu
 }
 
 /// What a list that should begin with the object, or hold just it, shows of it; none where the list is another one.
-async fn listed(server: &Server, item: &Item, path: &str) -> Result<Option<Sighting>, Blind> {
+async fn listed(server: &Server, item: &Item, path: &str) -> Result<Option<LookupResult>, Blind> {
     let reply = server
         .send(Method::GET, path, METADATA_LIST, None)
         .await
@@ -95,17 +95,17 @@ async fn listed(server: &Server, item: &Item, path: &str) -> Result<Option<Sight
     }
 }
 
-fn read(body: &[u8], item: &Item) -> Result<Option<Sighting>, String> {
+fn read(body: &[u8], item: &Item) -> Result<Option<LookupResult>, String> {
     let items = List::read(body)?.items.unwrap_or_default();
     let at = |meta: &ObjectMeta<'_>| key(&meta.namespace, &meta.name);
     let found = items.iter().map(|object| &object.metadata).find(|meta| at(meta) == item.key());
     let Some(found) = found else {
         // One that begins before the object ignores where it was to begin.
         let before = items.iter().any(|object| at(&object.metadata) < item.key());
-        return Ok((!before).then_some(Sighting::Absent));
+        return Ok((!before).then_some(LookupResult::Absent));
     };
     let found = Some((&*found.uid, &*found.resource_version));
-    Ok(Some(Sighting::of(&item.uid, &item.resource_version, found)))
+    Ok(Some(LookupResult::of(&item.uid, &item.resource_version, found)))
 }
 
 /// What is to be found of one object.
@@ -200,12 +200,12 @@ mod tests {
         };
         let object = |name: &str, uid: &str, version: &str| json!([{"metadata": {"namespace": "default", "name": name, "uid": uid, "resourceVersion": version}}]);
         for (body, expected) in [
-            (list(json!([])), Some(Some(Sighting::Absent))),
-            (list(json!(null)), Some(Some(Sighting::Absent))),
-            (list(object("m", "uid", "7")), Some(Some(Sighting::Unchanged))),
-            (list(object("m", "uid", "8")), Some(Some(Sighting::Changed))),
-            (list(object("m", "other", "7")), Some(Some(Sighting::Absent))),
-            (list(object("n", "n", "7")), Some(Some(Sighting::Absent))),
+            (list(json!([])), Some(Some(LookupResult::Absent))),
+            (list(json!(null)), Some(Some(LookupResult::Absent))),
+            (list(object("m", "uid", "7")), Some(Some(LookupResult::Unchanged))),
+            (list(object("m", "uid", "8")), Some(Some(LookupResult::Changed))),
+            (list(object("m", "other", "7")), Some(Some(LookupResult::Absent))),
+            (list(object("n", "n", "7")), Some(Some(LookupResult::Absent))),
             (list(object("a", "a", "7")), Some(None)),
             ("{}".to_owned(), None),
             ("<html>".to_owned(), None),

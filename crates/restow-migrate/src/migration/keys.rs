@@ -5,7 +5,7 @@ use std::time::Duration;
 use restow_clock::Instant;
 use restow_core::agreement::encryption::{Check, Demand, Encryption, UNREPORTED};
 use restow_core::agreement::transient;
-use restow_core::agreement::version::{Disagreement, SILENCE};
+use restow_core::agreement::version::{Disagreement, SILENT_SERVER_TIMEOUT};
 use restow_core::resource::inventory::Origin;
 use restow_core::rewrite::progress::Progress;
 
@@ -64,13 +64,13 @@ impl<O: Observer> Migration<'_, O> {
             }
             _ => {}
         }
-        progress.watch_keys(&look.seal, look.check());
+        progress.watch_keys(&look.fingerprint, look.check());
         Ok(())
     }
 
     /// Whether a look shows keys that were named since the first look of the pass, where the key is to be proven.
     fn is_new_enough(&self, progress: &Progress, look: &Encryption) -> bool {
-        !self.demand().is_watched() || progress.seal.is_none() || progress.keys.is_followed_by(look)
+        !self.demand().is_watched() || progress.fingerprint.is_none() || progress.keys.is_followed_by(look)
     }
 
     /// The servers' encryption configurations, of all that answer before patience ends; none when no metrics at all
@@ -88,16 +88,18 @@ impl<O: Observer> Migration<'_, O> {
                 }
             };
             // Who has shown its metrics before may do so again; somebody else may have refused them.
-            let doubtful = expected && since.elapsed() < transient::PATIENCE;
+            let doubtful = expected && since.elapsed() < transient::TRANSIENT_ANSWER_TIMEOUT;
             let silent = match self.unless_stopped(Box::pin(look)).await? {
                 Ok(look) => {
                     let reported = look.heard.iter().any(|(_, hash)| hash.is_some());
                     let silent = !look.unasked.is_empty() && (expected || reported);
-                    if silent && since.elapsed() >= SILENCE && patience == Patience::Beginning {
+                    if silent && since.elapsed() >= SILENT_SERVER_TIMEOUT && patience == Patience::Beginning {
                         // Nothing is written yet, and it could not be proven.
                         return Err(Failure::Disagreement(Disagreement::Unasked(look.unasked)));
                     }
-                    if !(silent && since.elapsed() < SILENCE || doubtful && !look.refused.is_empty()) {
+                    if !(silent && since.elapsed() < SILENT_SERVER_TIMEOUT
+                        || doubtful && !look.refused.is_empty())
+                    {
                         if self.is_new_enough(progress, &look) || since.elapsed() >= NAMED_WITHIN {
                             return Ok(Some(look));
                         }
@@ -111,7 +113,7 @@ impl<O: Observer> Migration<'_, O> {
                 }
                 Err(error) if doubtful => error.to_string(),
                 // Who may not read metrics goes by the storage version, and says so.
-                Err(error) if is_refused(&error) || since.elapsed() >= SILENCE => {
+                Err(error) if is_refused(&error) || since.elapsed() >= SILENT_SERVER_TIMEOUT => {
                     let why = format!("its metrics cannot be read: {error}");
                     progress.watch_keys("", Check::none(self.cluster.server().name(), &why));
                     return Ok(None);

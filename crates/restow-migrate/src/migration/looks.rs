@@ -117,7 +117,7 @@ impl<O: Observer> Migration<'_, O> {
     /// credentials are accepted, the inventory has shown.
     fn passing(&self, error: RequestError, known: bool, since: Instant) -> Result<String, Failure> {
         let known = known || error.code() != Some(403);
-        if !error.is_final() || known && since.elapsed() < transient::PATIENCE {
+        if !error.is_final() || known && since.elapsed() < transient::TRANSIENT_ANSWER_TIMEOUT {
             return Ok(error.to_string());
         }
         Err(if error.code() == Some(404) { self.vanished() } else { error.into() })
@@ -149,7 +149,7 @@ impl<O: Observer> Migration<'_, O> {
         let wait = match &progress.settled {
             Some(settled) if *settled == definition => Duration::ZERO,
             // It changed under the run, at a time that was not seen.
-            Some(_) => agreement::version::SETTLE,
+            Some(_) => agreement::version::CRD_SETTLE_TIME,
             None => agreement::version::settle(now.changed, date.unwrap_or_else(restow_clock::now)),
         };
         if !wait.is_zero() {

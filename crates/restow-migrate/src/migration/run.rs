@@ -154,7 +154,7 @@ impl<O: Observer> Migration<'_, O> {
         let target = self.target()?;
         let server = self.cluster.server();
         self.check(progress).await?;
-        if progress.seal.is_none() {
+        if progress.fingerprint.is_none() {
             self.check_keys(progress, Patience::Running).await?;
         }
         if progress.pass().listed == 0 {

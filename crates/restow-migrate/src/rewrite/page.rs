@@ -6,7 +6,7 @@ use restow_clock::Instant;
 use restow_core::agreement::transient;
 use restow_core::resource::name::GroupResource;
 use restow_core::rewrite::outcome::{
-    Blame, Helper, LASTING, Outcome, Patience, Sighting, backoff, give_up, lasting, resolve, unsendable,
+    Blame, Helper, LASTING, LookupResult, Outcome, Patience, backoff, give_up, lasting, resolve, unsendable,
 };
 use restow_core::rewrite::pace::Signal;
 use restow_core::rewrite::progress::{Counts, Quarantined};
@@ -198,7 +198,7 @@ impl Rewriter<'_> {
             let settled = Box::pin(self.found_out(item, sent.outcome));
             let Some((outcome, served)) = stop.unless(settled).await else { return End::Stopped };
             unserved = if served { None } else { unserved.or(Some(began)) };
-            if unserved.is_some_and(|since| since.elapsed() >= transient::PATIENCE) {
+            if unserved.is_some_and(|since| since.elapsed() >= transient::TRANSIENT_ANSWER_TIMEOUT) {
                 return End::Unfinished(Unfinished::Vanished(self.target.name.clone()));
             }
             let Outcome::Again { after, blame, reason, message, .. } = outcome else {
@@ -244,8 +244,10 @@ impl Rewriter<'_> {
         let (since, mut tries) = (Instant::now(), 0);
         loop {
             let (sighting, served) = self.sight(item).await;
-            let Sighting::Unknown { message } = &sighting else { return (resolve(doubt, sighting), served) };
-            if !served || since.elapsed() >= transient::PATIENCE {
+            let LookupResult::Unknown { message } = &sighting else {
+                return (resolve(doubt, sighting), served);
+            };
+            if !served || since.elapsed() >= transient::TRANSIENT_ANSWER_TIMEOUT {
                 return (resolve(doubt, sighting), served);
             }
             tries += 1;
@@ -256,11 +258,11 @@ impl Rewriter<'_> {
     }
 
     /// Looks an object up once, and tells whether its resource is served.
-    async fn sight(&self, item: &Item) -> (Sighting, bool) {
+    async fn sight(&self, item: &Item) -> (LookupResult, bool) {
         match lookup::sight(self.server, self.target, item).await {
             Ok(sighting) => (sighting, true),
-            Err(Blind::Failed(message)) => (Sighting::Unknown { message }, true),
-            Err(Blind::NotServed(message)) => (Sighting::Unknown { message }, false),
+            Err(Blind::Failed(message)) => (LookupResult::Unknown { message }, true),
+            Err(Blind::NotServed(message)) => (LookupResult::Unknown { message }, false),
         }
     }
 

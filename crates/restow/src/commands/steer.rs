@@ -5,8 +5,9 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
-use restow_api::{ConditionType, RETRY, StorageVersionMigration};
-use restow_core::controller::condition::{Stage, named_left};
+use restow_api::{RETRY, StorageVersionMigration};
+use restow_core::controller::condition::named_left;
+use restow_core::controller::steering::{Effect, Request, effect, ended};
 use restow_core::rewrite::progress::{End, exit_code};
 use restow_migrate::client::Server;
 use serde_json::{Value, json};
@@ -104,14 +105,6 @@ impl Steer {
     }
 }
 
-/// What is asked of a migration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
-    Suspend,
-    Resume,
-    Retry,
-}
-
 /// What that comes to.
 #[derive(Debug, PartialEq)]
 enum Step {
@@ -124,28 +117,26 @@ enum Step {
 }
 
 /// What is to be written to a migration as it is.
-fn decide(act: Act, migration: &StorageVersionMigration, now: Timestamp) -> Step {
+fn decide(act: Request, migration: &StorageVersionMigration, now: Timestamp) -> Step {
     let standing = MigrationSummary::of(migration, now);
     let far = standing.far().map(|far| format!(" at {far}")).unwrap_or_default();
-    match (act, standing.phase) {
-        (Act::Suspend, Stage::Succeeded | Stage::Failed) => {
-            Step::Nothing(format!("has already {}", standing.phase.name().to_lowercase()))
-        }
-        (Act::Suspend, _) if migration.is_suspended() => Step::Nothing("is already suspended".to_owned()),
-        (Act::Suspend, _) => Step::Write(json!({"spec": {"suspend": true}}), format!("suspended{far}")),
-        (Act::Resume, _) if !migration.is_suspended() => Step::Nothing("is not suspended".to_owned()),
-        (Act::Resume, _) => Step::Write(json!({"spec": {"suspend": false}}), format!("resumed{far}")),
-        (Act::Retry, Stage::Failed) if migration.retry_requested() => {
-            Step::Nothing("a retry was already requested".to_owned())
-        }
-        (Act::Retry, Stage::Failed) => Step::Write(
-            json!({"metadata": {"annotations": {RETRY: now.to_string()}}}),
-            retried(migration, standing.quarantined),
-        ),
-        (Act::Retry, Stage::Succeeded) => Step::Refuse("has succeeded: there is nothing to retry".to_owned()),
-        (Act::Retry, phase) => {
+    match effect(act, migration) {
+        Effect::Finished(stage) => Step::Nothing(format!("has already {}", stage.name().to_lowercase())),
+        Effect::AlreadySuspended => Step::Nothing("is already suspended".to_owned()),
+        Effect::NotSuspended => Step::Nothing("is not suspended".to_owned()),
+        Effect::RetryPending => Step::Nothing("a retry was already requested".to_owned()),
+        Effect::NothingToRetry => Step::Refuse("has succeeded: there is nothing to retry".to_owned()),
+        Effect::NotFailed(phase) => {
             Step::Refuse(format!("is {}: only a failed migration can be retried", phase.name()))
         }
+        Effect::Change => match act {
+            Request::Suspend => Step::Write(json!({"spec": {"suspend": true}}), format!("suspended{far}")),
+            Request::Resume => Step::Write(json!({"spec": {"suspend": false}}), format!("resumed{far}")),
+            Request::Retry => Step::Write(
+                json!({"metadata": {"annotations": {RETRY: now.to_string()}}}),
+                retried(migration, standing.quarantined),
+            ),
+        },
     }
 }
 
@@ -167,7 +158,7 @@ fn retried(migration: &StorageVersionMigration, left: u64) -> String {
 }
 
 /// Asks it of the named migrations.
-pub(crate) async fn run(connection: &Connection, act: Act, steer: &Steer) -> Result<u8, CliError> {
+pub(crate) async fn run(connection: &Connection, act: Request, steer: &Steer) -> Result<u8, CliError> {
     let cluster = connect(connection).await?;
     let server = cluster.server();
     let found = find(server, &steer.names).await?;
@@ -209,7 +200,7 @@ fn refusal(migration: &StorageVersionMigration, why: &str) -> CliError {
 /// Writes it, deciding anew when others came before.
 async fn change(
     server: &Server,
-    act: Act,
+    act: Request,
     mut migration: StorageVersionMigration,
     steer: &Steer,
 ) -> Result<StorageVersionMigration, CliError> {
@@ -237,7 +228,7 @@ async fn change(
 /// Waits until the controller has done it.
 async fn until_done(
     server: &Server,
-    act: Act,
+    act: Request,
     before: &StorageVersionMigration,
     steer: &Steer,
 ) -> Result<End, CliError> {
@@ -247,7 +238,7 @@ async fn until_done(
         let Some(now) = now.filter(|now| now.uid() == before.uid()) else {
             return Some((End::Failed, format!("{name}: deleted meanwhile")));
         };
-        let end = done(act, before, now, &mut begun)?;
+        let end = ended(act, before, now, &mut begun)?;
         Some((end, MigrationSummary::of(now, restow_clock::now()).line()))
     };
     let (end, line) = watch::until(server, &name, ask).await?;
@@ -257,44 +248,10 @@ async fn until_done(
     Ok(end)
 }
 
-/// Whether what was asked for has happened. A retry has ended only after it has `begun`.
-fn done(
-    act: Act,
-    before: &StorageVersionMigration,
-    now: &StorageVersionMigration,
-    begun: &mut bool,
-) -> Option<End> {
-    let stage = Stage::of(now.status.as_ref());
-    let ended = matches!(stage, Stage::Succeeded | Stage::Failed);
-    match act {
-        Act::Suspend => (ended || stage == Stage::Suspended).then_some(End::Succeeded),
-        Act::Resume => (ended || stage == Stage::Running).then_some(End::Succeeded),
-        Act::Retry => {
-            // The request is taken away and the conditions are changed in two writes, in whichever order.
-            *begun |= !ended || failed_at(now) != failed_at(before);
-            (ended && *begun && !now.retry_requested()).then(|| match stage {
-                Stage::Succeeded => End::Succeeded,
-                _ if left(now) > 0 => End::Left,
-                _ => End::Failed,
-            })
-        }
-    }
-}
-
-fn failed_at(migration: &StorageVersionMigration) -> Option<Timestamp> {
-    let condition = migration.status.as_ref()?.condition(ConditionType::Failed)?;
-    condition.last_update_time.as_ref().map(|time| time.0)
-}
-
-fn left(migration: &StorageVersionMigration) -> u64 {
-    let progress = migration.status.as_ref().and_then(|status| status.progress.as_ref());
-    progress.map_or(0, |progress| progress.quarantined)
-}
-
 #[cfg(test)]
 mod tests {
     use restow_api::{MigrationProgress, QuarantinedObject};
-    use restow_core::controller::condition;
+    use restow_core::controller::condition::{self, Stage};
 
     use restow_api::Reason;
 
@@ -335,27 +292,27 @@ mod tests {
     fn requests_are_written_only_if_the_phase_allows_them() {
         use Stage::{Failed, Running, Succeeded, Suspended, Waiting};
         for (act, stage, suspend, retry, left, expected) in [
-            (Act::Suspend, Running, false, false, 0, "suspended at 50%, 10/20"),
-            (Act::Suspend, Waiting, false, false, 0, "suspended at 50%, 10/20"),
-            (Act::Suspend, Running, true, false, 0, "-is already suspended"),
-            (Act::Suspend, Failed, false, false, 0, "-has already failed"),
-            (Act::Resume, Suspended, true, false, 0, "resumed at 50%, 10/20"),
-            (Act::Resume, Running, false, false, 0, "-is not suspended"),
-            (Act::Retry, Failed, false, false, 1, "retrying 1 quarantined object"),
-            (Act::Retry, Failed, false, false, 2, "retrying 2 quarantined objects"),
+            (Request::Suspend, Running, false, false, 0, "suspended at 50%, 10/20"),
+            (Request::Suspend, Waiting, false, false, 0, "suspended at 50%, 10/20"),
+            (Request::Suspend, Running, true, false, 0, "-is already suspended"),
+            (Request::Suspend, Failed, false, false, 0, "-has already failed"),
+            (Request::Resume, Suspended, true, false, 0, "resumed at 50%, 10/20"),
+            (Request::Resume, Running, false, false, 0, "-is not suspended"),
+            (Request::Retry, Failed, false, false, 1, "retrying 1 quarantined object"),
+            (Request::Retry, Failed, false, false, 2, "retrying 2 quarantined objects"),
             (
-                Act::Retry,
+                Request::Retry,
                 Failed,
                 false,
                 false,
                 3,
                 "retrying all objects: the status does not list all 3 quarantined ones",
             ),
-            (Act::Retry, Failed, false, false, 0, "will be retried"),
-            (Act::Retry, Failed, true, false, 0, "will be retried, after restow resume"),
-            (Act::Retry, Failed, false, true, 0, "-a retry was already requested"),
-            (Act::Retry, Running, false, false, 0, "!is Running: only a failed migration can be retried"),
-            (Act::Retry, Succeeded, false, false, 0, "!has succeeded: there is nothing to retry"),
+            (Request::Retry, Failed, false, false, 0, "will be retried"),
+            (Request::Retry, Failed, true, false, 0, "will be retried, after restow resume"),
+            (Request::Retry, Failed, false, true, 0, "-a retry was already requested"),
+            (Request::Retry, Running, false, false, 0, "!is Running: only a failed migration can be retried"),
+            (Request::Retry, Succeeded, false, false, 0, "!has succeeded: there is nothing to retry"),
         ] {
             let said = match decide(act, &migration(stage, 0, suspend, retry, left), at(1)) {
                 Step::Write(_, said) => said,
@@ -364,36 +321,5 @@ mod tests {
             };
             assert_eq!(said, expected, "{act:?} {stage:?}");
         }
-    }
-
-    #[test]
-    fn waiting_ends_when_the_controller_has_done_it() {
-        use Stage::{Failed, Running, Succeeded, Suspended, Waiting};
-        for (act, stages, expected) in [
-            (Act::Suspend, &[(Running, false, 0)][..], None),
-            (Act::Suspend, &[(Running, false, 0), (Suspended, false, 0)], Some(End::Succeeded)),
-            (Act::Suspend, &[(Succeeded, false, 0)], Some(End::Succeeded)),
-            (Act::Resume, &[(Suspended, false, 0), (Waiting, false, 0)], None),
-            (Act::Resume, &[(Running, false, 0)], Some(End::Succeeded)),
-            // Still as it failed before, the request taken away first or last.
-            (Act::Retry, &[(Failed, true, 3)], None),
-            (Act::Retry, &[(Failed, false, 3)], None),
-            (Act::Retry, &[(Running, true, 3)], None),
-            (Act::Retry, &[(Running, true, 3), (Succeeded, false, 0)], Some(End::Succeeded)),
-            (Act::Retry, &[(Running, false, 3), (Failed, false, 3)], Some(End::Left)),
-            (Act::Retry, &[(Running, false, 0), (Failed, false, 0)], Some(End::Failed)),
-        ] {
-            let before = migration(Failed, 0, false, true, 3);
-            let mut begun = false;
-            let mut end = None;
-            for (stage, retry, left) in stages {
-                end = done(act, &before, &migration(*stage, 0, false, *retry, *left), &mut begun);
-            }
-            assert_eq!(end, expected, "{act:?} {stages:?}");
-        }
-        // The watch missed that it ran; its time tells.
-        let again = migration(Failed, 5, false, false, 3);
-        let before = migration(Failed, 0, false, true, 3);
-        assert_eq!(done(Act::Retry, &before, &again, &mut false), Some(End::Left));
     }
 }

@@ -1,6 +1,6 @@
 //! What `restow plan` prints.
 
-use restow_core::resource::inventory::{Origin, UNTOLD};
+use restow_core::resource::inventory::{NO_EVIDENCE, Origin};
 use restow_core::rewrite::progress::Quarantined;
 use serde::Serialize;
 
@@ -108,7 +108,7 @@ fn row(line: &Line, wide: bool) -> Vec<String> {
     let number = |number: Option<u64>| number.map(count).unwrap_or_default();
     let mut notes = Vec::new();
     // What cannot be migrated says so below.
-    let doubtful = line.needed == "maybe" && line.reason != UNTOLD;
+    let doubtful = line.needed == "maybe" && line.reason != NO_EVIDENCE;
     let explained = line.needed == "yes" || (wide || doubtful) && line.why_not.is_none();
     notes.extend(explained.then(|| line.reason.clone()));
     if line.migratable && !line.shares_storage_with.is_empty() {
@@ -223,7 +223,7 @@ mod tests {
         });
         lines.push(Line {
             shares_storage_with: vec!["other.example.com".to_owned()],
-            ..line("shared.example.com", 7, "maybe", UNTOLD)
+            ..line("shared.example.com", 7, "maybe", NO_EVIDENCE)
         });
         let rejected = Quarantined {
             name: "w-1".to_owned(),

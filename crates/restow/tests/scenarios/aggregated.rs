@@ -172,7 +172,7 @@ async fn an_aggregated_server_that_is_down_has_not_lost_its_resources() {
     let plan = restow.run(&["plan"]).await.expect(0);
     assert!(plan.stdout.contains("configmaps"), "{plan:#?}");
     for version in ["v1alpha1", "v1beta1"] {
-        let warning = format!("warning: wardle.example.com/{version}: its API server cannot be asked");
+        let warning = format!("warning: wardle.example.com/{version}: cannot query its API server");
         assert!(plan.stderr.contains(&warning), "{plan:#?}");
     }
     // What is not there to be seen may have to be migrated.

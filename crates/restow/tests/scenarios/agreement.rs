@@ -224,7 +224,10 @@ async fn a_double_change_under_the_verifying_pass_is_seen(lab: Lab) {
     // Handlers may follow later than discovery, so the pass that proves it begins only when they had time to.
     let next_pass = gate.times.lock().unwrap()[2 * MANY];
     let waited = next_pass.duration_since(changed);
-    assert!(waited >= restow_core::agreement::version::SETTLE, "the next pass began after {waited:?}");
+    assert!(
+        waited >= restow_core::agreement::version::CRD_SETTLE_TIME,
+        "the next pass began after {waited:?}"
+    );
     assert!(report["verifyPasses"].as_u64().unwrap() >= 2, "{report:#}");
     assert_eq!(widgets.stored_as(cluster).await[&format!("{}/v2", widgets.group())], MANY);
 }
@@ -251,7 +254,10 @@ async fn a_definition_that_changed_before_a_resume_settles_first(lab: Lab) {
     let report = restow.migrate(&name, &["--resume", "--page-size", "10"]).await.expect(0).resource();
     assert_eq!((&report["listed"], &report["verified"]), (&json!(100), &json!(true)), "{report:#}");
     let waited = gate.times.lock().unwrap()[before].duration_since(changed);
-    assert!(waited >= restow_core::agreement::version::SETTLE, "the first write came after {waited:?}");
+    assert!(
+        waited >= restow_core::agreement::version::CRD_SETTLE_TIME,
+        "the first write came after {waited:?}"
+    );
     assert_eq!(widgets.stored_as(cluster).await[&format!("{}/v2", widgets.group())], 100);
 }
 

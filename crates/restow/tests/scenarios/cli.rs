@@ -41,7 +41,7 @@ async fn wrong_usage_is_explained(lab: Lab) {
         (&["migrate", "gadgts"], &["no resource \"gadgts\"", "did you mean gadgets.gadgets.example.com?"]),
         (&["migrate", "zzzzz"], &["no resource \"zzzzz\"", "to see them all, run: restow plan"]),
         (&["migrate", "events"], &["events cannot be migrated", "--include-events"]),
-        (&["migrate", "bindings"], &["does not answer list and patch"]),
+        (&["migrate", "bindings"], &["does not support list and patch"]),
         (&["migrate", "secrets", "--pace", "quick"], &["quick", "gentle, steady, fast"]),
         (&["migrate", "secrets", "--qps", "0"], &["--qps", "above zero"]),
         (&["migrate", "secrets", "--bandwidth", "lots"], &["--bandwidth", "10M"]),
@@ -231,7 +231,7 @@ async fn permissions_are_asked_for_by_name(lab: Lab) {
                   resources: [\"leases\"], verbs: [\"list\"]}]";
     for more in [&[][..], &["--sample-servers", "1s"]] {
         let ran = restow.migrate(&widgets.name(), more).await.expect(4);
-        assert!(error(&ran).starts_with("which API servers there are cannot be told: "), "{ran:#?}");
+        assert!(error(&ran).starts_with("cannot determine which API servers exist: "), "{ran:#?}");
         assert!(error(&ran).contains(wanted), "{ran:#?}");
     }
     grant(&client, "members", &[rule("coordination.k8s.io", "leases", &["list"])]).await;
@@ -294,7 +294,7 @@ async fn plan_shows_what_there_is_in_every_form(lab: Lab) {
     assert_eq!((&planned["servedBy"], &planned["requests"]), (&json!("custom"), &json!(62)));
     assert_eq!(line("events")["migratable"], false);
     assert_eq!(line("events.events.k8s.io")["sharesStorageWith"], json!(["events"]));
-    assert_eq!(line("bindings")["whyNot"], "does not answer list and patch");
+    assert_eq!(line("bindings")["whyNot"], "does not support list and patch");
     // Stored in a version that is not served.
     assert_eq!(line("customresourcedefinitions.apiextensions.k8s.io")["storageVersion"], "v1beta1");
 

@@ -110,7 +110,7 @@ async fn believed(client: &kube::Client, restow: &Restow) {
     let ago = |seconds| restow_clock::now() - jiff::SignedDuration::from_secs(seconds);
     for (agreement, beat, needed, reason) in [
         (json!("direct"), ago(0), "no", "its StorageState is settled"),
-        (json!("direct"), ago(700), "maybe", "nobody watched its storage version for too long"),
+        (json!("direct"), ago(700), "maybe", "its storage version was not watched for too long"),
         (Value::Null, ago(0), "maybe", "its state was written by another controller"),
     ] {
         let status = json!({"status": {
@@ -176,7 +176,7 @@ async fn owners(client: &kube::Client, restow: &Restow, still: &Widgets) {
         assert!(ran.stderr.contains(why), "{ran:#?}");
     }
     let ran = restow.run(&["init", "bindings"]).await.expect(2);
-    assert!(ran.stderr.contains("does not answer list and patch"), "{ran:#?}");
+    assert!(ran.stderr.contains("does not support list and patch"), "{ran:#?}");
     let ran = restow.run(&["init", "secrts"]).await.expect(2);
     assert!(ran.stderr.contains("did you mean secrets?"), "{ran:#?}");
 

@@ -70,7 +70,7 @@ async fn secrets_follow_a_kms_key_when_the_api_server_uses_it() {
     assert_eq!(ran.code == 0, stored(&cluster).await == (MANY, 0), "{ran:#?}");
 }
 
-/// A KMS v1 plugin does not tell which key it uses, and may change it at any time. All that shows one in an API server's
+/// A KMS v1 plugin does not report which key it uses, and may change it at any time. All that shows one in an API server's
 /// metrics is added to them here.
 #[tokio::test]
 async fn a_key_that_cannot_be_told_is_not_called_verified() {
@@ -90,7 +90,7 @@ async fn a_key_that_cannot_be_told_is_not_called_verified() {
     let secret = |index| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name(index)}});
     create_all(&client, "/api/v1/namespaces/default/secrets", 0..5, secret).await;
 
-    let untold = "a KMS v1 plugin does not tell which key it uses";
+    let untold = "a KMS v1 plugin does not report which key it uses";
     let report = restow.migrate("secrets", &[]).await.expect(4).resource();
     assert_eq!(report["verified"], false, "{report:#}");
     assert!(report["notChecked"][0].as_str().unwrap().contains(untold), "{report:#}");

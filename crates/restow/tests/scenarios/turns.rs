@@ -115,7 +115,7 @@ async fn what_can_and_cannot_be_asked_for(lab: Lab) {
     }
     for (name, resource, reason, words) in [
         ("nowhere", "gadgets.example.com", "NotServed", "no resource gadgets.example.com"),
-        ("virtual", "tokenreviews.authentication.k8s.io", "NotMigratable", "does not answer list"),
+        ("virtual", "tokenreviews.authentication.k8s.io", "NotMigratable", "does not support list"),
     ] {
         ask_for(&client, name, resource).await;
         let failed = wait_for(&client, name, "Failed").await;

@@ -87,11 +87,11 @@ impl KmsKeys {
     /// Why it cannot be told under which key a plugin writes; none when it can, and when there is no plugin.
     pub(super) fn untold(&self) -> Option<String> {
         if self.v1 {
-            return Some("a KMS v1 plugin does not tell which key it uses".to_owned());
+            return Some("a KMS v1 plugin does not report which key it uses".to_owned());
         }
         let tells = |provider: &String| self.named.keys().any(|(named, _)| named == provider);
         let silent = self.called.iter().find(|provider| !tells(provider))?;
-        Some(format!("the KMS plugin {silent} does not tell which key it uses"))
+        Some(format!("the KMS plugin {silent} does not report which key it uses"))
     }
 
     /// The key named last by each plugin that is still asked.
@@ -178,8 +178,8 @@ mod tests {
         for (hash, named, more, untold) in [
             (Some("a"), "", "", None),
             (Some("a"), "p:1@1", "", None),
-            (Some("a"), "p:1@1", called, Some("the KMS plugin q does not tell which key it uses")),
-            (Some("a"), "", v1, Some("a KMS v1 plugin does not tell which key it uses")),
+            (Some("a"), "p:1@1", called, Some("the KMS plugin q does not report which key it uses")),
+            (Some("a"), "", v1, Some("a KMS v1 plugin does not report which key it uses")),
             (None, "p:1@1", "", Some("it reports a KMS key and no encryption configuration")),
             (None, "", "", None),
         ] {

@@ -58,11 +58,11 @@ fn every_live_server_must_be_met() {
     for (answers, live, expected) in [
         (vec!["x", "y"], 2, None),
         // Two names of one server.
-        (vec!["x", "x"], 2, Some("the metrics of 1 of 2 API servers were not met with")),
+        (vec!["x", "x"], 2, Some("the metrics of 1 of 2 API servers were not read")),
         (vec!["x", "x"], 1, None),
         (vec!["x", "403"], 2, None),
-        (vec!["", ""], 2, Some("the metrics of 1 of 2 API servers were not met with")),
-        (vec!["x"], 3, Some("the metrics of 2 of 3 API servers were not met with")),
+        (vec!["", ""], 2, Some("the metrics of 1 of 2 API servers were not read")),
+        (vec!["x"], 3, Some("the metrics of 2 of 3 API servers were not read")),
         (vec!["x"], 0, None),
     ] {
         let answer = |process: &&str| {
@@ -106,7 +106,7 @@ fn servers_agree_or_not() {
     // The same configuration, taken up again: something else may have been in force in between.
     let at = |time: &str| {
         let config = Config { hash: Some("a".to_owned()), reloaded: time.to_owned(), ..Config::default() };
-        agree(&[("one".to_owned(), Ok(config))]).seal
+        agree(&[("one".to_owned(), Ok(config))]).fingerprint
     };
     assert_ne!(at("1"), at("2"));
 }
@@ -142,7 +142,7 @@ fn a_key_is_proven_only_if_every_server_reported_it() {
         (vec!["a", "down"], Some("s1: down"), false, false, false),
         (vec!["403", "down"], Some("s0: 403; s1: down"), true, false, false),
         // A key that cannot be told is not proven for what is usually encrypted.
-        (vec!["v1"], Some("s0: a KMS v1 plugin does not tell which key it uses"), true, false, false),
+        (vec!["v1"], Some("s0: a KMS v1 plugin does not report which key it uses"), true, false, false),
     ] {
         let check = looked(&answers).check();
         assert_eq!(check.open().as_deref(), open, "{answers:?}");

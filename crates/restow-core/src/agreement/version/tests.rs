@@ -31,11 +31,17 @@ fn named(answers: Vec<Answered>) -> Asked {
     Asked::Named { distinct: Some(distinct), answers }
 }
 
-fn seen(members: Result<Vec<Member>, String>, asked: Asked) -> Sighting {
-    Sighting { kind: "Widget".to_owned(), members, storage_version: Ok(None), asked, definition: None }
+fn seen(members: Result<Vec<Member>, String>, asked: Asked) -> ServerObservation {
+    ServerObservation {
+        kind: "Widget".to_owned(),
+        members,
+        storage_version: Ok(None),
+        asked,
+        definition: None,
+    }
 }
 
-fn verdict(sighting: &Sighting) -> String {
+fn verdict(sighting: &ServerObservation) -> String {
     match decide(sighting, at(100)) {
         Ok(agreement) => format!("{} {}", agreement.basis, agreement.hash),
         Err(disagreement) => disagreement.to_string(),
@@ -55,17 +61,17 @@ fn every_live_server_must_say_the_same() {
         (
             "one cannot be asked",
             seen(two(), Asked::Members(vec![answered("a", "x"), unreachable_server("b")])),
-            "not every live API server could be asked: b: connection refused",
+            "could not query every live API server: b: connection refused",
         ),
         (
             "Leases cannot be read",
             seen(Err("forbidden".to_owned()), Asked::Members(vec![answered("a", "x")])),
-            "which API servers there are cannot be told: forbidden",
+            "cannot determine which API servers exist: forbidden",
         ),
         (
             "nobody is alive",
             seen(Ok(vec![member("a", 50)]), Asked::Members(vec![])),
-            "which API servers there are cannot be told: no identity Lease and no endpoint shows one",
+            "cannot determine which API servers exist: no identity Lease and no endpoint shows one",
         ),
         (
             "one named of two alive",
@@ -80,7 +86,7 @@ fn every_live_server_must_say_the_same() {
         (
             "one named, all Leases expired by this clock",
             seen(Ok(vec![member("a", 50)]), named(vec![answered("https://a", "x")])),
-            "which API servers there are cannot be told: no identity Lease and no endpoint shows one",
+            "cannot determine which API servers exist: no identity Lease and no endpoint shows one",
         ),
         (
             "sampled, all Leases expired by this clock",
@@ -88,7 +94,7 @@ fn every_live_server_must_say_the_same() {
                 Ok(vec![member("a", 50)]),
                 Asked::Samples { answers: vec![answered("lb", "x"); 9], steady: true },
             ),
-            "which API servers there are cannot be told: no identity Lease and no endpoint shows one",
+            "cannot determine which API servers exist: no identity Lease and no endpoint shows one",
         ),
         (
             "the user's word",
@@ -138,7 +144,7 @@ fn a_storage_version_object_decides_where_there_is_one() {
     );
     assert_eq!(
         registered(Some("example.com/v1"), &[("a", "example.com/v1")]),
-        "not every live API server could be asked: b: has not registered its storage version"
+        "could not query every live API server: b: has not registered its storage version"
     );
 }
 
@@ -163,15 +169,17 @@ fn an_aggregated_api_is_agreed_on_by_its_own_servers_alone() {
     let agreed = "storageversion gIwvi5rymmg=";
     assert_eq!(sighting(None, Vec::new()), Disagreement::Aggregated.to_string());
     // A StorageVersion that may not be read is not a missing one.
-    let unread =
-        Sighting { storage_version: Err("403".to_owned()), ..seen(Ok(Vec::new()), Asked::Aggregated) };
+    let unread = ServerObservation {
+        storage_version: Err("403".to_owned()),
+        ..seen(Ok(Vec::new()), Asked::Aggregated)
+    };
     assert_eq!(
         verdict(&unread),
         "it is served by an aggregated API server, and its StorageVersion cannot be read: 403"
     );
     // Other API servers are asked instead.
     let asked = Asked::Single(Answered { server: "a".to_owned(), hash: Ok("x".to_owned()) });
-    let unread = Sighting { storage_version: Err("403".to_owned()), ..seen(Ok(Vec::new()), asked) };
+    let unread = ServerObservation { storage_version: Err("403".to_owned()), ..seen(Ok(Vec::new()), asked) };
     assert_eq!(verdict(&unread), "assumed x");
     // A server of a library that makes no Leases.
     assert_eq!(sighting(one(), Vec::new()), agreed);
@@ -182,7 +190,7 @@ fn an_aggregated_api_is_agreed_on_by_its_own_servers_alone() {
     // Another of its kind is alive, and its entry was taken away or is still to come.
     assert_eq!(
         sighting(one(), vec![of("fleet", "replica-v1", 200), of("fleet", "replica-v2", 200)]),
-        "not every live API server could be asked: replica-v2: has not registered its storage version"
+        "could not query every live API server: replica-v2: has not registered its storage version"
     );
     for (component, expires) in [("fleet", 50), ("other", 200)] {
         let members = vec![of("fleet", "replica-v1", 200), of(component, "replica-v2", expires)];
@@ -232,14 +240,18 @@ fn endpoints_are_not_every_server() {
 fn what_may_pass_by_itself_is_waited_out() {
     let rows = || vec![("b".to_owned(), "connection refused".to_owned())];
     for (why, first, known) in [
-        (Disagreement::Unasked(rows()), FIRST_ANSWER, SILENCE),
-        (Disagreement::UnknownMembers("forbidden".to_owned()), Duration::ZERO, transient::PATIENCE),
-        (Disagreement::Unsteady, SILENCE, SILENCE),
+        (Disagreement::Unasked(rows()), FIRST_ANSWER_TIMEOUT, SILENT_SERVER_TIMEOUT),
+        (
+            Disagreement::UnknownMembers("forbidden".to_owned()),
+            Duration::ZERO,
+            transient::TRANSIENT_ANSWER_TIMEOUT,
+        ),
+        (Disagreement::Unsteady, SILENT_SERVER_TIMEOUT, SILENT_SERVER_TIMEOUT),
         (Disagreement::Split(rows()), Duration::ZERO, Duration::ZERO),
         (Disagreement::Unnamed { live: 2, addresses: 1, named: 1 }, Duration::ZERO, Duration::ZERO),
         (Disagreement::Encryption(Vec::new()), Duration::ZERO, Duration::ZERO),
         (Disagreement::Aggregated, Duration::ZERO, Duration::ZERO),
-        (Disagreement::Unread("forbidden".to_owned()), Duration::ZERO, transient::PATIENCE),
+        (Disagreement::Unread("forbidden".to_owned()), Duration::ZERO, transient::TRANSIENT_ANSWER_TIMEOUT),
     ] {
         assert_eq!((patience(&why, false), patience(&why, true)), (first, known), "{why}");
     }
@@ -258,7 +270,7 @@ fn a_restart_changes_the_mark_of_a_storage_version() {
             since: None,
         };
         let asked = named(vec![answered("https://a", "gIwvi5rymmg=")]);
-        let sighting = Sighting { storage_version: Ok(Some(object)), ..seen(members, asked) };
+        let sighting = ServerObservation { storage_version: Ok(Some(object)), ..seen(members, asked) };
         decide(&sighting, at(100)).map(|agreement| (agreement.mark, agreement.leased))
     };
     assert_eq!(mark("a_1", true), Ok(("7 a_1".to_owned(), true)));
@@ -301,24 +313,24 @@ fn who_may_not_list_the_servers_does_not_know_that_there_are_none() {
     let two = || Ok(vec![member("a", 200), member("b", 200)]);
     let endpoint = || Ok(vec![Member { expires: None, ..member("10.0.0.1:6443", 200) }]);
     for (what, members, asked, expected) in [
-        ("unreadable Leases", forbidden(), none(), "which API servers there are cannot be told: forbidden"),
+        ("unreadable Leases", forbidden(), none(), "cannot determine which API servers exist: forbidden"),
         (
             "no Lease at all",
             Ok(Vec::new()),
             none(),
-            "which API servers there are cannot be told: no API server has an identity Lease",
+            "cannot determine which API servers exist: no API server has an identity Lease",
         ),
         (
             "endpoints alone",
             endpoint(),
             none(),
-            "which API servers there are cannot be told: no API server has an identity Lease",
+            "cannot determine which API servers exist: no API server has an identity Lease",
         ),
         (
             "an aggregated API",
             forbidden(),
             Asked::Aggregated,
-            "which API servers there are cannot be told: forbidden",
+            "cannot determine which API servers exist: forbidden",
         ),
         ("the user's list", forbidden(), both(&[V1, V1]), "named gIwvi5rymmg="),
         (
@@ -339,14 +351,14 @@ fn who_may_not_list_the_servers_does_not_know_that_there_are_none() {
             "one that is named is dead",
             two(),
             named(vec![answered("https://a", V1), unreachable_server("https://b")]),
-            "not every live API server could be asked: https://b: connection refused",
+            "could not query every live API server: https://b: connection refused",
         ),
         ("samples agree", two(), samples(V1), "storageversion gIwvi5rymmg="),
         (
             "samples without Leases",
             forbidden(),
             samples(V1),
-            "which API servers there are cannot be told: forbidden",
+            "cannot determine which API servers exist: forbidden",
         ),
         (
             "samples show another",
@@ -358,13 +370,13 @@ fn who_may_not_list_the_servers_does_not_know_that_there_are_none() {
         let entries = ["a", "b"].map(|id| (id.to_owned(), "example.com/v1".to_owned())).to_vec();
         let common = Some("example.com/v1".to_owned());
         let object = StorageVersion { resource_version: "7".to_owned(), entries, common, since: None };
-        let sighting = Sighting { storage_version: Ok(Some(object)), ..seen(members, asked) };
+        let sighting = ServerObservation { storage_version: Ok(Some(object)), ..seen(members, asked) };
         assert_eq!(verdict(&sighting), expected, "{what}");
     }
     // Without a StorageVersion object the same holds.
     assert_eq!(verdict(&seen(forbidden(), both(&["x", "x"]))), "named x");
     assert_eq!(
         verdict(&seen(forbidden(), samples("x"))),
-        "which API servers there are cannot be told: forbidden"
+        "cannot determine which API servers exist: forbidden"
     );
 }

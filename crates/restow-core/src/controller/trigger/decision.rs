@@ -1,4 +1,4 @@
-//! What the trigger does about a resource: the requests in their order, and the reason.
+//! What the trigger does about a resource: the requests in order, and the reason.
 
 use restow_api::{PendingMigration, Reason, StorageStateStatus};
 
@@ -17,14 +17,14 @@ pub struct Decision {
     pub reason: Option<Reason>,
 }
 
-/// One request of those that carry a decision out.
+/// One request of a decision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Writes the state.
     Write(Box<StorageStateStatus>),
     /// Deletes the migration of this name.
     Delete(String),
-    /// Makes a migration.
+    /// Creates a migration.
     Create(PendingMigration, Wanted),
 }
 
@@ -65,23 +65,23 @@ impl Decision {
 pub fn explain(reason: Reason) -> &'static str {
     match reason {
         Reason::NewResource => "its storage is not known yet",
-        Reason::StaleHeartbeat => "nobody watched its storage version for too long",
+        Reason::StaleHeartbeat => "its storage version was not watched for too long",
         Reason::ForeignState => {
             "its state was written by another controller, which does not verify migrations"
         }
         Reason::StorageVersionChanged => "its storage version has changed",
-        Reason::StorageVersionChangedTwice => "its storage version was another one in between",
-        Reason::VersionRetired => "a version is served no more, and managedFields may be of it",
+        Reason::StorageVersionChangedTwice => "its storage version changed and changed back",
+        Reason::VersionRetired => "a version is no longer served, and managedFields may refer to it",
         Reason::EncryptionChanged => "the encryption configuration has changed",
-        Reason::EncryptionChangedTwice => "an API server used another encryption configuration in between",
-        Reason::EncryptionUnwatched => "nobody watched its encryption configuration until now",
+        Reason::EncryptionChangedTwice => "an API server used another encryption configuration for a while",
+        Reason::EncryptionUnwatched => "its encryption configuration was not watched until now",
         Reason::EncryptionUnseen => {
             "its encryption configuration cannot be seen, so a key rotation goes unnoticed"
         }
         Reason::Disagreement => "the API servers do not agree on its storage",
         Reason::Migrated => "a migration was verified",
-        Reason::RetryPlanned => "its migration failed for a reason that may pass",
-        Reason::Retried => "its migration had failed for a reason that may have passed",
+        Reason::RetryPlanned => "its migration failed for a reason that may go away",
+        Reason::Retried => "its migration failed for a reason that may have gone away",
         _ => reason.as_str(),
     }
 }

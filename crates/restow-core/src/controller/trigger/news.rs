@@ -1,11 +1,11 @@
-//! What a look takes into a StorageState, and whether that is news.
+//! What an observation takes into a StorageState, and whether that is news.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use restow_api::{StorageStateStatus, UNKNOWN};
 
-use super::observation::Look;
+use super::observation::Observation;
 use crate::agreement::consensus::Consensus;
 use crate::agreement::encryption::UNREPORTED;
 
@@ -39,15 +39,16 @@ pub(super) fn take_in(word: &Consensus, persisted: &mut Vec<String>, current: &m
     changed
 }
 
-/// Versions that the API server stored objects in since the last verified migration, and that no look has seen.
-pub(super) fn missed(look: &Look<'_>, state: &mut StorageStateStatus) -> bool {
+/// Versions that the API server stored objects in since the last verified migration, and that no observation has shown.
+pub(super) fn missed(observation: &Observation<'_>, state: &mut StorageStateStatus) -> bool {
     let persisted = &mut state.persisted_storage_version_hashes;
-    let verified = look.definition.is_some() && state.verified_definition.as_deref() == look.definition;
+    let verified =
+        observation.definition.is_some() && state.verified_definition.as_deref() == observation.definition;
     if verified || persisted.iter().any(|hash| hash == UNKNOWN) {
         return false;
     }
     let before = persisted.len();
-    for hash in look.stored {
+    for hash in observation.stored {
         if !persisted.contains(hash) {
             persisted.push(hash.clone());
         }
@@ -55,10 +56,14 @@ pub(super) fn missed(look: &Look<'_>, state: &mut StorageStateStatus) -> bool {
     persisted.len() > before
 }
 
-/// Whether the API servers have agreed anew since the last look, on the version they had agreed on by then: nobody has
+/// Whether the API servers have agreed anew since the last observation, on the version they had agreed on by then: nobody has
 /// seen what was stored in between.
-pub(super) fn parted(look: &Look<'_>, storage_changed: bool, state: &mut StorageStateStatus) -> bool {
-    let Some(since) = look.agreement.as_ref().ok().and_then(|agreement| agreement.since) else {
+pub(super) fn parted(
+    observation: &Observation<'_>,
+    storage_changed: bool,
+    state: &mut StorageStateStatus,
+) -> bool {
+    let Some(since) = observation.agreement.as_ref().ok().and_then(|agreement| agreement.since) else {
         return false;
     };
     let before = state.agreed_since.replace(Time(since));
@@ -70,22 +75,26 @@ pub(super) fn parted(look: &Look<'_>, storage_changed: bool, state: &mut Storage
     parted
 }
 
-/// Whether an API server has taken up an encryption configuration since the last look, although all use the one they
+/// Whether an API server has taken up an encryption configuration since the last observation, although all use the one they
 /// used by then: nobody has seen what was stored in between.
 ///
 /// A server tells when it last took one up only until it is restarted. So a restart under the same configuration counts
 /// as no change.
-pub(super) fn reloaded(look: &Look<'_>, encryption_changed: bool, state: &mut StorageStateStatus) -> bool {
-    let Some(word) = look.encryption else { return false };
+pub(super) fn reloaded(
+    observation: &Observation<'_>,
+    encryption_changed: bool,
+    state: &mut StorageStateStatus,
+) -> bool {
+    let Some(word) = observation.encryption else { return false };
     let before = state.encryption_config_reloads.take();
     let another = |before: &BTreeMap<String, String>| {
-        look.reloads.iter().any(|(server, time)| before.get(server) != Some(time))
+        observation.reloads.iter().any(|(server, time)| before.get(server) != Some(time))
     };
     let reloaded =
         !encryption_changed && matches!(word, Consensus::Agreed(_)) && before.as_ref().is_some_and(another);
     // What a silent server said before still stands.
     let mut after = before.filter(|_| matches!(word, Consensus::Silent(_))).unwrap_or_default();
-    after.extend(look.reloads.clone());
+    after.extend(observation.reloads.clone());
     state.encryption_config_reloads = Some(after);
     let persisted = &mut state.persisted_encryption_config_hashes;
     if reloaded && !persisted.iter().any(|hash| hash == UNKNOWN) {
@@ -94,15 +103,15 @@ pub(super) fn reloaded(look: &Look<'_>, encryption_changed: bool, state: &mut St
     reloaded
 }
 
-pub(super) fn describe(look: &Look<'_>, state: &mut StorageStateStatus) {
-    let (agreement, message) = match look.agreement {
+pub(super) fn describe(observation: &Observation<'_>, state: &mut StorageStateStatus) {
+    let (agreement, message) = match observation.agreement {
         Ok(agreement) => (agreement.basis.to_string(), None),
         Err(why) => ("none".to_owned(), Some(why.to_string())),
     };
-    let differs = match look.encryption {
+    let differs = match observation.encryption {
         Some(Consensus::Split(_)) => Some("the API servers use different encryption configurations".to_owned()),
         Some(Consensus::Silent(_)) => {
-            Some("not every API server tells which encryption configuration it uses".to_owned())
+            Some("not every API server reports which encryption configuration it uses".to_owned())
         }
         Some(Consensus::Agreed(hash)) if hash == UNREPORTED => Some(
             "no API server reports an encryption configuration, so a key rotation is not seen; API servers report one \

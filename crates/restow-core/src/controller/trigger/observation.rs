@@ -1,4 +1,4 @@
-//! What one look sees of a resource: the API servers' consensus, its StorageState and its migrations.
+//! What the trigger observes of a resource: the API servers' consensus, its StorageState and its migrations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use restow_api::{Reason, StorageStateStatus};
 use crate::agreement::consensus::Consensus;
 use crate::agreement::version::{Agreement, Disagreement};
 
-/// What a migration was for, and how it ended.
+/// A migration: what it is for, and how it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attempt {
-    /// Its name.
+    /// The name of the migration.
     pub name: String,
-    /// Whether it has ended, well or not.
+    /// Whether it has succeeded or failed.
     pub finished: bool,
-    /// Whether it ended well, and verified.
+    /// Whether it succeeded and was verified.
     pub verified: bool,
-    /// Whether somebody has suspended it.
+    /// Whether a user has suspended it.
     pub suspended: bool,
     /// The storage version hash it ran for.
     pub hash: Option<String>,
@@ -26,7 +26,7 @@ pub struct Attempt {
     pub encryption: Option<String>,
     /// The definition it ran under.
     pub definition: Option<String>,
-    /// What the trigger made it for; none when somebody else made it.
+    /// What the trigger created it for; none when a user created it.
     pub made_for: Option<Wanted>,
     /// How it failed.
     pub failed: Option<Failed>,
@@ -41,9 +41,9 @@ pub struct Failed {
     pub at: Timestamp,
 }
 
-/// All that was seen of one resource at one moment.
+/// Everything observed about one resource at one moment.
 #[derive(Clone, Debug)]
-pub struct Look<'a> {
+pub struct Observation<'a> {
     /// Its storage version.
     pub storage: &'a Consensus,
     /// What that rests on, or why there is no agreement.
@@ -68,9 +68,9 @@ pub struct Look<'a> {
     pub renew: Duration,
     /// How long servers have been silent.
     pub silent_for: Duration,
-    /// The name of a migration that is made by this look.
+    /// The name of a migration that is made by this observation.
     pub name: &'a str,
-    /// When the look began: what is older than this was not heard by it.
+    /// When the observation began: what is older than this was not heard by it.
     pub began: Timestamp,
     /// Now.
     pub now: Timestamp,
@@ -93,9 +93,9 @@ impl Wanted {
 }
 
 /// What a migration would be for, when all servers agree on everything.
-pub(super) fn wanted(look: &Look<'_>) -> Option<Wanted> {
-    let Consensus::Agreed(hash) = look.storage else { return None };
-    let encryption = match look.encryption {
+pub(super) fn wanted(observation: &Observation<'_>) -> Option<Wanted> {
+    let Consensus::Agreed(hash) = observation.storage else { return None };
+    let encryption = match observation.encryption {
         None => None,
         Some(Consensus::Agreed(hash)) => Some(hash.clone()),
         Some(_) => return None,
@@ -105,15 +105,18 @@ pub(super) fn wanted(look: &Look<'_>) -> Option<Wanted> {
 
 /// The verified migrations for just what is current, and whether what they prove still holds: a definition that was
 /// changed since may have stored another version in between.
-pub(super) fn proofs<'a>(look: &'a Look<'_>, wanted: &Wanted) -> impl Iterator<Item = (&'a Attempt, bool)> {
+pub(super) fn proofs<'a>(
+    observation: &'a Observation<'_>,
+    wanted: &Wanted,
+) -> impl Iterator<Item = (&'a Attempt, bool)> {
     let fits = |attempt: &&Attempt| {
         attempt.verified
             && attempt.hash.as_ref() == Some(&wanted.hash)
             && (wanted.encryption.is_none() || attempt.encryption == wanted.encryption)
     };
-    let holds = |attempt: &Attempt| match (attempt.definition.as_deref(), look.definition) {
-        (Some(then), Some(now)) => then == now || look.stored.iter().all(|hash| *hash == wanted.hash),
+    let holds = |attempt: &Attempt| match (attempt.definition.as_deref(), observation.definition) {
+        (Some(then), Some(now)) => then == now || observation.stored.iter().all(|hash| *hash == wanted.hash),
         _ => true,
     };
-    look.migrations.iter().filter(fits).map(move |attempt| (attempt, holds(attempt)))
+    observation.migrations.iter().filter(fits).map(move |attempt| (attempt, holds(attempt)))
 }

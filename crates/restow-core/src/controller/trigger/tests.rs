@@ -97,7 +97,7 @@ impl Case {
             }
             _ => Err(Disagreement::Unsteady),
         };
-        decide(&Look {
+        decide(&Observation {
             storage: &self.storage,
             agreement: &agreement,
             encryption: self.encryption.as_ref(),

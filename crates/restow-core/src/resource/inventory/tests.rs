@@ -86,8 +86,8 @@ fn what_can_be_migrated_and_why_not() {
     assert_eq!(row("hpas"), expect("autoscaling/v2", "v2", Origin::BuiltIn, ""));
     // Discovery still shows v1; the definition already says v2.
     assert_eq!(row("widgets"), expect("example.com/v2", "v2", Origin::Custom, ""));
-    assert_eq!(row("bindings").3, "does not answer list and patch");
-    assert_eq!(row("componentstatuses").3, "does not answer patch");
+    assert_eq!(row("bindings").3, "does not support list and patch");
+    assert_eq!(row("componentstatuses").3, "does not support patch");
     assert_eq!(row("flunders").3, "its API server publishes no storage version");
     assert_eq!(row("events.events.k8s.io").3, "stored as events, migrated there");
     assert!(cluster.iter().all(|resource| !resource.name.resource.contains('/')));
@@ -163,13 +163,13 @@ fn what_is_to_be_migrated_and_why() {
         ("widgets.example.com", vec!["v1", "v2"], Some(0), &nothing, yes("storedVersions v1, v2")),
         ("widgets.example.com", vec!["v1", "v2"], Some(3), &proof, yes("storedVersions v1, v2")),
         ("widgets.example.com", vec!["v2"], Some(3), &nothing, no("its CRD says that all is stored in v2")),
-        ("secrets", vec![], Some(3), &nothing, maybe(UNTOLD)),
-        ("secrets", vec![], None, &nothing, maybe(UNTOLD)),
+        ("secrets", vec![], Some(3), &nothing, maybe(NO_EVIDENCE)),
+        ("secrets", vec![], None, &nothing, maybe(NO_EVIDENCE)),
         ("secrets", vec![], Some(3), &proof, no("verified on 2026-11-16")),
         ("secrets", vec![], Some(3), &doubt, maybe("verified on 2026-11-16, but")),
         ("secrets", vec![], Some(0), &nothing, no("it has no objects")),
         ("secrets", vec![], Some(0), &doubt, no("it has no objects")),
-        ("bindings", vec![], None, &nothing, no("does not answer list and patch")),
+        ("bindings", vec![], None, &nothing, no("does not support list and patch")),
     ] {
         let mut resource =
             cluster(false).into_iter().find(|r| r.name.to_string() == name).unwrap_or_else(|| unreachable!());
@@ -190,7 +190,7 @@ fn what_is_to_be_migrated_and_why() {
         // What its server does not show now, it may still have to be migrated.
         let silent = Resource { obstacle: Some(Obstacle::Unavailable("503".to_owned())), ..resource };
         assert!(silent.is_unseen());
-        let unknown = maybe("its API server cannot be asked: 503");
+        let unknown = maybe("cannot query its API server: 503");
         assert_eq!(silent.needed(objects, evidence.clone()), unknown, "{name}");
     }
 }

@@ -131,13 +131,13 @@ fn a_success_must_be_about_the_object() {
 #[test]
 fn a_list_shows_what_became_of_an_object() {
     for (listed, expected) in [
-        (None, Sighting::Absent),
-        (Some(("other", "7")), Sighting::Absent),
-        (Some(("", "7")), Sighting::Absent),
-        (Some(("uid", "8")), Sighting::Changed),
-        (Some(("uid", "7")), Sighting::Unchanged),
+        (None, LookupResult::Absent),
+        (Some(("other", "7")), LookupResult::Absent),
+        (Some(("", "7")), LookupResult::Absent),
+        (Some(("uid", "8")), LookupResult::Changed),
+        (Some(("uid", "7")), LookupResult::Unchanged),
     ] {
-        assert_eq!(Sighting::of("uid", "7", listed), expected, "{listed:?}");
+        assert_eq!(LookupResult::of("uid", "7", listed), expected, "{listed:?}");
     }
 }
 
@@ -149,18 +149,18 @@ fn a_doubtful_answer_counts_only_with_evidence_about_the_object() {
         reason: "NotFound".to_owned(),
         message: "no such team".to_owned(),
     };
-    let unknown = || Sighting::Unknown { message: "500".to_owned() };
+    let unknown = || LookupResult::Unknown { message: "500".to_owned() };
     for (doubt, sighting, expected) in [
-        (refusal(true), Sighting::Absent, Ok(Outcome::Gone)),
-        (refusal(false), Sighting::Absent, Ok(Outcome::Gone)),
-        (refusal(true), Sighting::Changed, Ok(Outcome::Conflicted)),
-        (refusal(true), Sighting::Unchanged, Err(Blame::Refusal)),
+        (refusal(true), LookupResult::Absent, Ok(Outcome::Gone)),
+        (refusal(false), LookupResult::Absent, Ok(Outcome::Gone)),
+        (refusal(true), LookupResult::Changed, Ok(Outcome::Conflicted)),
+        (refusal(true), LookupResult::Unchanged, Err(Blame::Refusal)),
         // A load balancer's own page.
-        (refusal(false), Sighting::Unchanged, Err(Blame::Object)),
+        (refusal(false), LookupResult::Unchanged, Err(Blame::Object)),
         (refusal(true), unknown(), Err(Blame::Object)),
-        (Doubt::Terminating, Sighting::Absent, Ok(Outcome::Gone)),
-        (Doubt::Terminating, Sighting::Changed, Ok(Outcome::Conflicted)),
-        (Doubt::Terminating, Sighting::Unchanged, Ok(Outcome::Current)),
+        (Doubt::Terminating, LookupResult::Absent, Ok(Outcome::Gone)),
+        (Doubt::Terminating, LookupResult::Changed, Ok(Outcome::Conflicted)),
+        (Doubt::Terminating, LookupResult::Unchanged, Ok(Outcome::Current)),
         (Doubt::Terminating, unknown(), Err(Blame::Object)),
     ] {
         let case = format!("{doubt:?}, {sighting:?}");

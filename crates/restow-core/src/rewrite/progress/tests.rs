@@ -215,7 +215,7 @@ fn an_unheard_server_changes_no_key_and_a_reloaded_one_does() {
         let mut progress = Progress::new(name, "v1", "x", Timestamp::default());
         for second in looks {
             let look = look(second);
-            progress.watch_keys(&look.seal, look.check());
+            progress.watch_keys(&look.fingerprint, look.check());
         }
         assert_eq!((progress.shifted, progress.keys.checked), (shifted, checked), "{looks:?}");
     }
