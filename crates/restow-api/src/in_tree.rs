@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ConditionType, GroupResource};
 
-/// A resource to rewrite.
+/// Which resource to migrate.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "::kube_core"))]
 #[kube(
@@ -34,29 +34,29 @@ use crate::{ConditionType, GroupResource};
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 pub struct InTreeMigrationSpec {
-    /// The resource to rewrite. Immutable.
+    /// The resource to migrate. Immutable.
     #[x_kube(
-        validation = Rule::new("self == oldSelf").message("spec.resource is immutable: make another migration"),
+        validation = Rule::new("self == oldSelf").message("spec.resource is immutable: create another migration"),
         validation = Rule::new("has(self.resource) && self.resource != ''").message("resource is required")
     )]
     pub resource: GroupResource,
 }
 
-/// How far it is.
+/// The progress and the result of a migration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InTreeMigrationStatus {
-    /// What was last observed: Running, Succeeded, Failed.
+    /// The latest observations of the migration: Running, Succeeded, Failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The resourceVersion of the resource's list when the migration was first seen by its controller.
+    /// The resourceVersion of the resource's list when the controller first observed the migration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<String>,
 }
 
 impl InTreeMigrationStatus {
-    /// One condition.
+    /// The condition of a type.
     pub fn condition(&self, type_: ConditionType) -> Option<&Condition> {
         let name = type_.name();
         self.conditions.iter().find(|condition| condition.type_ == name)
@@ -67,16 +67,16 @@ impl InTreeMigrationStatus {
         self.condition(type_).is_some_and(|condition| condition.status == "True")
     }
 
-    /// Whether it has ended, well or not.
+    /// Whether it has succeeded or failed.
     pub fn is_finished(&self) -> bool {
         self.is(ConditionType::Succeeded) || self.is(ConditionType::Failed)
     }
 }
 
-/// The versions of the API that have this form, the one to use first.
+/// The versions of the API with this schema, the preferred one first.
 pub const IN_TREE_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// The definition, for clusters that do not serve the API: v1 is stored, v1beta1 has the same form.
+/// The CRD, for clusters that do not serve the API: v1 is stored, v1beta1 has the same schema.
 pub fn in_tree_crd() -> CustomResourceDefinition {
     let mut crd = InTreeMigration::crd();
     let mut versions = Vec::new();
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_serves_both_versions_in_one_form() {
+    fn the_crd_serves_both_versions_with_one_schema() {
         let crd = in_tree_crd();
         assert_eq!(crd.metadata.name.as_deref(), Some("storageversionmigrations.storagemigration.k8s.io"));
         let annotations = crd.metadata.annotations.unwrap();
@@ -110,9 +110,9 @@ mod tests {
         assert!((0..2).all(|index| subresources(index).is_some_and(|sub| sub.status.is_some())));
     }
 
-    /// One that kube-controller-manager 1.36.3 had ended.
+    /// A migration that kube-controller-manager 1.36.3 has completed.
     #[test]
-    fn objects_of_a_real_server_are_read_and_kept() {
+    fn objects_of_a_real_server_round_trip() {
         let text = r#"{"apiVersion":"storagemigration.k8s.io/v1beta1","kind":"StorageVersionMigration",
             "metadata":{"creationTimestamp":"2026-11-15T13:30:20Z","name":"d","resourceVersion":"311",
                         "uid":"88754848-0e25-4987-bf44-f49b83293c68"},

@@ -1,5 +1,5 @@
-//! The objects that migrations are asked for and told of with: `migration.k8s.io/v1alpha1`, as
-//! kube-storage-version-migrator has them, with optional fields added.
+//! The API types of restow: `migration.k8s.io/v1alpha1`, the API of kube-storage-version-migrator with additional optional
+//! fields; the reasons of conditions and Events; and the CRDs.
 //!
 //! ```
 //! use kube_core::CustomResourceExt as _;
@@ -8,7 +8,7 @@
 //!            Some("storageversionmigrations.migration.k8s.io"));
 //! ```
 
-#![allow(unreachable_pub, reason = "KubeSchema repeats the types inside of functions")]
+#![allow(unreachable_pub, reason = "KubeSchema repeats the types inside functions")]
 
 mod in_tree;
 mod migration;
@@ -27,26 +27,26 @@ pub use reason::{Reason, UnknownReason};
 pub use resource::{GroupResource, GroupVersionResource};
 pub use state::{PendingMigration, StorageState, StorageStateSpec, StorageStateStatus, UNKNOWN};
 
-/// The label of what restow made by itself, with the value [`MANAGER`].
+/// The label of objects that restow creates, with the value [`MANAGER`].
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// Who restow is, in labels, Leases and Events.
+/// The name of restow in labels, Leases and Events.
 pub const MANAGER: &str = "restow";
-/// The annotation that asks for one more try of what a migration left; it is taken away when that begins.
+/// The annotation that requests a retry of a failed migration; the controller removes it when the retry begins.
 pub const RETRY: &str = "restow.dev/retry";
 
-/// The label of what the trigger creates, with the value [`TRIGGER`]. Other objects that restow makes do not have it.
+/// The label of objects that the trigger creates, with the value [`TRIGGER`].
 pub const CREATED_BY: &str = "restow.dev/created-by";
 /// The trigger, as the value of [`CREATED_BY`].
 pub const TRIGGER: &str = "trigger";
 
-/// The label of a migration that was made to serve one of the built-in API.
+/// The label of a migration that restow created for one of the built-in API.
 pub const ADOPTED: &str = "restow.dev/adopted";
-/// The annotation of such a migration with the resourceVersion of the resource's list when it was made.
+/// The annotation of such a migration with the resourceVersion of the resource's list when it was created.
 pub const ADOPTED_AT: &str = "restow.dev/adopted-at";
-/// The annotation of a migration that was handed to the built-in controller: which run of ours it is for.
+/// The annotation of a migration delegated to the built-in controller, which identifies the run that it is for.
 pub const DELEGATED_RUN: &str = "restow.dev/delegated-run";
 
-/// The definitions of both, ready to be installed.
+/// The CRDs of StorageVersionMigration and StorageState.
 pub fn crds()
 -> [k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition; 2] {
     use kube_core::CustomResourceExt as _;

@@ -1,4 +1,4 @@
-//! StorageVersionMigration: one resource to be rewritten, and how far that is.
+//! StorageVersionMigration: a request to rewrite one resource, and its progress.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::reason::Reason;
 use crate::resource::GroupVersionResource;
 
-/// A resource to rewrite.
+/// Which resource to migrate, and how.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(crates(kube_core = "::kube_core"))]
@@ -41,118 +41,119 @@ use crate::resource::GroupVersionResource;
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 pub struct StorageVersionMigrationSpec {
-    /// The resource to rewrite. Immutable.
-    #[x_kube(validation = Rule::new("self == oldSelf").message("spec.resource is immutable: make another migration"))]
+    /// The resource to migrate. Immutable.
+    #[x_kube(validation = Rule::new("self == oldSelf").message("spec.resource is immutable: create another migration"))]
     pub resource: GroupVersionResource,
-    /// Where the next page of the list starts, while the migration runs.
+    /// The continue token of the next page while the migration runs. Set by the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continue_token: Option<String>,
-    /// The storage version hash this migration is for; without it, whatever the API servers agree on.
+    /// The storage version hash that this migration is for. If it is not set, the migration is for the version that the API
+    /// servers agree on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_version_hash: Option<String>,
-    /// The hash of the encryption configuration this migration is for.
+    /// The hash of the encryption configuration that this migration is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption_config_hash: Option<String>,
-    /// Stops the migration within a page; it goes on from there when this is taken back.
+    /// If true, the migration stops within a page. It resumes from there when this is false or removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
 }
 
-/// How far it is.
+/// The progress and the result of a migration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageVersionMigrationStatus {
-    /// What was last observed: Running, Succeeded, Failed.
+    /// The latest observations of the migration: Running, Succeeded, Failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<MigrationCondition>,
-    /// The conditions in one word, for tables.
+    /// The conditions as one word: Waiting, Suspended, Running, Succeeded or Failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// Counts of objects.
+    /// How many objects were processed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<MigrationProgress>,
-    /// The first of those objects that were left as they are; `progress.quarantined` counts all.
+    /// The first 100 objects that could not be rewritten; `progress.quarantined` counts all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quarantined: Vec<QuarantinedObject>,
-    /// What restow itself goes on from. Its form is not promised.
+    /// What restow resumes from. Its format may change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
 }
 
-/// One observation.
+/// The state of a migration at a certain point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MigrationCondition {
-    /// Which.
+    /// Type of the condition: Running, Succeeded or Failed.
     #[serde(rename = "type")]
     pub type_: ConditionType,
-    /// Whether it holds.
+    /// Status of the condition: True, False or Unknown.
     pub status: ConditionStatus,
-    /// When it last changed.
+    /// The last time the condition changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_update_time: Option<Time>,
-    /// Why, in one word.
+    /// The reason for the last change, as one CamelCase word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why, for a person.
+    /// A human-readable message with details about the last change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// What can be observed of a migration.
+/// The type of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ConditionType {
-    /// It is under way.
+    /// Objects are being rewritten or verified.
     Running,
-    /// Every object is stored as it should be, and that was verified.
+    /// Every object is stored in the current version and under the current key, and that was verified.
     Succeeded,
-    /// It ended otherwise.
+    /// The migration ended without success.
     Failed,
 }
 
-/// Whether a condition holds.
+/// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ConditionStatus {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
-    /// Nobody knows.
+    /// It is not known whether the condition holds.
     Unknown,
 }
 
-/// Counts of what became of the objects.
+/// How many objects were processed, and with which result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MigrationProgress {
-    /// Seen in lists.
+    /// The number of objects listed.
     #[schemars(with = "i64")]
     pub listed: u64,
-    /// Stored anew.
+    /// The number of objects rewritten in the storage version.
     #[schemars(with = "i64")]
     pub rewritten: u64,
-    /// Already stored as they should be.
+    /// The number of objects that were already stored in the current version and under the current key.
     #[schemars(with = "i64")]
     pub current: u64,
-    /// Deleted, or written by somebody else, meanwhile.
+    /// The number of objects that others deleted or wrote meanwhile.
     #[schemars(with = "i64")]
     pub skipped: u64,
-    /// Refused by the server.
+    /// The number of objects that could not be rewritten.
     #[schemars(with = "i64")]
     pub quarantined: u64,
-    /// Looked at once more in the pass that verifies.
+    /// The number of objects checked in the verifying pass.
     #[serde(default)]
     #[schemars(with = "i64")]
     pub checked: u64,
-    /// The pass under way: `rewriting` or `verifying`.
+    /// The current pass: `rewriting` or `verifying`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pass: Option<String>,
-    /// Not yet looked at in this pass, where that can be told.
+    /// The number of objects that remain in this pass, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i64>")]
     pub remaining: Option<u64>,
-    /// How much of this pass is done, such as `42%`.
+    /// The share of this pass that is done, for example `42%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent: Option<String>,
     /// The storage version that is migrated to.
@@ -161,46 +162,46 @@ pub struct MigrationProgress {
     /// The hash of that version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_version_hash: Option<String>,
-    /// What the agreement of the API servers rests on: storageversion, direct, named, sampled or assumed.
+    /// What the agreement of the API servers rests on: storageversion, direct, endpoints, named, sampled or assumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement: Option<String>,
-    /// Whether a second pass found nothing left to rewrite.
+    /// Whether a verifying pass found nothing left to rewrite.
     #[serde(default)]
     pub verified: bool,
-    /// When the first page was begun.
+    /// When the first page was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
     /// When the last page was finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<Time>,
-    /// When this pass will end, at its pace until now.
+    /// When this pass will end if it continues at the same rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_completion: Option<Time>,
 }
 
-/// An object that was left as it is.
+/// An object that could not be rewritten.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QuarantinedObject {
-    /// Its namespace, absent for cluster-wide objects.
+    /// The namespace of the object; absent for cluster-scoped objects.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// Its name; of an unreadable object, as far as it could be told.
+    /// The name of the object; of an unreadable object, as much as is known.
     pub name: String,
-    /// Its uid; absent when it could not be read.
+    /// The uid of the object; absent if it could not be read.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// The server's own reason, or restow's.
+    /// Why it could not be rewritten, as one CamelCase word from the API server or restow.
     pub reason: String,
-    /// The server's own words, or restow's.
+    /// The message of the API server or restow.
     pub message: String,
 }
 
-/// What restow goes on from after a crash, in a form of its own.
+/// What restow resumes from after a crash, in a private format.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Checkpoint(pub serde_json::Map<String, serde_json::Value>);
 
-// By hand, because a derived schema of a map lets the server prune what is deeper in it.
+// Not derived, because with the derived schema of a map the server prunes nested fields.
 impl JsonSchema for Checkpoint {
     fn schema_name() -> Cow<'static, str> {
         "Checkpoint".into()
@@ -209,7 +210,7 @@ impl JsonSchema for Checkpoint {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "type": "object",
-            "description": "What restow goes on from after a crash. Its form is not promised.",
+            "description": "What restow resumes from after a crash. Its format may change.",
             "x-kubernetes-preserve-unknown-fields": true,
         })
     }
@@ -223,7 +224,7 @@ impl MigrationCondition {
 }
 
 impl ConditionType {
-    /// Its name, as objects have it.
+    /// The name in objects.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "Running",
@@ -239,7 +240,7 @@ impl StorageVersionMigrationStatus {
         self.condition(type_).is_some_and(|condition| condition.status == ConditionStatus::True)
     }
 
-    /// One condition.
+    /// The condition of a type.
     pub fn condition(&self, type_: ConditionType) -> Option<&MigrationCondition> {
         self.conditions.iter().find(|condition| condition.type_ == type_)
     }
@@ -251,17 +252,17 @@ impl StorageVersionMigration {
         self.status.as_ref().is_some_and(|status| status.is(type_))
     }
 
-    /// Whether it has ended, well or not.
+    /// Whether it has succeeded or failed.
     pub fn is_finished(&self) -> bool {
         self.is(ConditionType::Succeeded) || self.is(ConditionType::Failed)
     }
 
-    /// Whether it is to stand still.
+    /// Whether a user has suspended it.
     pub fn is_suspended(&self) -> bool {
         self.spec.suspend.unwrap_or(false)
     }
 
-    /// Whether one more try of what was left was asked for.
+    /// Whether a retry was requested and has not begun yet.
     pub fn retry_requested(&self) -> bool {
         self.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(crate::RETRY))
     }
@@ -272,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_of_the_predecessor_are_read_and_kept() {
+    fn objects_of_the_predecessor_round_trip() {
         let text = r#"{"apiVersion":"migration.k8s.io/v1alpha1","kind":"StorageVersionMigration",
             "metadata":{"name":"deployments.apps-x7k2p"},
             "spec":{"resource":{"group":"apps","version":"v1","resource":"deployments"},"continueToken":"abc"},

@@ -9,7 +9,7 @@ macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Why a condition holds, an Event was sent or a migration was created.
         ///
-        /// Other controllers write reasons of their own, so objects hold text: see `MigrationCondition::reason`.
+        /// Other controllers write other reasons, so objects have text: see `MigrationCondition::reason`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum Reason {
             $($(#[$doc])* $name,)*
@@ -104,7 +104,7 @@ reasons! {
     Unauthorized,
     /// The verifying pass left something unproven.
     Unverified,
-    /// Every object is stored as it should be.
+    /// Every object is stored in the current version and under the current key.
     Verified,
     /// A second pass checks every object.
     Verifying,
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_is_read_as_it_is_written() {
+    fn every_reason_round_trips() {
         for reason in Reason::ALL {
             assert_eq!(reason.to_string().parse(), Ok(*reason));
             assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());

@@ -12,18 +12,18 @@ pub struct GroupResource {
     /// The API group; empty or absent for the core group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// The plural name.
+    /// The plural name of the resource.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub resource: String,
 }
 
 impl GroupResource {
-    /// Names a resource.
+    /// Creates a name from a group and a plural name.
     pub fn new(group: impl Into<String>, resource: impl Into<String>) -> Self {
         Self { group: group.into(), resource: resource.into() }
     }
 
-    /// Reads `resource[.group]`; everything after the first dot is the group.
+    /// Parses `resource[.group]`; everything after the first dot is the group.
     pub fn parse(text: &str) -> Self {
         match text.split_once('.') {
             Some((resource, group)) => Self::new(group, resource),
@@ -42,16 +42,16 @@ impl fmt::Display for GroupResource {
     }
 }
 
-/// A resource, and the version somebody named it by. restow writes through the storage version where it is served.
+/// A resource and an optional version. restow uses the storage version if it is served, whatever the version here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupVersionResource {
     /// The API group; empty or absent for the core group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// The version.
+    /// The version; restow ignores it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// The plural name.
+    /// The plural name of the resource.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub resource: String,
 }
@@ -62,7 +62,7 @@ impl GroupVersionResource {
         GroupResource::new(&self.group, &self.resource)
     }
 
-    /// `resource.group`, or just the resource in the core group.
+    /// `resource.group`, or only the resource in the core group.
     pub fn name(&self) -> String {
         self.group_resource().to_string()
     }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_and_write_alike() {
+    fn names_round_trip() {
         for (text, group, resource) in [
             ("secrets", "", "secrets"),
             ("widgets.example.com", "example.com", "widgets"),

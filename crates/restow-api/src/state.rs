@@ -1,4 +1,4 @@
-//! StorageState: in which versions a resource may be stored.
+//! StorageState: the versions in which a resource may be stored.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::resource::GroupResource;
 
-/// Stands for a hash that is not known.
+/// The value of a hash that is not known.
 pub const UNKNOWN: &str = "Unknown";
 
-/// The resource a StorageState is about.
+/// The resource that a StorageState describes.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "::kube_core"))]
 #[kube(
@@ -28,7 +28,7 @@ pub const UNKNOWN: &str = "Unknown";
     derive = "PartialEq",
     derive = "Default",
     status = "StorageStateStatus",
-    doc = "StorageState is the state of the storage of one resource.",
+    doc = "StorageState records the versions and encryption keys in which the objects of one resource may be stored.",
     annotation(
         "api-approved.kubernetes.io",
         "unapproved, the API of kube-storage-version-migrator as restow serves it"
@@ -42,7 +42,7 @@ pub const UNKNOWN: &str = "Unknown";
     printcolumn = r#"{"name":"Heartbeat","type":"date","jsonPath":".status.lastHeartbeatTime"}"#
 )]
 pub struct StorageStateSpec {
-    /// The resource. Immutable, as the name is.
+    /// The resource that the StorageState describes. Immutable; the name of the object must match it.
     #[x_kube(validation = Rule::new("self == oldSelf").message("spec.resource is immutable"))]
     pub resource: GroupResource,
 }
@@ -54,12 +54,12 @@ impl JsonSchema for StorageState {
     }
 
     fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        /// StorageState is the state of the storage of one resource.
+        /// StorageState records the versions and encryption keys in which the objects of one resource may be stored.
         #[derive(KubeSchema)]
         #[x_kube(
             crates(kube_core = "::kube_core"),
             validation = Rule::new("self.metadata.name == (has(self.spec.resource.group) && self.spec.resource.group != '' ? self.spec.resource.resource + '.' + self.spec.resource.group : self.spec.resource.resource)")
-                .message("the name must be <resource>.<group>, or just <resource> in the core group"),
+                .message("the name must be <resource>.<group>, or <resource> in the core group"),
         )]
         #[expect(dead_code, reason = "only its schema is used")]
         struct Schema {
@@ -70,84 +70,85 @@ impl JsonSchema for StorageState {
     }
 }
 
-/// What is known of how the resource is stored.
+/// How the objects of the resource are stored, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageStateStatus {
-    /// Hashes of the storage versions that objects may still be stored in; "Unknown" is a valid one.
+    /// The hashes of all storage versions in which objects may still be stored. "Unknown" is a valid value.
     ///
-    /// No API server that cannot read all of them may be installed.
+    /// Every API server must be able to read all of these versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub persisted_storage_version_hashes: Vec<String>,
-    /// The hash of the storage version that is written now; "Unknown" while the API servers do not agree.
+    /// The hash of the storage version that the API servers write now; "Unknown" while they disagree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_storage_version_hash: Option<String>,
-    /// The names of the versions in `persistedStorageVersionHashes`, in its order; a hash whose version is not known
-    /// stands for itself.
+    /// The names of the versions in `persistedStorageVersionHashes`, in the same order. If the version of a hash is not
+    /// known, the hash is repeated here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub persisted_storage_versions: Vec<String>,
-    /// The name of the version in `currentStorageVersionHash`.
+    /// The name of the version that `currentStorageVersionHash` stands for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_storage_version: Option<String>,
-    /// When all API servers were last heard.
+    /// The last time the controller reached all API servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heartbeat_time: Option<Time>,
-    /// Hashes of the encryption configurations that objects may still be stored under, where that is watched.
+    /// The hashes of all encryption configurations under which objects may still be stored, if the key is watched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub persisted_encryption_config_hashes: Vec<String>,
-    /// The hash of the encryption configuration that is written under now; "Unknown" while the API servers differ.
+    /// The hash of the encryption configuration that the API servers use now; "Unknown" while they differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_encryption_config_hash: Option<String>,
-    /// When each API server last took up an encryption configuration without a restart, by the hash of its identity,
-    /// where that is watched.
+    /// When each API server last loaded an encryption configuration without a restart, by the hash of its identity, if the
+    /// key is watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption_config_reloads: Option<BTreeMap<String, String>>,
-    /// The CustomResourceDefinition, as uid and generation, that the last verified migration ran under.
+    /// The uid and generation of the CustomResourceDefinition during the last verified migration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_definition: Option<String>,
-    /// Since when the API servers had agreed on the current storage version when they were last asked, where they tell.
+    /// Since when the API servers have agreed on the current storage version, if a StorageVersion object shows that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreed_since: Option<Time>,
-    /// The versions that were served when the last migration was made: entries of managedFields may be of them.
+    /// The versions that were served when the last migration was created. Entries of managedFields may refer to them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub served_versions: Vec<String>,
-    /// How many migrations in a row failed for a reason that may pass by itself, and were replaced.
+    /// The number of consecutive migrations that failed for a reason that may go away, and were replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i64>")]
     pub replaced_migrations: Option<u32>,
-    /// When the migration that failed last is replaced.
+    /// When the last failed migration will be replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_migration_time: Option<Time>,
-    /// The migration that is to be made. It is written down before those it replaces are deleted, so that no stop in
-    /// between loses it, and taken away when it is there.
+    /// The migration to create next. It is recorded before the migrations that it replaces are deleted, so that a crash in
+    /// between does not lose it, and removed once the migration exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_migration: Option<PendingMigration>,
-    /// What the agreement of the API servers rests on, or `none`.
+    /// What the agreement of the API servers rests on: storageversion, direct, endpoints, named, sampled or assumed; `none`
+    /// without an agreement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement: Option<String>,
-    /// Why there is none, or what cannot be seen of the keys, for a person.
+    /// A human-readable message: why there is no agreement, or what is not known about the keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// A migration that is to be made.
+/// A migration to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PendingMigration {
-    /// The name it gets, which no other migration has had.
+    /// The name of the migration; it is unique.
     pub name: String,
-    /// Whether it is suspended, as the one it replaces is.
+    /// Whether it is created suspended, because the migration that it replaces is suspended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
 }
 
 impl StorageStateStatus {
-    /// Whether objects can only be stored as the API servers write them now: in one version, and under one key.
+    /// Whether all objects are stored in the current version and under the current key.
     pub fn is_settled(&self) -> bool {
         let current = self.current_storage_version_hash.as_ref();
         is_all(current, &self.persisted_storage_version_hashes) && self.encryption_is_settled()
     }
 
-    /// The current version by name and hash: `v2 (gIwvi5rymmg=)`; `Unknown` when it is not known.
+    /// The current version by name and hash, `v2 (gIwvi5rymmg=)`, or `Unknown`.
     pub fn current_version(&self) -> String {
         let hash = self.current_storage_version_hash.as_deref().unwrap_or(UNKNOWN);
         beside(self.current_storage_version.as_deref(), hash)
@@ -156,21 +157,21 @@ impl StorageStateStatus {
     /// The versions that objects may still be stored in, by name and hash.
     pub fn persisted_versions(&self) -> Vec<String> {
         let hashes = &self.persisted_storage_version_hashes;
-        // Who does not know the names writes just the hashes.
+        // Another controller may write only the hashes.
         let named = self.persisted_storage_versions.len() == hashes.len();
         let name = |index: usize| self.persisted_storage_versions.get(index).filter(|_| named);
         let each = |(index, hash): (usize, &String)| beside(name(index).map(String::as_str), hash);
         hashes.iter().enumerate().map(each).collect()
     }
 
-    /// Whether they can only be stored under one key; that is so where keys are not watched.
+    /// Whether all objects are stored under one key, or the key is not watched.
     pub fn encryption_is_settled(&self) -> bool {
         let (key, keys) = (&self.current_encryption_config_hash, &self.persisted_encryption_config_hashes);
         (key.is_none() && keys.is_empty()) || is_all(key.as_ref(), keys)
     }
 }
 
-/// A hash beside the name of its version, where that is known.
+/// A hash with the name of its version, if that is known.
 fn beside(name: Option<&str>, hash: &str) -> String {
     match name {
         Some(name) if name != hash && hash != UNKNOWN => format!("{name} ({hash})"),
@@ -178,7 +179,7 @@ fn beside(name: Option<&str>, hash: &str) -> String {
     }
 }
 
-/// Whether the current one is known, and all that is left.
+/// Whether the current hash is known and the only persisted one.
 fn is_all(current: Option<&String>, persisted: &[String]) -> bool {
     current.is_some_and(|current| current != UNKNOWN && persisted == std::slice::from_ref(current))
 }
@@ -192,9 +193,9 @@ mod tests {
         for (hashes, names, shown) in [
             (&["a", "b"][..], &["v1", "v2"][..], "v1 (a), v2 (b)"),
             (&["Unknown", "b"], &["Unknown", "v2"], "Unknown, v2 (b)"),
-            // A hash that no version is known for.
+            // A hash whose version is not known.
             (&["a", "b"], &["a", "v2"], "a, v2 (b)"),
-            // Written by somebody who does not know the names.
+            // Written by a controller that does not know the names.
             (&["a", "b"], &["v1"], "a, b"),
             (&[], &[], ""),
         ] {

@@ -8,6 +8,7 @@ use restow_api::{ConditionType, Reason, StorageVersionMigration, StorageVersionM
 use restow_core::controller::condition::{self, Stage};
 use restow_core::controller::retry;
 use restow_core::controller::troubleshooting::explained;
+use restow_core::controller::verdict::{RETRY_LATER, RETRY_SOON, Requeue, Verdict, judge_completed};
 use restow_core::resource::inventory::{Obstacle, Resource};
 use restow_core::resource::name::GroupResource;
 use restow_core::rewrite::progress::{Phase, Progress, objects};
@@ -25,12 +26,11 @@ use crate::observe::watcher::Watcher;
 use crate::ownership::is_triggered;
 use crate::record::{Lost, ObjectJournal, Record, checkpoint, put};
 use crate::settings::Backend;
-use crate::verdict::{
-    AttemptError, RETRY_LATER, RETRY_SOON, Requeue, Verdict, judge, requeue_after, superseded,
-};
+use crate::verdict::{AttemptError, judge, requeue_after, superseded};
 
 /// How often the object's status says what the migration waits for.
 const REPORT_WAIT_EVERY: Duration = Duration::from_secs(2);
+
 /// One attempt at one migration.
 pub(crate) struct Attempt<'a> {
     pub(crate) context: &'a Context,
@@ -84,7 +84,8 @@ impl Attempt<'_> {
         mut verdict: Verdict,
     ) -> Requeue {
         let now = restow_clock::now();
-        let replaced = verdict.stage == Stage::Failed && retry::pause(verdict.reason, 0).is_some();
+        let replaced =
+            verdict.stage == Stage::Failed && retry::replacement_delay(verdict.reason, 0).is_some();
         if replaced && is_triggered(object) && self.context.is_watched(&object.spec.resource.group_resource())
         {
             verdict.message += "; the trigger will replace this migration";
@@ -144,7 +145,7 @@ impl Attempt<'_> {
             cluster: &self.context.cluster,
             resource: &resource,
             settings: Settings {
-                encrypted: self.context.demand(&resource.name),
+                encrypted: self.context.key_requirement(&resource.name),
                 ..self.context.settings.migration
             },
             throttle: &self.context.throttle,
@@ -222,7 +223,9 @@ impl Attempt<'_> {
         object: &StorageVersionMigration,
     ) -> Result<Verdict, Lost> {
         let failure = match self.run_migration(migration, record, object).await {
-            Ok(progress) => return Ok(judge(Ok(progress), object)),
+            Ok(progress) => {
+                return Ok(judge_completed(&progress, object.metadata.name.as_deref().unwrap_or_default()));
+            }
             Err(AttemptError::Verdict(verdict)) => return Ok(verdict),
             Err(AttemptError::Lost(lost)) => return Err(lost),
             Err(AttemptError::Failure(failure)) => failure,
@@ -234,7 +237,7 @@ impl Attempt<'_> {
                 Err(error.downcast::<Lost>().unwrap_or_else(|error| Lost::Refused(error.to_string())))
             }
             Failure::Page(PageError::Vanished(name)) => Ok(self.not_served(&name).await),
-            failure => Ok(judge(Err(failure), object)),
+            failure => Ok(judge(failure, object)),
         }
     }
 

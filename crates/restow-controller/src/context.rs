@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use restow_core::agreement::encryption::Demand;
+use restow_core::agreement::encryption::KeyRequirement;
 use restow_core::resource::name::GroupResource;
 use restow_migrate::client::Throttle;
 use restow_migrate::cluster::Cluster;
@@ -39,13 +39,13 @@ impl Context {
     }
 
     /// What a migration of this resource must prove about its encryption.
-    pub(crate) fn demand(&self, resource: &GroupResource) -> Demand {
-        Demand::of_controller(resource, self.settings.encryption_resources.as_deref())
+    pub(crate) fn key_requirement(&self, resource: &GroupResource) -> KeyRequirement {
+        KeyRequirement::of_controller(resource, self.settings.encryption_resources.as_deref())
     }
 
     /// Whether the encryption key of a resource is watched.
     pub(crate) fn is_encrypted(&self, resource: &GroupResource) -> bool {
-        self.demand(resource).is_watched()
+        self.key_requirement(resource).is_watched()
     }
 }
 

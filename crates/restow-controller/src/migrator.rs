@@ -14,13 +14,13 @@ use restow_api::{ConditionType, Reason, StorageVersionMigration, StorageVersionM
 use restow_clock::Instant;
 use restow_core::controller::condition::{self, Stage};
 use restow_core::controller::schedule::{self, Entry, Queued};
+use restow_core::controller::verdict::Requeue;
 use restow_lease::Stop;
 use tokio_util::sync::CancellationToken;
 
 use crate::attempt::Attempt;
 use crate::context::Context;
 use crate::record::Record;
-use crate::verdict::Requeue;
 
 /// How often to schedule when nothing changes.
 const IDLE_INTERVAL: Duration = Duration::from_secs(30);
@@ -43,11 +43,11 @@ pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigr
         context.health.beat("migrator", IDLE_INTERVAL * 4);
         changes.mark_unchanged();
         let objects = migrations.state();
-        let turns = scheduler.turns(&objects);
-        for name in &turns.stop {
+        let schedule = scheduler.schedule(&objects);
+        for name in &schedule.stop {
             scheduler.running[name].stop.cancel();
         }
-        for name in turns.start {
+        for name in schedule.start {
             let (cancel, child) = stop.child();
             let resource = objects.iter().find(|object| object.name_any() == name);
             let resource = resource.map(|object| object.spec.resource.name()).unwrap_or_default();
@@ -56,7 +56,7 @@ pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigr
             under_way.push(async move { (name, attempt.run().await) }.boxed_local());
         }
         if reporting.is_terminated() {
-            let updates = scheduler.status_updates(&objects, &turns.queued);
+            let updates = scheduler.status_updates(&objects, &schedule.queued);
             reporting = async move {
                 for update in updates {
                     update.write(context, stop).await;
@@ -102,7 +102,7 @@ struct Scheduler<'a> {
 }
 
 impl Scheduler<'_> {
-    fn turns(&mut self, objects: &[Arc<StorageVersionMigration>]) -> schedule::Turns {
+    fn schedule(&mut self, objects: &[Arc<StorageVersionMigration>]) -> schedule::Schedule {
         let exists = |name: &String| objects.iter().any(|object| object.name_any() == *name);
         self.not_before.retain(|name, _| exists(name));
         self.requeued.retain(|name, _| exists(name));
@@ -120,7 +120,7 @@ impl Scheduler<'_> {
             resting: false,
             running: true,
         }));
-        schedule::turns(&entries, self.context.settings.concurrent_migrations)
+        schedule::schedule(&entries, self.context.settings.concurrent_migrations)
     }
 
     fn entry(&self, object: &StorageVersionMigration) -> Entry {

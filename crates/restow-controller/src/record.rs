@@ -243,7 +243,7 @@ impl Journal for ObjectJournal<'_> {
     }
 
     /// A migration that is suspended keeps what was done of its page; a controller that no longer leads writes nothing.
-    fn outlasts_a_stop(&self) -> bool {
+    fn can_save_after_stop(&self) -> bool {
         !self.record.stop.is_stopped()
     }
 }

@@ -15,8 +15,8 @@ use restow_core::agreement::encryption::Encryption;
 use restow_core::controller::object_name;
 use restow_core::controller::retry;
 use restow_core::controller::trigger::{
-    Attempt, Decision, Failed, Observation, Wanted, decide, is_incomplete, look_every, renew_after,
-    stale_after,
+    Attempt, AttemptFailure, Decision, Observation, Wanted, decide, is_incomplete, observation_interval,
+    renew_after, stale_after,
 };
 use restow_core::controller::unmatched::{unmatched_name, unmatched_pattern};
 use restow_core::resource::hash::storage_version_hash;
@@ -69,7 +69,7 @@ pub(crate) async fn run(context: &Context, controllers: Controllers, stop: &Stop
         rival: Rival::default(),
         unmatched: BTreeSet::new(),
     };
-    let every = look_every(context.settings.poll);
+    let every = observation_interval(context.settings.poll);
     let mut changes = context.storage_changed.subscribe();
     while !stop.is_stopped() {
         changes.mark_unchanged();
@@ -154,17 +154,18 @@ impl Trigger<'_> {
             let of_resource: Vec<&StorageVersionMigration> =
                 migrations.items.iter().filter(|migration| migration.spec.resource.name() == name).collect();
             let state = states.get(&name);
-            let (decision, word) = self.decide(&survey, resource, keys.as_ref(), state, &of_resource, began);
+            let (decision, consensus) =
+                self.decide(&survey, resource, keys.as_ref(), state, &of_resource, began);
             // The heartbeats are renewed even so: otherwise everything would be migrated again afterwards.
             if rival_active && !decision.is_heartbeat(state.and_then(|state| state.status.as_ref())) {
                 continue;
             }
-            disagreeing += usize::from(!matches!(word, Consensus::Agreed(_)));
+            disagreeing += usize::from(!matches!(consensus, Consensus::Agreed(_)));
             let after = decision.state.as_ref().or(state.and_then(|state| state.status.as_ref()));
             unsettled += usize::from(!after.is_some_and(StorageStateStatus::is_settled));
             // Discovery shows a changed definition a moment later.
             settled &= resource.crd.is_none()
-                || matches!(&word, Consensus::Agreed(hash) if Some(hash) == resource.hash.as_ref());
+                || matches!(&consensus, Consensus::Agreed(hash) if Some(hash) == resource.hash.as_ref());
             next = next.min(after.and_then(until_next_migration).unwrap_or(Duration::MAX));
             self.beat();
             next = next.min(self.executor.carry_out(resource, state, &of_resource, decision).await);
@@ -178,7 +179,7 @@ impl Trigger<'_> {
         self.context.metrics.disagreeing(disagreeing);
         self.context.metrics.unsettled(unsettled);
         self.unsettled = if settled { 0 } else { self.unsettled.saturating_add(1) };
-        Ok(if settled { next } else { next.min(retry::again(self.unsettled)) })
+        Ok(if settled { next } else { next.min(retry::request_backoff(self.unsettled)) })
     }
 
     /// Warns once of each name in the flags that covers no resource.
@@ -207,14 +208,16 @@ impl Trigger<'_> {
     /// resources.
     async fn keys(&self) -> Option<Keys> {
         match self.context.cluster.encryption().await {
-            Ok(Encryption { word, reloads, .. }) => word.map(|word| Keys { word, reloads }),
+            Ok(Encryption { consensus, reloads, .. }) => {
+                consensus.map(|consensus| Keys { consensus, reloads })
+            }
             Err(error) if is_refused(&error) => {
                 tracing::warn!(%error, "no permission to read the API servers' metrics; key rotations are not detected");
                 None
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot read the API servers' metrics; key rotations are not detected for now");
-                Some(Keys { word: Consensus::Silent(Vec::new()), reloads: BTreeMap::new() })
+                Some(Keys { consensus: Consensus::Silent(Vec::new()), reloads: BTreeMap::new() })
             }
         }
     }
@@ -228,11 +231,11 @@ impl Trigger<'_> {
         migrations: &[&StorageVersionMigration],
         began: Timestamp,
     ) -> (Decision, Consensus) {
-        let (word, agreement) = survey.word(resource);
+        let (consensus, agreement) = survey.consensus(resource);
         let keys = keys.filter(|_| self.context.is_encrypted(&resource.name));
-        let encryption = keys.map(|keys| &keys.word);
+        let encryption = keys.map(|keys| &keys.consensus);
         let status = state.and_then(|state| state.status.as_ref());
-        let silent_for = if is_incomplete(&word, encryption, status) {
+        let silent_for = if is_incomplete(&consensus, encryption, status) {
             self.silent_since.entry(resource.name.clone()).or_insert_with(Instant::now).elapsed()
         } else {
             self.silent_since.remove(&resource.name);
@@ -256,7 +259,7 @@ impl Trigger<'_> {
             state.and_then(StorageState::resource_version).unwrap_or_default()
         );
         let decision = decide(&Observation {
-            storage: &word,
+            storage: &consensus,
             agreement: &agreement,
             encryption,
             reloads: keys.map_or(&BTreeMap::new(), |keys| &keys.reloads),
@@ -272,7 +275,7 @@ impl Trigger<'_> {
             began,
             now,
         });
-        (decision, word)
+        (decision, consensus)
     }
 
     /// Deletes the states and migrations of resources that are no longer served; false if that must be checked again.
@@ -346,12 +349,12 @@ fn max_silence(poll: Duration, trust: &Trust) -> Duration {
         Trust::Sampled(period) => *period * 3,
         _ => Duration::ZERO,
     };
-    look_every(poll) * 2 + MAX_REQUESTS_TIME + samples
+    observation_interval(poll) * 2 + MAX_REQUESTS_TIME + samples
 }
 
 /// The encryption configurations, and when the API servers loaded them.
 struct Keys {
-    word: Consensus,
+    consensus: Consensus,
     reloads: BTreeMap<String, String>,
 }
 
@@ -386,10 +389,10 @@ fn attempt(migration: &StorageVersionMigration) -> Attempt {
 }
 
 /// How a migration failed, if it did.
-fn failure(status: &StorageVersionMigrationStatus) -> Option<Failed> {
+fn failure(status: &StorageVersionMigrationStatus) -> Option<AttemptFailure> {
     let failed = status.condition(ConditionType::Failed).filter(|_| status.is(ConditionType::Failed))?;
     let at = failed.last_update_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    Some(Failed { reason: failed.reason(), at })
+    Some(AttemptFailure { reason: failed.reason(), at })
 }
 
 #[cfg(test)]

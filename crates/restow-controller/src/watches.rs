@@ -49,7 +49,7 @@ async fn registrations(context: &Context) {
 fn retry_delay(error: &kube::Error, tries: u32) -> Duration {
     match error {
         kube::Error::Api(status) if status.code == 404 => STORAGE_VERSIONS_CHECK_INTERVAL,
-        _ => retry::again(tries),
+        _ => retry::request_backoff(tries),
     }
 }
 

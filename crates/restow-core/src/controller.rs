@@ -3,8 +3,8 @@
 pub mod adoption;
 pub mod condition;
 pub mod delegation;
+pub mod event_limiter;
 pub mod evidence;
-pub mod flood;
 pub mod object_name;
 pub mod predecessor;
 pub mod retry;
@@ -14,3 +14,4 @@ pub mod supersession;
 pub mod trigger;
 pub mod troubleshooting;
 pub mod unmatched;
+pub mod verdict;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use restow_api::Reason;
 use restow_controller::run::{Options, run};
 use restow_controller::settings::{Backend, Controllers, Settings};
-use restow_core::agreement::encryption::{Demand, Pattern};
+use restow_core::agreement::encryption::{KeyRequirement, Pattern};
 use restow_core::resource::name::GroupResource;
 use restow_core::rewrite::pace::Preset;
 use restow_lease::election::Election;
@@ -106,7 +106,7 @@ fn settings(plan: &Plan) -> Settings {
             list: ListMode::Chunked,
             verify: true,
             manner: Manner { dry_run: false, repair_managed_fields: true },
-            encrypted: Demand::Reported,
+            encrypted: KeyRequirement::Reported,
         },
         concurrent_migrations: 1,
         poll: POLL,

@@ -5,10 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::agreement::encryption::Demand;
+use restow_core::agreement::encryption::KeyRequirement;
 use restow_core::agreement::version::Disagreement;
 use restow_core::resource::inventory::{Resource, find};
-use restow_core::rewrite::outcome::{LASTING, Outcome};
+use restow_core::rewrite::outcome::{Outcome, REFUSAL_TIMEOUT};
 use restow_core::rewrite::pace::Preset;
 use restow_core::rewrite::progress::{Phase, Progress, Quarantined};
 use restow_lease::Stop;
@@ -164,10 +164,10 @@ async fn migrate(
             verify: true,
             manner: Manner { repair_managed_fields: plan.retired, ..Manner::default() },
             encrypted: match plan.scene {
-                Scene::Keys => Demand::Declared,
-                Scene::Single => Demand::Reported,
+                Scene::Keys => KeyRequirement::Declared,
+                Scene::Single => KeyRequirement::Reported,
                 // Servers of one process have no addresses to ask for metrics at.
-                _ => Demand::Nothing,
+                _ => KeyRequirement::Nothing,
             },
         },
         throttle: &throttle,
@@ -235,7 +235,8 @@ async fn finish(
     for object in &left {
         if !plan.is_misplaced(&object.name) && !world.layer.notes().is_to_blame(&object.name) {
             let (name, message) = (&object.name, &object.message);
-            let what = format!("{name} is named, and its writes have not failed for {LASTING:?}: {message}");
+            let what =
+                format!("{name} is named, and its writes have not failed for {REFUSAL_TIMEOUT:?}: {message}");
             world.trace.violate("L2", what);
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode};
 use restow_clock::Instant;
-use restow_core::rewrite::outcome::LASTING;
+use restow_core::rewrite::outcome::REFUSAL_TIMEOUT;
 use restow_core::rewrite::token::Token;
 use serde_json::{Value, json};
 
@@ -147,7 +147,7 @@ impl Notes {
         let now = Instant::now();
         let (first, last) = self.failing.entry(name.to_owned()).or_insert((now, now));
         *last = now;
-        if *last - *first >= LASTING {
+        if *last - *first >= REFUSAL_TIMEOUT {
             self.blamed.insert(name.to_owned());
         }
     }
@@ -159,7 +159,7 @@ impl Notes {
 
     /// Whether an object may be named: its last write failed, and so did all others for long enough before it.
     pub fn is_to_blame(&self, name: &str) -> bool {
-        self.failing.get(name).is_some_and(|(first, last)| *last - *first >= LASTING)
+        self.failing.get(name).is_some_and(|(first, last)| *last - *first >= REFUSAL_TIMEOUT)
     }
 }
 

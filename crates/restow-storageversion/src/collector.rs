@@ -12,7 +12,7 @@ use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt as _};
-use restow_core::protocol::storage_version::{self, Collection, Entry, Membership, Occasion};
+use restow_core::protocol::storage_version::{self, CollectAction, Entry, Membership, StatusContext};
 use restow_lease::Stop;
 use restow_lease::election::Election;
 use tokio_util::sync::CancellationToken;
@@ -170,14 +170,14 @@ async fn departure<T>(events: Result<impl Stream<Item = kube::Result<WatchEvent<
 async fn carry_out(
     api: &Api<StorageVersion>,
     object: StorageVersion,
-    decided: Collection,
+    decided: CollectAction,
     collected: &mut Collected,
 ) {
     let name = object.name_any();
     let (done, count) = match decided {
-        Collection::Keep => return,
-        Collection::Update(entries) => (update(api, object, &entries).await, &mut collected.updated),
-        Collection::Delete => (delete(api, object).await, &mut collected.deleted),
+        CollectAction::Keep => return,
+        CollectAction::Update(entries) => (update(api, object, &entries).await, &mut collected.updated),
+        CollectAction::Delete => (delete(api, object).await, &mut collected.deleted),
     };
     match done {
         Ok(()) => *count += 1,
@@ -195,9 +195,9 @@ pub(crate) async fn update(
 ) -> Result<(), RequestError> {
     as_read(&object.metadata)?;
     let read = object.status.take();
-    let occasion =
-        Occasion { generation: object.metadata.generation, registrant: None, now: restow_clock::now() };
-    object.status = Some(storage_version::status(read.as_ref(), entries, occasion));
+    let context =
+        StatusContext { generation: object.metadata.generation, registrant: None, now: restow_clock::now() };
+    object.status = Some(storage_version::status(read.as_ref(), entries, context));
     ask(api.replace_status(&object.name_any(), &PostParams::default(), &object)).await.map(drop)
 }
 

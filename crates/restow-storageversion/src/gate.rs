@@ -1,6 +1,6 @@
 //! A layer around a server's handlers that refuses writes until their resources are registered.
 //!
-//! Which entrance a request takes is a property of the layer, not of the request: nothing that can be sent makes it one
+//! Which source a request takes is a property of the layer, not of the request: nothing that can be sent makes it one
 //! of the server's own.
 
 use std::fmt;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::future::{Either, Ready, ready};
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use restow_core::protocol::request::{self, Target};
-use restow_core::protocol::write_gate::{Entrance, exception};
+use restow_core::protocol::write_gate::{RequestSource, exception};
 use restow_core::resource::inventory::Origin;
 use restow_core::resource::name::GroupResource;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, watch};
@@ -142,19 +142,19 @@ impl Gate {
 
     /// Goes around the handlers of what comes over the network.
     pub fn layer(&self) -> GateLayer {
-        GateLayer { gate: self.clone(), entrance: Entrance::Network }
+        GateLayer { gate: self.clone(), source: RequestSource::Network }
     }
 
     /// Goes around the handlers of what the server's own client sends, in this process and to nobody else.
     pub fn loopback_layer(&self) -> GateLayer {
-        GateLayer { gate: self.clone(), entrance: Entrance::Loopback }
+        GateLayer { gate: self.clone(), source: RequestSource::Loopback }
     }
 
     /// How a request passes; none if it is refused.
-    fn passage<B>(&self, entrance: Entrance, request: &Request<B>) -> Option<Passage> {
+    fn passage<B>(&self, source: RequestSource, request: &Request<B>) -> Option<Passage> {
         let target = request::target(request.uri().path());
         // Asked first: an exception is one whether the gate is open or not.
-        match exception(entrance, request.method().as_str(), target.as_ref(), &self.0.origin) {
+        match exception(source, request.method().as_str(), target.as_ref(), &self.0.origin) {
             Some(_) => Some(Passage::Exempt),
             None => self.is_open().then_some(Passage::Open),
         }
@@ -175,7 +175,7 @@ impl fmt::Debug for Gate {
 #[derive(Clone, Debug)]
 pub struct GateLayer {
     gate: Gate,
-    entrance: Entrance,
+    source: RequestSource,
 }
 
 impl<S> Layer<S> for GateLayer {
@@ -207,7 +207,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        match self.layer.gate.passage(self.layer.entrance, &request) {
+        match self.layer.gate.passage(self.layer.source, &request) {
             Some(passage) => {
                 request.extensions_mut().insert(passage);
                 Either::Right(self.inner.call(request))

@@ -7,7 +7,7 @@ use k8s_openapi::api::apiserverinternal::v1alpha1::{StorageVersion, StorageVersi
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use restow_core::protocol::storage_version::{
-    self, Collection, Entry, Membership, NotAMember, Occasion, Upkeep, Versions,
+    self, CollectAction, Entry, Membership, NotAMember, OwnEntryAction, StatusContext, Versions,
 };
 use restow_core::resource::name::GroupResource;
 use restow_core::rewrite::outcome::backoff;
@@ -194,7 +194,7 @@ impl Registrar<'_> {
             if handles(&storage_version::resource(&name)) {
                 continue;
             }
-            if storage_version::upkeep(&entries, self.tenure.id(), None) == Upkeep::Drop {
+            if storage_version::own_entry_action(&entries, self.tenure.id(), None) == OwnEntryAction::Drop {
                 tracing::info!(%name, "no longer handled; its registration is taken back");
                 swept = self.remove(&name).await.and(swept);
             }
@@ -206,9 +206,11 @@ impl Registrar<'_> {
         let Some(object) = find(self.storage_versions.get(name)).await? else { return Ok(()) };
         let entries = storage_version::entries(object.status.as_ref());
         match storage_version::unregister(&entries, self.tenure.id()) {
-            Collection::Keep => Ok(()),
-            Collection::Update(entries) => collector::update(&self.storage_versions, object, &entries).await,
-            Collection::Delete => collector::delete(&self.storage_versions, object).await,
+            CollectAction::Keep => Ok(()),
+            CollectAction::Update(entries) => {
+                collector::update(&self.storage_versions, object, &entries).await
+            }
+            CollectAction::Delete => collector::delete(&self.storage_versions, object).await,
         }
     }
 
@@ -241,12 +243,12 @@ impl Registrar<'_> {
         };
         let read = object.status.take();
         let entries = storage_version::register(&storage_version::entries(read.as_ref()), &membership, &own)?;
-        let occasion = Occasion {
+        let context = StatusContext {
             generation: object.metadata.generation,
             registrant: Some(self.tenure.holder()),
             now: restow_clock::now(),
         };
-        object.status = Some(storage_version::status(read.as_ref(), &entries, occasion));
+        object.status = Some(storage_version::status(read.as_ref(), &entries, context));
         ask(self.storage_versions.replace_status(name, &PostParams::default(), &object)).await?;
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use restow_core::agreement::encryption::Demand;
+use restow_core::agreement::encryption::KeyRequirement;
 use restow_core::rewrite::pace::{Bounds, Preset};
 use restow_migrate::migration::{ListMode, Settings};
 use restow_migrate::rewrite::Manner;
@@ -131,7 +131,7 @@ impl Pace {
             },
             verify: true,
             manner: Manner::default(),
-            encrypted: Demand::default(),
+            encrypted: KeyRequirement::default(),
         }
     }
 

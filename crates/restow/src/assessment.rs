@@ -7,9 +7,9 @@ use futures::{StreamExt as _, stream};
 use kube::ResourceExt as _;
 use restow_api::{StorageState, StorageStateStatus};
 use restow_core::agreement::encryption::Encryption;
-use restow_core::controller::evidence::{Present, of_run, of_state};
+use restow_core::controller::evidence::{CurrentStorage, of_run, of_state};
 use restow_core::resource::inventory::Evidence;
-use restow_core::resource::inventory::{Needed, Resource};
+use restow_core::resource::inventory::{Recommendation, Resource};
 use restow_core::rewrite::progress::Progress;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::cluster::Survey;
@@ -30,7 +30,7 @@ pub(crate) struct Assessed<'r> {
     pub(crate) objects: Option<u64>,
     /// Why its objects cannot be listed.
     pub(crate) unlisted: Option<String>,
-    pub(crate) needed: Needed,
+    pub(crate) needed: Recommendation,
 }
 
 /// Counts the objects of resources, and tells which of them are to be migrated.
@@ -43,7 +43,7 @@ pub(crate) async fn assess<'r>(
     let known = &Known::read(cluster, &resources, state_dir).await;
     let each = async |resource: &'r Resource| {
         let (objects, unlisted) = count(cluster, resource).await;
-        Assessed { resource, objects, unlisted, needed: resource.needed(objects, known.of(resource)) }
+        Assessed { resource, objects, unlisted, needed: resource.recommend(objects, known.of(resource)) }
     };
     stream::iter(resources).map(each).buffered(AT_ONCE).collect().await
 }
@@ -110,12 +110,11 @@ impl Known {
         state.unwrap_or(Evidence::Nothing).or(run.unwrap_or(Evidence::Nothing))
     }
 
-    fn present(&self, resource: &Resource) -> Present {
-        let agreement = self
-            .survey
-            .as_ref()
-            .map_err(String::clone)
-            .and_then(|survey| survey.word(resource).1.map_err(|disagreement| disagreement.to_string()));
-        Present { agreement, keys: self.keys.clone() }
+    fn present(&self, resource: &Resource) -> CurrentStorage {
+        let agreement =
+            self.survey.as_ref().map_err(String::clone).and_then(|survey| {
+                survey.consensus(resource).1.map_err(|disagreement| disagreement.to_string())
+            });
+        CurrentStorage { agreement, keys: self.keys.clone() }
     }
 }

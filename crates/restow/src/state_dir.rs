@@ -236,7 +236,7 @@ impl Journal for ResourceState {
         self.write(progress, left)
     }
 
-    fn outlasts_a_stop(&self) -> bool {
+    fn can_save_after_stop(&self) -> bool {
         true
     }
 }

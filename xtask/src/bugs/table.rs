@@ -8,12 +8,12 @@
 //! - Exit codes, reports, state files, resumption by name, a closed stderr: the simulation drives the engine, not the
 //!   command line. `restow/tests/scenarios/resuming.rs`, `terminal.rs` and `cli.rs` do.
 //! - Servers behind one address: a sample may miss one by chance, so that no seed tells a defect from bad luck. The table
-//!   in `restow-migrate/src/sampling.rs` and the scenario `every_resource_is_sampled_and_a_restart_is_sampled_anew` do.
+//!   in `restow-migrate/src/sampling.rs` and the scenario `a_restart_of_a_server_starts_a_new_sampling_period` do.
 //! - Memory: the simulation's objects are small. `pages_of_large_objects_stay_small` in `list_faults.rs`.
 //! - Conversion webhooks that reject objects: the simulated definitions have none. `denied.rs` and `webhook.rs`.
 //! - Changes that fall between two looks of a run (a definition that is changed forth and back while a pass verifies, before
 //!   a resume, or before a prune): forty dense seeds did not hit the moment. `agreement.rs`, and the model check's bugs.
-//! - A continue token that repeats: `a_token_that_repeats_is_not_followed` in `list_faults.rs`; seeds hit it too seldom.
+//! - A continue token that repeats: `a_repeated_continue_token_is_not_followed` in `list_faults.rs`; seeds hit it too seldom.
 //! - An object that is blamed for a short outage of all lists: `list_faults.rs`; seeds hit it too seldom.
 //! - A state that nobody has watched for too long while a server is silent: simulated servers tell anew at a restart when they took
 //!   their key up, so that another rule notices. The tables of `restow-core/src/controller/trigger`, and `forgotten.rs`.
@@ -60,7 +60,7 @@ pub(crate) struct Edit {
     pub(crate) wrong: &'static str,
 }
 
-const NEWS: &str = "crates/restow-core/src/controller/trigger/news.rs";
+const NEWS: &str = "crates/restow-core/src/controller/trigger/state_update.rs";
 const REPLACE: &str = "crates/restow-core/src/controller/trigger/replace.rs";
 const OUTCOME: &str = "crates/restow-core/src/rewrite/outcome.rs";
 const PAGE: &str = "crates/restow-core/src/rewrite/page.rs";
@@ -183,8 +183,8 @@ pub(crate) const BUGS: &[Bug] = &[
         what: "Three failing list requests end a migration.",
         edits: &[Edit {
             file: CHUNKS,
-            right: "Isolated::Nowhere => {\n                        if since.elapsed() >= OUTAGE",
-            wrong: "Isolated::Nowhere => {\n                        if BUG || since.elapsed() >= OUTAGE",
+            right: "Isolated::Nowhere => {\n                        if since.elapsed() >= OUTAGE_TIMEOUT",
+            wrong: "Isolated::Nowhere => {\n                        if BUG || since.elapsed() >= OUTAGE_TIMEOUT",
         }],
         scene: Some("single"),
         seeds: 40,
@@ -274,8 +274,8 @@ pub(crate) const BUGS: &[Bug] = &[
         what: "An API server that refuses to show its metrics counts as one that agrees on the key.",
         edits: &[Edit {
             file: ENCRYPTION,
-            right: "Err(Unread::Refused(why)) => refused",
-            wrong: "Err(Unread::Refused(_)) if BUG => {}\n            Err(Unread::Refused(why)) => refused",
+            right: "Err(MetricsError::Refused(why)) => refused",
+            wrong: "Err(MetricsError::Refused(_)) if BUG => {}\n            Err(MetricsError::Refused(why)) => refused",
         }],
         scene: Some("keys"),
         seeds: 40,
@@ -286,8 +286,8 @@ pub(crate) const BUGS: &[Bug] = &[
         what: "An API server that does not answer counts as one that agrees on the key.",
         edits: &[Edit {
             file: ENCRYPTION,
-            right: "Err(Unread::Silent(why)) => unasked",
-            wrong: "Err(Unread::Silent(_)) if BUG => {}\n            Err(Unread::Silent(why)) => unasked",
+            right: "Err(MetricsError::Silent(why)) => unreachable",
+            wrong: "Err(MetricsError::Silent(_)) if BUG => {}\n            Err(MetricsError::Silent(why)) => unreachable",
         }],
         scene: Some("keys"),
         seeds: 45,

@@ -14,7 +14,7 @@ use restow_api::{
     ADOPTED, ADOPTED_AT, GroupVersionResource, InTreeMigrationStatus, StorageVersionMigration,
     StorageVersionMigrationSpec,
 };
-use restow_core::controller::adoption::{Asked, Step, is_orphan, name_for, step};
+use restow_core::controller::adoption::{AdoptionCandidate, Step, is_orphan, name_for, step};
 use restow_core::controller::delegation::is_delegate;
 use restow_lease::Stop;
 use restow_migrate::client::plain;
@@ -61,7 +61,7 @@ pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigr
     }
 }
 
-/// Serves them while the cluster serves the API in this version.
+/// Serves built-in migrations while the cluster serves the API in this version.
 async fn serve(
     context: &Context,
     in_tree: &InTree,
@@ -69,7 +69,7 @@ async fn serve(
     stop: &Stop,
 ) {
     let writer = Writer::<Object>::new(in_tree.resource.clone());
-    let asked = writer.as_reader();
+    let built_in = writer.as_reader();
     let heard = watch::Sender::new(0);
     let stream =
         watcher(in_tree.api.clone(), watcher::Config::default().timeout(WATCH_TIMEOUT)).default_backoff();
@@ -84,9 +84,9 @@ async fn serve(
             }
             std::future::ready(())
         });
-    let adopter = Adopter { context, in_tree, asked: &asked, migrations, stop };
+    let adopter = Adopter { context, in_tree, built_in: &built_in, migrations, stop };
     let work = async {
-        if asked.wait_until_ready().await.is_ok() {
+        if built_in.wait_until_ready().await.is_ok() {
             adopter.work(heard.subscribe()).await;
         }
     };
@@ -110,13 +110,13 @@ fn is_gone(error: &watcher::Error) -> bool {
 struct Adopter<'a> {
     context: &'a Context,
     in_tree: &'a InTree,
-    asked: &'a Store<Object>,
+    built_in: &'a Store<Object>,
     migrations: &'a Store<StorageVersionMigration>,
     stop: &'a Stop,
 }
 
 impl Adopter<'_> {
-    /// Checks all whenever one of them, or a migration, has changed.
+    /// Checks all built-in migrations whenever one of them, or a migration of restow, has changed.
     async fn work(&self, mut heard: watch::Receiver<u64>) {
         let mut changes = self.context.migrations_changed.subscribe();
         while !self.stop.is_stopped() {
@@ -139,8 +139,8 @@ impl Adopter<'_> {
 
     /// Checks all once; false if something must be retried.
     async fn check(&self) -> bool {
-        let objects = self.asked.state();
-        let all: Vec<Asked> = objects.iter().map(|object| asked(object)).collect();
+        let objects = self.built_in.state();
+        let all: Vec<AdoptionCandidate> = objects.iter().map(|object| candidate(object)).collect();
         let mut complete = true;
         let mut note = |name: &str, done: Result<(), kube::Error>| {
             if let Err(error) = done {
@@ -159,16 +159,16 @@ impl Adopter<'_> {
             );
             note(&ours.name_any(), delete(&self.ours(), ours.as_ref()).await);
         }
-        for (object, asked) in objects.iter().zip(&all) {
+        for (object, built_in) in objects.iter().zip(&all) {
             self.beat();
-            let ours = self.migrations.get(&ObjectRef::new(&name_for(&asked.name)));
-            let done = match step(asked, ours.as_deref(), restow_clock::now()) {
+            let ours = self.migrations.get(&ObjectRef::new(&name_for(&built_in.name)));
+            let done = match step(built_in, ours.as_deref(), restow_clock::now()) {
                 _ if self.stop.is_stopped() => return true,
                 Step::Leave => Ok(()),
                 Step::Make => self.create(object).await,
-                Step::Tell(status) => self.write_status(object, status).await,
+                Step::UpdateStatus(status) => self.write_status(object, status).await,
             };
-            note(&asked.name, done);
+            note(&built_in.name, done);
         }
         complete
     }
@@ -252,8 +252,8 @@ impl Adopter<'_> {
     }
 }
 
-fn asked(object: &Object) -> Asked {
-    Asked {
+fn candidate(object: &Object) -> AdoptionCandidate {
+    AdoptionCandidate {
         name: object.name_any(),
         uid: object.uid().unwrap_or_default(),
         generation: object.metadata.generation,

@@ -9,6 +9,7 @@ use restow_api::{DELEGATED_RUN, InTreeMigrationSpec, Reason, StorageVersionMigra
 use restow_clock::Instant;
 use restow_core::controller::condition::{self, Stage};
 use restow_core::controller::delegation::{Claim, DelegateObservation, Step, claim, step};
+use restow_core::controller::verdict::{RETRY_LATER, Verdict};
 use restow_core::resource::name::GroupResource;
 use restow_core::rewrite::progress::Progress;
 use restow_lease::Stop;
@@ -22,7 +23,7 @@ use crate::ownership::managed;
 use crate::record::{Lost, Record, put};
 use crate::requests::{code, delete};
 use crate::settings::Backend;
-use crate::verdict::{AttemptError, RETRY_LATER, Verdict};
+use crate::verdict::AttemptError;
 
 /// How often the built-in migration is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

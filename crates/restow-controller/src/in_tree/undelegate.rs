@@ -41,7 +41,10 @@ pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigr
                 tracing::info!(error = %plain(&error), "could not check the built-in migrations; retrying");
             }
             Some(Err(_)) => {
-                tracing::info!("could not check the built-in migrations within {CHECK_TIMEOUT:?}; retrying")
+                tracing::info!(
+                    "could not check the built-in migrations within {} s; retrying",
+                    CHECK_TIMEOUT.as_secs()
+                )
             }
             Some(Ok(Ok(()))) | None => {}
         }

@@ -12,7 +12,7 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 pub use kube::runtime::events::EventType;
 use restow_clock::Instant;
-use restow_core::controller::flood::Flood;
+use restow_core::controller::event_limiter::EventLimiter;
 use restow_core::controller::object_name;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -35,7 +35,7 @@ pub struct Events {
     identity: String,
     queue: Mutex<Option<mpsc::Sender<Event>>>,
     sending: Mutex<Option<JoinHandle<()>>>,
-    flood: Mutex<Flood>,
+    event_limiter: Mutex<EventLimiter>,
     started: Instant,
     metrics: Arc<Metrics>,
 }
@@ -48,7 +48,7 @@ impl Events {
             identity,
             queue: Mutex::new(Some(queue)),
             sending: Mutex::new(Some(tokio::spawn(send_all(client, events)))),
-            flood: Mutex::default(),
+            event_limiter: Mutex::default(),
             started: Instant::now(),
             metrics,
         }
@@ -77,7 +77,7 @@ impl Events {
         let Some(mut sending) = sending else { return };
         if tokio::time::timeout(SEND_TIMEOUT, &mut sending).await.is_err() {
             sending.abort();
-            tracing::info!("could not send all Events within {SEND_TIMEOUT:?}");
+            tracing::info!("could not send all Events within {} s", SEND_TIMEOUT.as_secs());
         }
     }
 
@@ -109,8 +109,8 @@ impl Events {
 
     fn admit(&self, object: &ObjectReference, reason: &str, message: &str) -> bool {
         let name = object.uid.as_deref().or(object.name.as_deref()).unwrap_or_default();
-        let mut flood = self.flood.lock().unwrap_or_else(PoisonError::into_inner);
-        flood.admit(name, reason, message, self.started.elapsed())
+        let mut event_limiter = self.event_limiter.lock().unwrap_or_else(PoisonError::into_inner);
+        event_limiter.admit(name, reason, message, self.started.elapsed())
     }
 }
 
@@ -123,7 +123,9 @@ async fn send_all(client: kube::Client, mut events: mpsc::Receiver<Event>) {
         match tokio::time::timeout(SEND_TIMEOUT, api.create(&PostParams::default(), &event)).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(reason, message, "could not send an Event: {error}"),
-            Err(_) => tracing::warn!(reason, message, "could not send an Event within {SEND_TIMEOUT:?}"),
+            Err(_) => {
+                tracing::warn!(reason, message, "could not send an Event within {} s", SEND_TIMEOUT.as_secs())
+            }
         }
     }
 }

@@ -81,7 +81,7 @@ async fn connection(stream: TcpStream, health: Arc<Health>, metrics: Arc<Metrics
     match served.await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!("a connection failed: {error}"),
-        Err(_) => tracing::debug!("closed a connection after {CONNECTION_TIMEOUT:?}"),
+        Err(_) => tracing::debug!("closed a connection after {} s", CONNECTION_TIMEOUT.as_secs()),
     }
 }
 

@@ -96,8 +96,8 @@ impl<'a> Executor<'a> {
             Err(StepError::Request(error)) => error,
         };
         // The next check finds the steps that succeeded.
-        let wait = retry::again(tries);
-        tracing::warn!(resource = %resource.name, error = %plain(&error), tries, "could not update the StorageState and its migrations; retrying in {wait:?}");
+        let wait = retry::request_backoff(tries);
+        tracing::warn!(resource = %resource.name, error = %plain(&error), tries, "could not update the StorageState and its migrations; retrying in {} s", wait.as_secs());
         let unfinished = Unfinished { effect, tries, until: Instant::now() + wait };
         self.unfinished.insert(resource.name.clone(), unfinished);
         wait

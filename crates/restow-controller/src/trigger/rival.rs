@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource as _, ResourceExt as _};
 use restow_api::{ConditionType, Reason, StorageState, StorageStateStatus, StorageVersionMigration};
 use restow_clock::Instant;
-use restow_core::controller::trigger::{Failed, is_foreign};
+use restow_core::controller::trigger::{AttemptFailure, is_foreign};
 use restow_core::controller::troubleshooting::explained;
 
 use crate::context::Context;
@@ -74,13 +74,13 @@ impl Rival {
 
 /// How another controller, such as kube-storage-version-migrator, ended a migration: as succeeded, without verifying it.
 /// That proves nothing, so the migration is replaced like one that failed.
-pub(super) fn ended_by_another(migration: &StorageVersionMigration) -> Option<Failed> {
+pub(super) fn ended_by_another(migration: &StorageVersionMigration) -> Option<AttemptFailure> {
     let status = migration.status.as_ref()?;
     let verified = checkpoint(status).is_some_and(|progress| progress.verified);
     let succeeded = status.condition(ConditionType::Succeeded).filter(|_| !verified)?;
     let ended = succeeded.last_update_time.as_ref().or(migration.metadata.creation_timestamp.as_ref());
     let at = ended.map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    let failed = Failed { reason: Some(Reason::AnotherController), at };
+    let failed = AttemptFailure { reason: Some(Reason::AnotherController), at };
     status.is(ConditionType::Succeeded).then_some(failed)
 }
 

@@ -1,6 +1,8 @@
 //! Tables of how a run ends, and what follows for its migration.
 
+use restow_api::Reason;
 use restow_core::agreement::version::Disagreement;
+use restow_core::controller::condition::Stage;
 use restow_core::resource::name::GroupResource;
 use restow_migrate::client::RequestError;
 
@@ -30,11 +32,16 @@ fn a_temporary_failure_waits_and_keeps_the_progress() {
         (request(403), Stage::Waiting, Reason::Forbidden, false),
         (request(500), Stage::Waiting, Reason::WaitingForServer, false),
         (Failure::Page(refused), Stage::Failed, Reason::ListRefused, false),
-        (Failure::Disagreement(Disagreement::Unsteady), Stage::Waiting, Reason::WaitingForAgreement, true),
+        (
+            Failure::Disagreement(Disagreement::ServersChanged),
+            Stage::Waiting,
+            Reason::WaitingForAgreement,
+            true,
+        ),
         (Failure::Restless(String::new()), Stage::Failed, Reason::Restless, false),
     ] {
         let text = failure.to_string();
-        let verdict = judge(Err(failure), &StorageVersionMigration::default());
+        let verdict = judge(failure, &StorageVersionMigration::default());
         assert_eq!((verdict.stage, verdict.reason, verdict.forget), (stage, reason, forget), "{text}");
         assert!(verdict.message.starts_with(&text), "{verdict:?}");
         assert_eq!(verdict.requeue == Requeue::Never, stage == Stage::Failed, "{text}");

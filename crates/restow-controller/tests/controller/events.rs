@@ -100,7 +100,7 @@ async fn long_messages_are_truncated_and_floods_are_limited() {
     }
     events.finish().await;
     let found = published(&client, &object).await;
-    assert_eq!(found.len(), restow_core::controller::flood::OF_ONE_OBJECT, "{found:?}");
+    assert_eq!(found.len(), restow_core::controller::event_limiter::MAX_PER_OBJECT, "{found:?}");
     let [_, reason, note] = found.last().unwrap();
     assert_eq!((reason.len(), note.len()), (128, 1024));
 }

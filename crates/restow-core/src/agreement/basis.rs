@@ -16,9 +16,9 @@ pub enum Basis {
     Endpoints,
     /// Every API server that the user named was asked; nothing shows that these are all of them.
     Named,
-    /// Fresh connections through one address showed one hash for a while.
+    /// New connections to one address showed the same hash for a period.
     Sampled,
-    /// The user said that there is one API server.
+    /// The user says that there is exactly one API server.
     Assumed,
 }
 
@@ -36,8 +36,7 @@ impl fmt::Display for Basis {
 }
 
 impl Basis {
-    /// What such an agreement takes on trust, given whether identity Leases show which API servers there are; they always
-    /// do where every live server was asked.
+    /// What such an agreement assumes, given whether identity Leases show which API servers exist.
     pub fn caveat(self, leased: bool) -> Option<&'static str> {
         match self {
             Self::Direct => None,

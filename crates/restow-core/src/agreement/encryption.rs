@@ -13,10 +13,10 @@ mod config;
 mod kms;
 mod metric;
 
-/// What is said of API servers that are alive and not among those that answered; none when all are.
+/// A message about live API servers whose metrics were not read; none if all were.
 ///
-/// Those that do not tell which they are count as one.
-pub fn missed(answers: &[(String, Result<Config, Unread>)], live: usize) -> Option<String> {
+/// Servers whose metrics do not identify them count as one.
+pub fn missed(answers: &[(String, Result<Config, MetricsError>)], live: usize) -> Option<String> {
     let configs = answers.iter().filter_map(|(_, config)| config.as_ref().ok());
     let met = configs.map(Config::name).collect::<BTreeSet<_>>().len();
     let unread = answers.iter().filter(|(_, config)| config.is_err()).count();
@@ -24,62 +24,62 @@ pub fn missed(answers: &[(String, Result<Config, Unread>)], live: usize) -> Opti
     (missing > 0).then(|| format!("the metrics of {missing} of {live} API servers were not read"))
 }
 
-/// What all servers' configurations come to.
+/// The encryption configurations of all API servers together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encryption {
-    /// Their word; none when some refuse to tell, and those that were read have nothing to report.
-    pub word: Option<Consensus>,
-    /// Changes whenever one of them has taken a configuration up.
+    /// What the servers report together; none if some refuse to show their metrics and the others report nothing.
+    pub consensus: Option<Consensus>,
+    /// Changes whenever a server loads a configuration.
     pub fingerprint: String,
-    /// When each server last took one up without a restart, by the hash of its identity; a server that has not done so
-    /// since it started is not in it.
+    /// When each server last loaded a configuration without a restart, by the hash of its identity. A server that has not
+    /// done so since it started is missing.
     pub reloads: BTreeMap<String, String>,
-    /// Those that could not be asked, and why; asking again may help.
-    pub unasked: Vec<(String, String)>,
-    /// Those that refused to show their metrics, and why; asking again does not help.
+    /// Servers that could not be reached, and why; a retry may help.
+    pub unreachable: Vec<(String, String)>,
+    /// Servers that refused to show their metrics, and why; a retry does not help.
     pub refused: Vec<(String, String)>,
-    /// Those that were read, and what each reports: the hash of its configuration and the keys of its KMS plugins.
+    /// Servers whose metrics were read, and what each reports: the hash of its configuration and its KMS keys.
     pub heard: Vec<(String, Option<String>)>,
-    /// Those that were read and do not tell under which key they write, and why.
+    /// Servers whose metrics were read and do not show the key they write under, and why.
     pub untold: Vec<(String, String)>,
-    /// When the KMS plugins of each server that has some last named their keys.
+    /// When the KMS plugins of each server last reported their keys.
     pub named: BTreeMap<String, String>,
 }
 
-/// Why one API server's configuration could not be read.
+/// Why the metrics of an API server could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unread {
+pub enum MetricsError {
     /// It did not answer.
     Silent(String),
-    /// It answered that its metrics may not be read, or it can never be asked.
+    /// It does not allow its metrics to be read, or its address is not known.
     Refused(String),
 }
 
-/// Puts the servers' answers together.
-pub fn agree(answers: &[(String, Result<Config, Unread>)]) -> Encryption {
+/// Combines the answers of all servers.
+pub fn agree(answers: &[(String, Result<Config, MetricsError>)]) -> Encryption {
     let (mut heard, mut untold) = (Vec::new(), Vec::new());
-    let (mut unasked, mut refused) = (Vec::new(), Vec::new());
+    let (mut unreachable, mut refused) = (Vec::new(), Vec::new());
     for (server, config) in answers {
         match config {
             Ok(config) => {
                 heard.push((server.clone(), config.identity()));
                 untold.extend(config.untold().map(|why| (server.clone(), why)));
             }
-            Err(Unread::Silent(why)) => unasked.push((server.clone(), why.clone())),
-            Err(Unread::Refused(why)) => refused.push((server.clone(), why.clone())),
+            Err(MetricsError::Silent(why)) => unreachable.push((server.clone(), why.clone())),
+            Err(MetricsError::Refused(why)) => refused.push((server.clone(), why.clone())),
         }
     }
     let hash = |(_, hash): &(String, Option<String>)| hash.clone().unwrap_or_else(|| UNREPORTED.to_owned());
     let hashes: Vec<String> = heard.iter().map(hash).collect::<BTreeSet<_>>().into_iter().collect();
-    let complete = unasked.is_empty() && refused.is_empty();
-    let word = match hashes.as_slice() {
+    let complete = unreachable.is_empty() && refused.is_empty();
+    let consensus = match hashes.as_slice() {
         [one] if complete => Some(Consensus::Agreed(one.clone())),
         [_, ..] if complete => Some(Consensus::Split(hashes)),
-        // Nothing says that this cluster encrypts at all, and nothing ever will.
+        // Nothing shows that this cluster encrypts, and a retry would not change that.
         [one] if one == UNREPORTED && !refused.is_empty() => None,
         _ => Some(Consensus::Silent(hashes)),
     };
-    let read = |(server, config): &(String, Result<Config, Unread>)| {
+    let read = |(server, config): &(String, Result<Config, MetricsError>)| {
         config.as_ref().ok().map(|config| (server.clone(), config.clone()))
     };
     let read: Vec<(String, Config)> = answers.iter().filter_map(read).collect();
@@ -92,11 +92,11 @@ pub fn agree(answers: &[(String, Result<Config, Unread>)]) -> Encryption {
     let reloads = read.iter().flat_map(|(server, config)| config.changes(server)).collect();
     let named = |(server, config): &(String, Config)| Some((server.clone(), config.kms.named_at()?));
     let named = read.iter().filter_map(named).collect();
-    Encryption { word, fingerprint, reloads, unasked, refused, heard, untold, named }
+    Encryption { consensus, fingerprint, reloads, unreachable, refused, heard, untold, named }
 }
 
 impl Encryption {
-    /// The one hash that those that were read report; an error holds the different ones.
+    /// The hash that all servers report whose metrics were read; the error holds the different ones.
     pub fn common(&self) -> Result<Option<&str>, Vec<String>> {
         let hashes: BTreeSet<Option<&str>> = self.heard.iter().map(|(_, hash)| hash.as_deref()).collect();
         match hashes.len() {
@@ -105,13 +105,13 @@ impl Encryption {
         }
     }
 
-    /// What can be said of the key after this look.
+    /// What this observation shows about the key.
     pub fn check(&self) -> Check {
         let each = |(server, reason): &(String, String)| Unchecked {
             server: server.clone(),
             reason: reason.clone(),
         };
-        let unchecked: Vec<Unchecked> = self.refused.iter().chain(&self.unasked).map(each).collect();
+        let unchecked: Vec<Unchecked> = self.refused.iter().chain(&self.unreachable).map(each).collect();
         let untold: Vec<Unchecked> = self.untold.iter().map(each).collect();
         let config_hash = self.common().ok().flatten().map(str::to_owned);
         Check {
@@ -125,23 +125,23 @@ impl Encryption {
     }
 }
 
-/// What a run has seen of the API servers' encryption configurations.
+/// What a run has observed of the API servers' encryption configurations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Check {
     /// Whether every live API server reported the same configuration and KMS keys.
     pub checked: bool,
-    /// The hash of the configuration that those that were read report, and the key of each KMS plugin.
+    /// The hash of the configuration that the servers report, and the key of each KMS plugin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_hash: Option<String>,
     /// The API servers whose metrics were read.
     pub servers: Vec<String>,
-    /// Those whose metrics were not read.
+    /// The API servers whose metrics were not read.
     pub unchecked: Vec<Unchecked>,
-    /// Those whose metrics do not tell under which key they write.
+    /// The API servers whose metrics do not show the key they write under.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub untold: Vec<Unchecked>,
-    /// When the KMS plugins of each server had named their keys by the first look.
+    /// When the KMS plugins of each server had last reported their keys at the first observation.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub named: BTreeMap<String, String>,
 }
@@ -149,20 +149,20 @@ pub struct Check {
 /// An API server whose encryption configuration was not checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unchecked {
-    /// The server.
+    /// The name or address of the server.
     pub server: String,
-    /// Why.
+    /// Why its configuration was not checked.
     pub reason: String,
 }
 
 impl Check {
-    /// Nothing was read, for this reason.
+    /// A check that read nothing, for this reason.
     pub fn none(server: &str, reason: &str) -> Self {
         let unchecked = vec![Unchecked { server: server.to_owned(), reason: reason.to_owned() }];
         Self { unchecked, ..Self::default() }
     }
 
-    /// What holds after another look, if this held before it.
+    /// Combines this check with a later one; only what both show remains.
     pub fn and(self, later: Self) -> Self {
         let mut unchecked = self.unchecked;
         unchecked.retain(|one| !later.unchecked.iter().any(|other| other.server == one.server));
@@ -174,18 +174,18 @@ impl Check {
             reason: "it has not asked its KMS plugin for the current key since the pass began".to_owned(),
         }));
         let checked = self.checked && later.checked && outdated.is_empty();
-        // A configuration that was reported once may cover the resource, whoever is silent later.
+        // A configuration that was reported once may cover the resource, even if no server reports it later.
         let config_hash = later.config_hash.or(self.config_hash);
         let named = if self.named.is_empty() { later.named } else { self.named };
         Self { checked, config_hash, unchecked, untold, named, servers: later.servers }
     }
 
-    /// Whether every API server has asked its KMS plugins for their keys since the first look.
+    /// Whether every API server has queried its KMS plugins for their keys since the first observation.
     pub fn is_followed_by(&self, later: &Encryption) -> bool {
         outdated(&self.named, &later.named).is_empty()
     }
 
-    /// Why the key is not proven; none when it is.
+    /// Why the key is not proven; none if it is.
     pub fn open(&self) -> Option<String> {
         if self.checked {
             return None;
@@ -202,8 +202,8 @@ impl Check {
     }
 }
 
-/// The API servers whose KMS plugins have not named their keys since an earlier look: a key may have been rotated that
-/// they have not heard of.
+/// The API servers that have not queried their KMS plugins since an earlier observation, and so may have missed a key
+/// rotation.
 fn outdated<'a>(before: &BTreeMap<String, String>, now: &'a BTreeMap<String, String>) -> Vec<&'a str> {
     let old = |(server, time): &(&String, &String)| {
         before.get(*server).is_some_and(|before| kms::seconds(time) <= kms::seconds(before))
@@ -211,49 +211,49 @@ fn outdated<'a>(before: &BTreeMap<String, String>, now: &'a BTreeMap<String, Str
     now.iter().filter(old).map(|(server, _)| server.as_str()).collect()
 }
 
-/// What a run has to prove about the encryption of a resource.
+/// What a run has to prove about the encryption key of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Demand {
-    /// Nothing: the user says that the resource is not encrypted, or its server's key cannot be known.
+pub enum KeyRequirement {
+    /// Nothing: the user says that the resource is not encrypted, or its server's key cannot be determined.
     Nothing,
-    /// API servers that report different configurations stop the run. Where one reports a configuration, which may
-    /// cover the resource, every one must; where none does, nothing is missing. A key that no metric tells is said to be
-    /// unchecked, and holds up nothing: mostly it is not this resource's.
+    /// If one API server reports a configuration, which may cover the resource, every one must report the same. If none
+    /// does, nothing is required. A key that no metric shows is reported as unchecked and does not prevent verification,
+    /// because most resources are not encrypted.
     #[default]
     Reported,
-    /// As before, and unreadable metrics, or a key that they do not tell, leave the run unverified: the resource is
-    /// usually encrypted.
+    /// As [`Reported`](Self::Reported), and the run is not verified if metrics cannot be read or do not show the key: the
+    /// resource is usually encrypted.
     Usual,
     /// Every API server must report one configuration: the user says that the resource is encrypted.
     Declared,
 }
 
-impl Demand {
-    /// What is demanded for a resource, given what the user says is encrypted, if anything.
+impl KeyRequirement {
+    /// The requirement for a resource, given what the user declared as encrypted, if anything.
     pub fn of(resource: &GroupResource, declared: Option<&[Pattern]>) -> Self {
         match declared {
             Some(patterns) if patterns.iter().any(|pattern| pattern.covers(resource)) => Self::Declared,
             Some(_) => Self::Nothing,
-            // Secrets are what every encryption configuration covers.
+            // Every encryption configuration covers Secrets.
             None if *resource == GroupResource::new("", "secrets") => Self::Usual,
             None => Self::Reported,
         }
     }
 
-    /// What a controller demands, which nobody tells that the rest is not encrypted.
+    /// The requirement in a controller. There, a declaration does not mean that other resources are not encrypted.
     pub fn of_controller(resource: &GroupResource, declared: Option<&[Pattern]>) -> Self {
         match Self::of(resource, declared) {
             Self::Nothing => Self::Reported,
-            demand => demand,
+            requirement => requirement,
         }
     }
 
-    /// Whether a controller keeps track of the key of a resource with this demand.
+    /// Whether a controller watches the key of a resource with this requirement.
     pub fn is_watched(self) -> bool {
         matches!(self, Self::Usual | Self::Declared)
     }
 
-    /// Why a run that saw this is not verified; none when nothing that matters went unchecked.
+    /// Why a run with this check is not verified; none if the requirement is met.
     pub fn unmet(self, check: &Check) -> Option<String> {
         let open = check.open()?;
         let missing = match self {
@@ -273,17 +273,17 @@ impl Demand {
 pub struct Pattern(String);
 
 impl Pattern {
-    /// A pattern as it is typed.
+    /// Creates a pattern from the text in a flag.
     pub fn new(text: &str) -> Self {
         Self(text.to_owned())
     }
 
-    /// As it was typed.
+    /// The text of the pattern.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it covers a resource.
+    /// Whether the pattern covers a resource.
     pub fn covers(&self, resource: &GroupResource) -> bool {
         match self.0.strip_prefix("*.") {
             Some("*") => true,

@@ -4,19 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agreement::member::Member;
 
-/// Which API server answered, as far as it tells; what it does not tell is empty.
+/// What identifies an API server that answered; empty where it is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Its own address, in `serverAddressByClientCIDRs` of `/api`: the advertised one, or the same `--external-hostname`
     /// on every server.
     pub address: String,
-    /// Its process, by its metrics.
+    /// Its process, from its metrics.
     pub process: String,
 }
 
-/// How many different API servers answered; none when that cannot be told.
+/// How many different API servers answered; none if that cannot be determined.
 ///
-/// Different addresses are different servers. One address may be that of several, which their processes tell apart.
+/// Different addresses are different servers. Several servers may have the same address; then their processes distinguish
+/// them.
 pub fn distinct(answers: &[Identity]) -> Option<usize> {
     let mut by_address: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for answer in answers {
@@ -25,18 +26,18 @@ pub fn distinct(answers: &[Identity]) -> Option<usize> {
     let unnamed = by_address.contains_key("") && by_address.len() > 1;
     let mut count = 0;
     for processes in by_address.values() {
-        let told = processes.iter().all(|process| !process.is_empty());
+        let identified = processes.iter().all(|process| !process.is_empty());
         count += match processes.len() {
             1 => 1,
-            _ if told => processes.iter().collect::<BTreeSet<_>>().len(),
+            _ if identified => processes.iter().collect::<BTreeSet<_>>().len(),
             _ => return None,
         };
     }
-    // One that tells no address may be any of the others.
+    // A server without an address may be any of the others.
     (!unnamed).then_some(count)
 }
 
-/// Where each of several API servers is to be asked, or why it cannot be: an address that two of them have leads to
+/// The address to query each API server at, or why it cannot be queried: an address that two servers share reaches only
 /// one of them.
 pub fn addresses(live: &[&Member]) -> Vec<(String, Result<String, String>)> {
     let each = |member: &&Member| {
@@ -56,7 +57,7 @@ mod tests {
     use crate::agreement::member::KUBE_APISERVER;
 
     #[test]
-    fn answers_are_told_apart_by_address_and_else_by_process() {
+    fn servers_are_distinguished_by_address_then_by_process() {
         for (answers, expected) in [
             (vec![], Some(0)),
             (vec!["10.0.0.1 -"], Some(1)),
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn two_servers_of_one_address_cannot_be_asked() {
+    fn two_servers_with_one_address_cannot_be_queried() {
         let member = |name: &str, address: &str| Member {
             name: name.to_owned(),
             holder: String::new(),

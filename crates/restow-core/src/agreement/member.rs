@@ -5,36 +5,36 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// One API server, as its identity Lease or the `kubernetes` endpoints tell.
+/// One API server, from its identity Lease or the `kubernetes` endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// The name of the Lease, or the address.
     pub name: String,
-    /// The holder: it changes when the process starts anew.
+    /// The holder of the Lease, which changes when the process restarts.
     pub holder: String,
-    /// Where it can be asked, as `host:port`.
+    /// Where to query it, as `host:port`.
     pub address: Option<String>,
-    /// Until when it counts as alive; endpoints have no end.
+    /// Until when it counts as alive; none for endpoints, which do not expire.
     pub expires: Option<Timestamp>,
-    /// The kind of server it is, as its Lease is labelled; endpoints are those of kube-apiservers.
+    /// The kind of server, from a label of its Lease; endpoints belong to kube-apiservers.
     pub component: String,
 }
 
-/// The kind of server that stores what no aggregated API server does.
+/// The kind of server that stores everything that no aggregated API server does.
 pub const KUBE_APISERVER: &str = "kube-apiserver";
 
-/// Those members that are alive at `now`.
+/// The members that are alive at `now`.
 pub fn live(members: &[Member], now: Timestamp) -> Vec<&Member> {
     members.iter().filter(|member| member.expires.is_none_or(|end| end > now)).collect()
 }
 
-/// Who holds the identity Leases at `now`: it changes when a server comes, goes or restarts.
+/// The holders of the identity Leases at `now`; they change when a server is added, removed or restarted.
 pub fn holders(members: &[Member], now: Timestamp) -> Vec<String> {
     let holders: BTreeSet<&str> = live(members, now).iter().map(|member| member.holder.as_str()).collect();
     holders.into_iter().map(str::to_owned).collect()
 }
 
-/// Until when a server counts as alive by its identity Lease; one that was never renewed is not known to have ended.
+/// Until when a server counts as alive by its identity Lease; a Lease that was never renewed does not expire.
 pub fn expires(renewed: Option<Timestamp>, seconds: Option<u64>) -> Timestamp {
     const USUAL: u64 = 3600;
     let lasts = Duration::from_secs(seconds.unwrap_or(USUAL));

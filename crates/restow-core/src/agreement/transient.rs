@@ -11,14 +11,14 @@ pub const TRANSIENT_ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Which requests a server has answered successfully before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Before {
+pub struct PriorAnswers {
     /// Any request: the server accepts the credentials.
     pub anything: bool,
     /// The same request: its resource exists and may be read.
     pub this: bool,
 }
 
-impl Before {
+impl PriorAnswers {
     /// Every request succeeded before.
     pub const ALL: Self = Self { anything: true, this: true };
 }
@@ -26,11 +26,11 @@ impl Before {
 /// Whether to wait out an unexpected answer with this code that has lasted for so long.
 ///
 /// `status` says whether the body is a Status, as an API server sends it.
-pub fn is_waited_out(code: u16, status: bool, before: Before, lasted: Duration) -> bool {
+pub fn may_be_transient(code: u16, status: bool, before: PriorAnswers, lasted: Duration) -> bool {
     let passes = match code {
-        // A success with something else in it, a redirect to a login page, a token that is just being renewed.
+        // A success with an unexpected body, a redirect to a login page, a token that is being renewed.
         200..=399 | 401 => before.anything,
-        // An API server says it of what it has never had, too.
+        // An API server also sends these for a resource that never existed or was never allowed.
         403 | 404 => before.this,
         400..=499 => before.anything && !status,
         _ => false,
@@ -43,9 +43,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_may_be_somebody_elses_is_waited_out_once_something_was_answered_well() {
-        let nothing = Before::default();
-        let others = Before { anything: true, this: false };
+    fn an_unexpected_answer_is_waited_out_only_after_an_earlier_success() {
+        let nothing = PriorAnswers::default();
+        let others = PriorAnswers { anything: true, this: false };
         for (code, status, before, seconds, expected) in [
             // Bad credentials, a wrong address or missing rights at the start are told at once.
             (200, false, nothing, 0, false),
@@ -62,20 +62,20 @@ mod tests {
             (302, false, others, 0, true),
             (401, true, others, 59, true),
             (401, true, others, 60, false),
-            (403, true, Before::ALL, 59, true),
-            (403, false, Before::ALL, 60, false),
-            (404, false, Before::ALL, 59, true),
-            (404, true, Before::ALL, 60, false),
+            (403, true, PriorAnswers::ALL, 59, true),
+            (403, false, PriorAnswers::ALL, 60, false),
+            (404, false, PriorAnswers::ALL, 59, true),
+            (404, true, PriorAnswers::ALL, 60, false),
             // An API server's own word, and a proxy's.
-            (405, true, Before::ALL, 0, false),
-            (400, true, Before::ALL, 0, false),
+            (405, true, PriorAnswers::ALL, 0, false),
+            (400, true, PriorAnswers::ALL, 0, false),
             (405, false, others, 59, true),
             (418, false, others, 60, false),
             // Trouble of the server has rules of its own.
-            (503, false, Before::ALL, 0, false),
-            (0, false, Before::ALL, 0, false),
+            (503, false, PriorAnswers::ALL, 0, false),
+            (0, false, PriorAnswers::ALL, 0, false),
         ] {
-            let waited = is_waited_out(code, status, before, Duration::from_secs(seconds));
+            let waited = may_be_transient(code, status, before, Duration::from_secs(seconds));
             assert_eq!(waited, expected, "{code} {status} {before:?} {seconds}");
         }
     }

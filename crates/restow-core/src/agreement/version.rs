@@ -27,54 +27,54 @@ pub struct StorageVersion {
     pub since: Option<Timestamp>,
 }
 
-/// What one API server answered.
+/// What one API server answered about its storage version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answered {
-    /// Which server: a Lease's name or a URL.
+pub struct ServerAnswer {
+    /// The name of the server's Lease, or its URL.
     pub server: String,
-    /// The hash it publishes, or why it could not be asked.
+    /// The hash that it publishes, or why it could not be queried.
     pub hash: Result<String, String>,
 }
 
-/// How the servers were asked.
+/// How the servers were queried for their discovery, and what they answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
-    /// Each live member at its own address.
-    Members(Vec<Answered>),
-    /// The servers the user named.
+pub enum DiscoveryAnswers {
+    /// Each live member was queried at its own address.
+    Members(Vec<ServerAnswer>),
+    /// The servers that the user named with `--api-server`.
     Named {
-        /// What they said.
-        answers: Vec<Answered>,
-        /// How many different servers have answered, as [`distinct`] tells.
+        /// Their answers.
+        answers: Vec<ServerAnswer>,
+        /// How many different servers answered, if that could be determined.
         distinct: Option<usize>,
     },
     /// The one address of the kubeconfig, on fresh connections over a settling period.
     Samples {
-        /// What they showed.
-        answers: Vec<Answered>,
+        /// The answers.
+        answers: Vec<ServerAnswer>,
         /// Whether the set of members stayed the same for the whole period.
         steady: bool,
     },
-    /// The one address of the kubeconfig; the user said there is one server.
-    Single(Answered),
-    /// Nobody: the resource is an aggregated API server's, whose replicas stand behind a Service. The members are
-    /// kube-apiservers, which only pass the question on to any one of them.
+    /// The one address of the kubeconfig; the user says that there is one server.
+    Single(ServerAnswer),
+    /// None: an aggregated API server stores the resource, and its replicas are behind a Service. kube-apiservers forward a
+    /// request to any one of them.
     Aggregated,
 }
 
-/// All that was seen about one resource at one moment.
+/// Everything observed about how the API servers store one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerObservation {
     /// The kind of the resource's objects.
     pub kind: String,
-    /// The API servers that may store it, or why they could not be listed: the kube-apiservers, or, for an aggregated
-    /// resource, all others.
+    /// The API servers that may store it, or why they could not be listed. These are the kube-apiservers, or all others for
+    /// an aggregated resource.
     pub members: Result<Vec<Member>, String>,
-    /// The StorageVersion object, where there is one, or why it may not be read.
+    /// The StorageVersion object, if there is one, or why it may not be read.
     pub storage_version: Result<Option<StorageVersion>, String>,
     /// The servers' own discovery.
-    pub asked: Asked,
-    /// Which state of its CRD a custom resource is in: a definition changed twice shows one hash again.
+    pub asked: DiscoveryAnswers,
+    /// The CRD of a custom resource, as uid and generation. A CRD that changed and changed back has the same hash again.
     pub definition: Option<String>,
 }
 
@@ -89,9 +89,9 @@ pub struct Agreement {
     pub mark: String,
     /// The CustomResourceDefinition, as uid and generation, of a custom resource.
     pub definition: Option<String>,
-    /// Since when it has stood without a break, where the servers themselves have written that down.
+    /// Since when it has held without interruption, if a StorageVersion object records that.
     pub since: Option<Timestamp>,
-    /// Whether identity Leases show which servers there are, so that the mark changes when one restarts.
+    /// Whether identity Leases show which servers exist, so that the mark changes when one restarts.
     pub leased: bool,
 }
 
@@ -100,27 +100,27 @@ pub struct Agreement {
 pub enum Disagreement {
     /// Servers store the resource differently.
     Split(Vec<(String, String)>),
-    /// A live server could not be asked.
-    Unasked(Vec<(String, String)>),
-    /// Which servers there are could not be told.
+    /// A live server could not be queried.
+    NotReached(Vec<(String, String)>),
+    /// It could not be determined which servers exist.
     UnknownMembers(String),
     /// More servers are alive than were named.
-    Unnamed {
+    NotAllNamed {
         /// How many are alive.
         live: usize,
         /// How many addresses were named.
         addresses: usize,
-        /// How many servers those lead to.
+        /// How many servers were reached at those addresses.
         named: usize,
     },
-    /// Servers encrypt by different configurations, of these hashes.
+    /// Servers use different encryption configurations, with these hashes.
     Encryption(Vec<String>),
     /// The set of servers changed while it was sampled.
-    Unsteady,
-    /// An aggregated API server stores the resource and has not registered how.
+    ServersChanged,
+    /// An aggregated API server stores the resource and has not registered its storage version.
     Aggregated,
     /// An aggregated API server stores the resource, and its StorageVersion may not be read.
-    Unread(String),
+    StorageVersionUnreadable(String),
 }
 
 impl fmt::Display for Disagreement {
@@ -133,14 +133,14 @@ impl fmt::Display for Disagreement {
         };
         match self {
             Self::Split(rows) => write!(f, "the API servers disagree: {}", list(rows, " stores ")),
-            Self::Unasked(rows) => {
+            Self::NotReached(rows) => {
                 write!(f, "could not query every live API server: {}", list(rows, ": "))
             }
             Self::UnknownMembers(why) => write!(f, "cannot determine which API servers exist: {why}"),
-            Self::Unnamed { live, addresses, named } if addresses == named => {
+            Self::NotAllNamed { live, addresses, named } if addresses == named => {
                 write!(f, "{live} API servers are alive and {named} named with --api-server")
             }
-            Self::Unnamed { live, addresses, named } => write!(
+            Self::NotAllNamed { live, addresses, named } => write!(
                 f,
                 "{live} API servers are alive, and the {addresses} addresses named with --api-server lead to {named} of \
                  them"
@@ -148,12 +148,12 @@ impl fmt::Display for Disagreement {
             Self::Encryption(hashes) => {
                 write!(f, "the API servers use different encryption configurations: {}", hashes.join("; "))
             }
-            Self::Unsteady => f.write_str("the set of API servers changed while it was sampled"),
+            Self::ServersChanged => f.write_str("the set of API servers changed while it was sampled"),
             Self::Aggregated => f.write_str(
                 "it is served by an aggregated API server that shows no StorageVersion, and whose replicas cannot \
                  be asked one by one",
             ),
-            Self::Unread(why) => {
+            Self::StorageVersionUnreadable(why) => {
                 write!(f, "it is served by an aggregated API server, and its StorageVersion cannot be read: {why}")
             }
         }
@@ -168,15 +168,15 @@ impl Disagreement {
                 "wait until every API server has taken up the new configuration, then run it again; if this resource \
                  is not encrypted, say what is with --encrypted"
             }
-            Self::Split(_) | Self::Unsteady => {
+            Self::Split(_) | Self::ServersChanged => {
                 "wait until the rolling upgrade or rollback has ended on every API server, then run it again"
             }
-            Self::Unasked(_) | Self::UnknownMembers(_) | Self::Unnamed { .. } => {
+            Self::NotReached(_) | Self::UnknownMembers(_) | Self::NotAllNamed { .. } => {
                 "name every API server with --api-server URL; on a managed cluster, whose servers hide behind one \
                  address, --sample-servers 60s; where there is just one, --assume-single-server (a server that is gone \
                  for good leaves its Lease in kube-system for an hour: delete that)"
             }
-            Self::Unread(_) => {
+            Self::StorageVersionUnreadable(_) => {
                 "get on storageversions (internal.apiserver.k8s.io) is needed to compare its replicas"
             }
             Self::Aggregated => {
@@ -187,27 +187,27 @@ impl Disagreement {
     }
 }
 
-/// How long servers that do not answer are waited for under a run, before it is unsafe to go on.
+/// How long a run waits for API servers that do not answer.
 pub const SILENT_SERVER_TIMEOUT: Duration = Duration::from_secs(300);
-/// How long a server is waited for that has never answered: it may be starting, or out of reach.
+/// How long a run waits for an API server that has never answered: it may be starting, or unreachable.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a disagreement is waited out, because it may pass by itself; `known` if there was an agreement before.
-pub fn patience(why: &Disagreement, known: bool) -> Duration {
+/// How long to wait for a disagreement to go away by itself; `known` if there was an agreement before.
+pub fn disagreement_timeout(why: &Disagreement, known: bool) -> Duration {
     match why {
         // Nothing is written meanwhile.
-        Disagreement::Unasked(_) if known => SILENT_SERVER_TIMEOUT,
-        Disagreement::Unasked(_) => FIRST_ANSWER_TIMEOUT,
-        Disagreement::Unsteady => SILENT_SERVER_TIMEOUT,
-        // Who could list the servers before meets an answer of somebody else.
-        Disagreement::UnknownMembers(_) | Disagreement::Unread(_) if known => {
+        Disagreement::NotReached(_) if known => SILENT_SERVER_TIMEOUT,
+        Disagreement::NotReached(_) => FIRST_ANSWER_TIMEOUT,
+        Disagreement::ServersChanged => SILENT_SERVER_TIMEOUT,
+        // The servers could be listed before, so something other than an API server may have answered.
+        Disagreement::UnknownMembers(_) | Disagreement::StorageVersionUnreadable(_) if known => {
             transient::TRANSIENT_ANSWER_TIMEOUT
         }
         _ => Duration::ZERO,
     }
 }
 
-/// Decides whether what was seen is an agreement.
+/// Decides whether the API servers agree.
 pub fn decide(seen: &ServerObservation, now: Timestamp) -> Result<Agreement, Disagreement> {
     let mut agreement = decide_servers(seen, now)?;
     if let Some(definition) = &seen.definition {
@@ -218,7 +218,7 @@ pub fn decide(seen: &ServerObservation, now: Timestamp) -> Result<Agreement, Dis
 }
 
 fn decide_servers(seen: &ServerObservation, now: Timestamp) -> Result<Agreement, Disagreement> {
-    if let Asked::Single(answer) = &seen.asked {
+    if let DiscoveryAnswers::Single(answer) = &seen.asked {
         let hash = one_hash(std::slice::from_ref(answer))?;
         let (basis, mark) = (Basis::Assumed, String::new());
         return Ok(Agreement { hash, basis, mark, definition: None, since: None, leased: false });
@@ -234,7 +234,7 @@ fn decide_servers(seen: &ServerObservation, now: Timestamp) -> Result<Agreement,
         Some(asked) => asked,
         None => {
             return Err(match &seen.storage_version {
-                Err(why) => Disagreement::Unread(why.clone()),
+                Err(why) => Disagreement::StorageVersionUnreadable(why.clone()),
                 Ok(_) => Disagreement::Aggregated,
             });
         }
@@ -249,52 +249,55 @@ fn leased(live: &[&Member]) -> bool {
     !live.is_empty() && live.iter().all(|member| member.expires.is_some())
 }
 
-/// The hash that the servers show in their own discovery, and what that rests on; none when none is to be asked.
+/// The hash that the servers publish in their discovery, and the basis; none if no server is to be queried.
 ///
-/// Who may not list the API servers does not know that there are none: only the user's own list can stand for them.
+/// If the API servers may not be listed, there may still be others: only the servers that the user named can replace the
+/// list.
 fn asked(
     seen: &ServerObservation,
     live: Result<&[&Member], &Disagreement>,
 ) -> Result<Option<(String, Basis)>, Disagreement> {
     let (answers, basis) = match &seen.asked {
-        Asked::Members(answers) => match live.map_err(Clone::clone)? {
+        DiscoveryAnswers::Members(answers) => match live.map_err(Clone::clone)? {
             [] => return Err(nobody()),
             live if leased(live) => (answers, Basis::Direct),
             _ => (answers, Basis::Endpoints),
         },
-        Asked::Named { answers, distinct } => match live {
-            // Leases that all look expired tell of a clock that is wrong, here or there.
+        DiscoveryAnswers::Named { answers, distinct } => match live {
+            // If all Leases look expired, a clock is wrong, here or on the servers.
             Ok([]) => return Err(nobody()),
             Ok(live) => {
-                // Those that did not answer are waited for, and count until they do.
+                // Servers that did not answer count, because restow waits for them.
                 let silent = answers.iter().filter(|answer| answer.hash.is_err()).count();
                 (answers, named(live, answers.len(), distinct.map(|distinct| distinct + silent))?)
             }
             Err(_) => (answers, Basis::Named),
         },
-        Asked::Samples { answers, steady } => {
-            // Nobody else tells when a server comes that the samples have not met.
+        DiscoveryAnswers::Samples { answers, steady } => {
+            // Only the members show whether a server was added that the samples did not reach.
             if live.map_err(Clone::clone)?.is_empty() {
                 return Err(nobody());
             }
             if !steady {
-                return Err(Disagreement::Unsteady);
+                return Err(Disagreement::ServersChanged);
             }
             (answers, Basis::Sampled)
         }
-        Asked::Single(answer) => return Ok(Some((one_hash(std::slice::from_ref(answer))?, Basis::Assumed))),
-        Asked::Aggregated => return Ok(None),
+        DiscoveryAnswers::Single(answer) => {
+            return Ok(Some((one_hash(std::slice::from_ref(answer))?, Basis::Assumed)));
+        }
+        DiscoveryAnswers::Aggregated => return Ok(None),
     };
     Ok(Some((one_hash(answers)?, basis)))
 }
 
-/// What the answers of servers that the user named are worth, given who is alive.
+/// The basis that the answers of named servers give, compared with the live members.
 fn named(live: &[&Member], addresses: usize, distinct: Option<usize>) -> Result<Basis, Disagreement> {
     let named = distinct.unwrap_or(addresses);
     if named < live.len() {
-        return Err(Disagreement::Unnamed { live: live.len(), addresses, named });
+        return Err(Disagreement::NotAllNamed { live: live.len(), addresses, named });
     }
-    // Who answers is clear when they can be told apart, or when there is just one.
+    // It is clear which servers answered if they can be distinguished, or if there is only one.
     let all = leased(live) && (distinct.is_some() || live.len() == 1);
     Ok(if all { Basis::Direct } else { Basis::Named })
 }
@@ -303,10 +306,10 @@ fn nobody() -> Disagreement {
     Disagreement::UnknownMembers("no identity Lease and no endpoint shows one".to_owned())
 }
 
-/// Those of the same kind as servers that have registered.
+/// The live members of the same kind as those that have registered.
 ///
-/// Whoever drops the entry of one replica that is alive, as kube-controller-manager does with those that are no
-/// kube-apiservers, must not make the others' version that of all.
+/// kube-controller-manager removes the entries of servers that are not kube-apiservers. If the entry of a live replica is
+/// missing, the version of the others must not count as that of all.
 fn replicas<'a>(live: Vec<&'a Member>, storage_version: &StorageVersion) -> Vec<&'a Member> {
     let has_registered = |member: &&&Member| storage_version.entries.iter().any(|(id, _)| *id == member.name);
     let kinds: BTreeSet<&str> =
@@ -319,16 +322,16 @@ fn registered(
     storage_version: &StorageVersion,
     live: Result<Vec<&Member>, Disagreement>,
 ) -> Result<Agreement, Disagreement> {
-    // Whom the user names, or has sampled, is heard besides; with Asked::Members, the object speaks for all.
+    // Servers that were named or sampled are compared too; with DiscoveryAnswers::Members, the object is enough.
     let heard = match &seen.asked {
-        Asked::Members(_) => None,
+        DiscoveryAnswers::Members(_) => None,
         _ => asked(seen, live.as_deref())?,
     };
     let listed = live.is_ok();
     let must = match (live, &heard) {
-        (Ok(live), _) if seen.asked == Asked::Aggregated => replicas(live, storage_version),
+        (Ok(live), _) if seen.asked == DiscoveryAnswers::Aggregated => replicas(live, storage_version),
         (Ok(live), _) => {
-            // Endpoints do not tell which entry is whose.
+            // Endpoints do not show which entry belongs to which server.
             if !live.iter().any(|member| member.expires.is_some()) {
                 return Err(Disagreement::UnknownMembers("no API server has an identity Lease".to_owned()));
             }
@@ -344,7 +347,7 @@ fn registered(
         .map(|member| (member.name.clone(), "has not registered its storage version".to_owned()))
         .collect();
     if !silent.is_empty() {
-        return Err(Disagreement::Unasked(silent));
+        return Err(Disagreement::NotReached(silent));
     }
     let registered = common(storage_version.entries.iter().map(|(_, version)| version.as_str()));
     let hash = match (&storage_version.common, registered) {
@@ -362,27 +365,26 @@ fn registered(
         Some(_) if !listed => Basis::Named,
         _ => Basis::StorageVersion,
     };
-    // A server that restarts under its old name leaves the object as it is, and may encrypt in another way.
+    // A server that restarts under the same name leaves the object unchanged, and may use another key.
     let mark = format!("{} {}", storage_version.resource_version, mark_of(&must)).trim_end().to_owned();
     let (since, leased) = (storage_version.since, leased(&must));
     Ok(Agreement { hash, basis, mark, definition: None, since, leased })
 }
 
-/// The version all servers encode to, if there are any and it is one: what is registered as the common one, and what
-/// agreement is decided by.
+/// The version that all servers encode to, if there is exactly one. It is registered as the common encoding version.
 pub fn common<'a>(encodings: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let mut encodings = encodings.into_iter();
     let first = encodings.next()?;
     encodings.all(|encoding| encoding == first).then_some(first)
 }
 
-fn one_hash(answers: &[Answered]) -> Result<String, Disagreement> {
+fn one_hash(answers: &[ServerAnswer]) -> Result<String, Disagreement> {
     let failed: Vec<_> = answers
         .iter()
         .filter_map(|answer| answer.hash.as_ref().err().map(|why| (answer.server.clone(), why.clone())))
         .collect();
     if !failed.is_empty() {
-        return Err(Disagreement::Unasked(failed));
+        return Err(Disagreement::NotReached(failed));
     }
     let shown: Vec<(String, String)> = answers
         .iter()
@@ -404,18 +406,18 @@ fn mark_of(live: &[&Member]) -> String {
         .join(" ")
 }
 
-/// The hashes all servers that were heard store a resource in; "Unknown" for one that cannot be told.
+/// The hashes that the servers which answered store a resource in; "Unknown" for one that cannot be determined.
 pub fn hashes(seen: &ServerObservation) -> Vec<String> {
     let known = |hash: &String| if is_hash(hash) { hash.clone() } else { UNKNOWN.to_owned() };
-    let of_answers = |answers: &[Answered]| -> BTreeSet<String> {
+    let of_answers = |answers: &[ServerAnswer]| -> BTreeSet<String> {
         answers.iter().filter_map(|answer| answer.hash.as_ref().ok()).map(known).collect()
     };
     let mut hashes = match &seen.asked {
-        Asked::Members(answers) | Asked::Named { answers, .. } | Asked::Samples { answers, .. } => {
-            of_answers(answers)
-        }
-        Asked::Single(answer) => of_answers(std::slice::from_ref(answer)),
-        Asked::Aggregated => BTreeSet::new(),
+        DiscoveryAnswers::Members(answers)
+        | DiscoveryAnswers::Named { answers, .. }
+        | DiscoveryAnswers::Samples { answers, .. } => of_answers(answers),
+        DiscoveryAnswers::Single(answer) => of_answers(std::slice::from_ref(answer)),
+        DiscoveryAnswers::Aggregated => BTreeSet::new(),
     };
     let object = seen.storage_version.iter().flatten();
     let registered = object.flat_map(|object| &object.entries);
@@ -425,17 +427,17 @@ pub fn hashes(seen: &ServerObservation) -> Vec<String> {
     hashes.into_iter().collect()
 }
 
-/// How long a changed CRD is given until its handlers have followed its discovery (kubernetes#130235).
+/// How long it takes until the handlers of a changed CRD have followed its discovery (kubernetes#130235).
 pub const CRD_SETTLE_TIME: Duration = Duration::from_secs(5);
 /// How old a change must be, by the API server's clock, to need no wait. It is much longer than [`CRD_SETTLE_TIME`] because that
 /// clock may have been set forward since.
 const SETTLED_AFTER: Duration = Duration::from_secs(30);
 
-/// How long to wait before a CRD's handlers do what its discovery shows.
+/// How long to wait until the handlers of a CRD store what its discovery shows.
 pub fn settle(changed: Option<Timestamp>, server_now: Timestamp) -> Duration {
     let Some(changed) = changed else { return Duration::ZERO };
     let age = Duration::try_from(server_now.duration_since(changed)).unwrap_or(Duration::ZERO);
-    // Times of objects are cut to whole seconds.
+    // Timestamps of objects are truncated to whole seconds.
     if age < SETTLED_AFTER { CRD_SETTLE_TIME + Duration::from_secs(1) } else { Duration::ZERO }
 }
 

@@ -9,65 +9,67 @@ use restow_api::{
 
 use crate::controller::object_name;
 
-/// How long the server lets a condition's message be.
+/// The longest message of a condition that the API server accepts.
 const MESSAGE: usize = 32 * 1024;
 
-/// A migration of the built-in API.
+/// A StorageVersionMigration of the built-in API, `storagemigration.k8s.io`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Asked {
-    /// Its name.
+pub struct AdoptionCandidate {
+    /// `metadata.name`.
     pub name: String,
-    /// Its uid.
+    /// `metadata.uid`.
     pub uid: String,
-    /// Its generation, where it has one.
+    /// `metadata.generation`.
     pub generation: Option<i64>,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// Whether restow made it itself, to have the built-in controller do it.
+    /// Whether restow created it, to delegate a migration to the built-in controller.
     pub delegate: bool,
-    /// Its status.
+    /// The status as it was read.
     pub status: InTreeMigrationStatus,
 }
 
-/// What to do about one.
+/// What to do about a migration of the built-in API.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Nothing.
     Leave,
-    /// Make a migration for it.
+    /// Create a migration of restow's own API for it.
     Make,
     /// Write its status.
-    Tell(InTreeMigrationStatus),
+    UpdateStatus(InTreeMigrationStatus),
 }
 
-/// The name of the migration that serves one of this name.
-pub fn name_for(asked: &str) -> String {
-    object_name::bounded(&format!("in-tree-{asked}"))
+/// The name of restow's migration for a built-in one of this name.
+pub fn name_for(migration: &str) -> String {
+    object_name::bounded(&format!("in-tree-{migration}"))
 }
 
-/// Decides about one, given the migration of the name it is served by.
-pub fn step(asked: &Asked, ours: Option<&StorageVersionMigration>, now: Timestamp) -> Step {
-    // An end is final: the server does not let it be taken back.
-    if asked.delegate || asked.deleting || asked.status.is_finished() {
+/// Decides what to do about a built-in migration, given restow's migration of the name that [`name_for`] returns.
+pub fn step(migration: &AdoptionCandidate, ours: Option<&StorageVersionMigration>, now: Timestamp) -> Step {
+    // Succeeded and Failed are final: the API server does not allow them to be removed.
+    if migration.delegate || migration.deleting || migration.status.is_finished() {
         return Step::Leave;
     }
     let Some(ours) = ours else { return Step::Make };
-    let told = match owner(ours) {
-        Some(uid) if uid == asked.uid => told(asked, ours, now),
-        // It served another one of this name, and goes away.
+    let status = match owner(ours) {
+        Some(uid) if uid == migration.uid => status_from(migration, ours, now),
+        // It is for a deleted migration of the same name, and will be deleted.
         Some(_) => return Step::Leave,
-        None => name_taken(asked, ours, now),
+        None => name_taken(migration, ours, now),
     };
-    if told == asked.status { Step::Leave } else { Step::Tell(told) }
+    if status == migration.status { Step::Leave } else { Step::UpdateStatus(status) }
 }
 
-/// Whether a migration served one that is no longer there.
-pub fn is_orphan(ours: &StorageVersionMigration, all: &[Asked]) -> bool {
-    let serves = |uid: &str| all.iter().any(|asked| asked.uid == uid && !asked.deleting && !asked.delegate);
+/// Whether a migration was created for a built-in one that no longer exists.
+pub fn is_orphan(ours: &StorageVersionMigration, all: &[AdoptionCandidate]) -> bool {
+    let serves = |uid: &str| {
+        all.iter().any(|migration| migration.uid == uid && !migration.deleting && !migration.delegate)
+    };
     ours.metadata.deletion_timestamp.is_none() && owner(ours).is_some_and(|uid| !serves(uid))
 }
 
-/// The uid of what a migration was made to serve; none when it was not made for that.
+/// The uid of the built-in migration that a migration was created for.
 fn owner(ours: &StorageVersionMigration) -> Option<&str> {
     let adopted = ours.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(ADOPTED));
     let owners = ours.metadata.owner_references.as_deref().unwrap_or_default();
@@ -75,9 +77,13 @@ fn owner(ours: &StorageVersionMigration) -> Option<&str> {
     owner.filter(|_| adopted).map(|owner| owner.uid.as_str())
 }
 
-/// Its status, with what its migration tells.
-fn told(asked: &Asked, ours: &StorageVersionMigration, now: Timestamp) -> InTreeMigrationStatus {
-    let mut status = asked.status.clone();
+/// The status of a built-in migration, from that of restow's migration.
+fn status_from(
+    migration: &AdoptionCandidate,
+    ours: &StorageVersionMigration,
+    now: Timestamp,
+) -> InTreeMigrationStatus {
+    let mut status = migration.status.clone();
     let conditions = ours.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     for condition in conditions {
         let MigrationCondition { type_, status: value, reason, message, .. } = condition;
@@ -87,9 +93,9 @@ fn told(asked: &Asked, ours: &StorageVersionMigration, now: Timestamp) -> InTree
             ConditionStatus::Unknown => "Unknown",
         };
         let reason = reason.as_deref().filter(|reason| !reason.is_empty()).unwrap_or("Unknown");
-        put(&mut status, asked, *type_, (value, reason, message.as_deref().unwrap_or_default()), now);
+        put(&mut status, migration, *type_, (value, reason, message.as_deref().unwrap_or_default()), now);
     }
-    // Once set, the server does not let it be changed.
+    // The API server does not allow it to be changed once set.
     if status.resource_version.as_ref().is_none_or(String::is_empty) && !conditions.is_empty() {
         let at = ours.metadata.annotations.as_ref().and_then(|annotations| annotations.get(ADOPTED_AT));
         status.resource_version = at.filter(|at| !at.is_empty()).cloned();
@@ -97,19 +103,23 @@ fn told(asked: &Asked, ours: &StorageVersionMigration, now: Timestamp) -> InTree
     status
 }
 
-fn name_taken(asked: &Asked, ours: &StorageVersionMigration, now: Timestamp) -> InTreeMigrationStatus {
-    let mut status = asked.status.clone();
+fn name_taken(
+    migration: &AdoptionCandidate,
+    ours: &StorageVersionMigration,
+    now: Timestamp,
+) -> InTreeMigrationStatus {
+    let mut status = migration.status.clone();
     let name = ours.metadata.name.as_deref().unwrap_or_default();
     let message =
         format!("the migration.k8s.io migration {name} already exists and does not belong to this one");
-    put(&mut status, asked, ConditionType::Running, ("False", Reason::NameTaken.as_str(), &message), now);
+    put(&mut status, migration, ConditionType::Running, ("False", Reason::NameTaken.as_str(), &message), now);
     status
 }
 
-/// Puts one condition, whose time is that of its last change from True to False or back.
+/// Sets one condition; its transition time changes only with its status.
 fn put(
     status: &mut InTreeMigrationStatus,
-    asked: &Asked,
+    migration: &AdoptionCandidate,
     type_: ConditionType,
     (value, reason, message): (&str, &str, &str),
     now: Timestamp,
@@ -122,7 +132,7 @@ fn put(
         reason: reason.to_owned(),
         message: bounded(message).to_owned(),
         last_transition_time: since.map_or(Time(now), |old| old.last_transition_time.clone()),
-        observed_generation: asked.generation,
+        observed_generation: migration.generation,
     };
     match old {
         Some(index) => status.conditions[index] = new,
@@ -148,9 +158,9 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn asked(flags: &str) -> Asked {
+    fn migration(flags: &str) -> AdoptionCandidate {
         let has = |flag| flags.split(' ').any(|other| other == flag);
-        let mut asked = Asked {
+        let mut migration = AdoptionCandidate {
             name: "x".to_owned(),
             uid: "u1".to_owned(),
             generation: has("generation").then_some(3),
@@ -158,13 +168,13 @@ mod tests {
             delegate: has("delegate"),
             status: InTreeMigrationStatus::default(),
         };
-        let whole = asked.clone();
+        let whole = migration.clone();
         for (flag, type_) in [("succeeded", ConditionType::Succeeded), ("failed", ConditionType::Failed)] {
             if has(flag) {
-                put(&mut asked.status, &whole, type_, ("True", "Done", ""), at(0));
+                put(&mut migration.status, &whole, type_, ("True", "Done", ""), at(0));
             }
         }
-        asked
+        migration
     }
 
     fn reason(stage: Stage) -> Reason {
@@ -197,7 +207,7 @@ mod tests {
     }
 
     fn shown(step: &Step) -> String {
-        let Step::Tell(status) = step else { return format!("{step:?}") };
+        let Step::UpdateStatus(status) = step else { return format!("{step:?}") };
         let line = |c: &Condition| {
             let time = c.last_transition_time.0.as_second();
             format!("{}={}@{time}", c.type_, c.status)
@@ -207,9 +217,9 @@ mod tests {
     }
 
     #[test]
-    fn one_is_adopted_told_of_and_let_go() {
+    fn a_built_in_migration_is_adopted_updated_and_released() {
         let own = Some("u1");
-        // what was asked for; the migration of its name; what to do
+        // the built-in migration; the migration of its name; what to do
         let table: &[(&str, Option<StorageVersionMigration>, &str)] = &[
             ("", None, "Make"),
             ("delegate", None, "Leave"),
@@ -227,18 +237,18 @@ mod tests {
             ("", Some(ours(None, Some(Stage::Succeeded))), "Running=False@20 at none"),
         ];
         for (flags, ours, expected) in table {
-            let asked = asked(flags);
-            assert_eq!(shown(&step(&asked, ours.as_ref(), at(20))), *expected, "{flags:?} {ours:?}");
+            let migration = migration(flags);
+            assert_eq!(shown(&step(&migration, ours.as_ref(), at(20))), *expected, "{flags:?} {ours:?}");
         }
     }
 
     #[test]
-    fn what_was_told_is_told_once_and_keeps_its_time() {
-        let mut asked = asked("generation");
+    fn an_unchanged_status_is_not_written_again() {
+        let mut migration = migration("generation");
         let mut tell = |stage, second| {
-            let step = step(&asked, Some(&ours(Some("u1"), Some(stage))), at(second));
-            if let Step::Tell(status) = &step {
-                asked.status = status.clone();
+            let step = step(&migration, Some(&ours(Some("u1"), Some(stage))), at(second));
+            if let Step::UpdateStatus(status) = &step {
+                migration.status = status.clone();
             }
             shown(&step)
         };
@@ -248,12 +258,12 @@ mod tests {
         assert_eq!(tell(Stage::Running, 23), "Running=True@23 at 41");
         assert_eq!(tell(Stage::Succeeded, 24), "Running=False@24 Succeeded=True@24 at 41");
         assert_eq!(tell(Stage::Failed, 25), "Leave", "an end is final");
-        assert!(asked.status.conditions.iter().all(|condition| condition.observed_generation == Some(3)));
+        assert!(migration.status.conditions.iter().all(|condition| condition.observed_generation == Some(3)));
     }
 
     #[test]
-    fn a_migration_is_an_orphan_when_nothing_it_serves_is_left() {
-        let uid = |uid: &str, flags| Asked { uid: uid.to_owned(), ..asked(flags) };
+    fn a_migration_is_an_orphan_when_its_built_in_migration_is_gone() {
+        let uid = |uid: &str, flags| AdoptionCandidate { uid: uid.to_owned(), ..migration(flags) };
         for (owner, all, expected) in [
             (Some("u1"), vec![], true),
             (Some("u1"), vec![uid("u1", "")], false),
@@ -267,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_bounded_told_apart_and_valid() {
+    fn long_names_are_bounded_unique_and_valid() {
         assert_eq!(name_for("widgets"), "in-tree-widgets");
         let dotted = |last: &str| format!("{}.{last}", "a".repeat(235));
         for long in ["a".repeat(253), "b".repeat(246), dotted("bcdefghijk"), dotted("-.-.-.-.bc")] {
@@ -283,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_cut_between_characters() {
+    fn a_message_is_truncated_at_a_character_boundary() {
         assert_eq!(bounded("é"), "é");
         let long = "é".repeat(MESSAGE);
         assert_eq!(bounded(&format!("x{long}")).len(), MESSAGE - 1);

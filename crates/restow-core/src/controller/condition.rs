@@ -1,4 +1,4 @@
-//! How a migration's state is told: its phase, conditions and counts.
+//! The status of a migration object: its phase, conditions and counts.
 
 use std::time::Duration;
 
@@ -12,28 +12,28 @@ use restow_api::{
 use crate::rewrite::estimate::time_left;
 use crate::rewrite::progress::{Phase, Progress, Quarantined, objects};
 
-/// How many of the objects that were left a status names.
+/// How many quarantined objects a status names.
 pub const NAMED: usize = 100;
-/// How much of a server's message a status keeps.
+/// How many characters of a server's message a status keeps.
 const MESSAGE: usize = 512;
 
-/// Where a migration stands.
+/// The phase of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It waits for its turn, or for the API servers.
+    /// It waits for its turn or for the API servers.
     Waiting,
-    /// It is to stand still.
+    /// A user has suspended it.
     Suspended,
     /// Objects are being written.
     Running,
-    /// Done and verified.
+    /// It is done and verified.
     Succeeded,
-    /// Ended otherwise.
+    /// It ended without success.
     Failed,
 }
 
 impl Stage {
-    /// It in one word.
+    /// The phase as the status shows it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Waiting => "Waiting",
@@ -44,7 +44,8 @@ impl Stage {
         }
     }
 
-    /// Reads it from a status, which another controller may have written: the conditions say more than the word.
+    /// Reads the stage from a status. The conditions take precedence over the phase, because another controller may not
+    /// write a phase.
     pub fn of(status: Option<&StorageVersionMigrationStatus>) -> Self {
         let Some(status) = status else { return Self::Waiting };
         for (type_, stage) in [
@@ -61,7 +62,7 @@ impl Stage {
     }
 }
 
-/// Puts a stage into a status: all three conditions, changed times only where something changed.
+/// Sets the phase and all three conditions; times change only where a condition does.
 pub fn set(
     status: &mut StorageVersionMigrationStatus,
     stage: Stage,
@@ -75,7 +76,7 @@ pub fn set(
     for (type_, ended) in
         [(ConditionType::Succeeded, Stage::Succeeded), (ConditionType::Failed, Stage::Failed)]
     {
-        // A condition that never held need not be denied.
+        // A condition that was never True is not added as False.
         if stage == ended || status.condition(type_).is_some() {
             put(status, type_, is(stage == ended), reason, message, now);
         }
@@ -108,13 +109,13 @@ fn put(
     }
 }
 
-/// The counts of a progress as a status shows them, with the time the pass will end at its pace until now.
+/// The counts as a status shows them, and when the pass will end if it continues at the same rate.
 pub fn counts(
     progress: &Progress,
     pass_began: Option<(Timestamp, u64)>,
     now: Timestamp,
 ) -> MigrationProgress {
-    let (counts, pass) = (progress.told(), progress.pass());
+    let (counts, pass) = (progress.overall_counts(), progress.pass());
     let remaining = if progress.phase == Phase::Done { Some(0) } else { progress.remaining() };
     let percent = match progress.phase {
         Phase::Done => Some(100),
@@ -152,7 +153,7 @@ pub fn counts(
     }
 }
 
-/// Names the objects of a page that were left, as far as there is room.
+/// Adds the quarantined objects of a page to a status, up to [`NAMED`].
 pub fn name_left(status: &mut StorageVersionMigrationStatus, left: &[Quarantined]) {
     let room = NAMED.saturating_sub(status.quarantined.len());
     status.quarantined.extend(left.iter().take(room).map(|object| QuarantinedObject {
@@ -164,7 +165,7 @@ pub fn name_left(status: &mut StorageVersionMigrationStatus, left: &[Quarantined
     }));
 }
 
-/// The named objects, as the engine takes them; none when not all of them could be named.
+/// The quarantined objects of a status; none if it does not name all of them.
 pub fn named_left(status: &StorageVersionMigrationStatus, all: u64) -> Option<Vec<Quarantined>> {
     let named = status.quarantined.iter().map(|object| Quarantined {
         namespace: object.namespace.clone(),
@@ -183,9 +184,9 @@ fn cut(message: &str) -> String {
     }
 }
 
-/// The end of a run in one line.
+/// Summarizes a finished run in one line.
 pub fn summary(progress: &Progress) -> String {
-    let counts = progress.told();
+    let counts = progress.overall_counts();
     let mut parts =
         vec![format!("{} rewritten", counts.rewritten), format!("{} already current", counts.current)];
     for (number, what) in [
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_follow_the_stage_and_keep_their_time() {
+    fn conditions_follow_the_stage_and_keep_their_times() {
         let mut status = StorageVersionMigrationStatus::default();
         let mut shown = |stage, reason: Reason, second| {
             set(&mut status, stage, reason, "", at(second));
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_is_read_as_it_was_set() {
+    fn a_stage_round_trips_through_the_status() {
         let mut status = StorageVersionMigrationStatus::default();
         assert_eq!((Stage::of(None), Stage::of(Some(&status))), (Stage::Waiting, Stage::Waiting));
         for stage in [
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_and_the_time_of_the_end() {
+    fn a_status_shows_counts_and_the_estimated_end() {
         let mut progress = Progress::new(GroupResource::new("", "secrets"), "v1", "hash", at(0));
         progress.expected = Some(200);
         progress.counts = Counts { listed: 50, rewritten: 49, quarantined: 1, ..Counts::default() };
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_are_named_and_then_not_all_can_be_tried() {
+    fn a_status_names_a_limited_number_of_quarantined_objects() {
         let left = |count: usize| {
             let one = |index: usize| Quarantined {
                 namespace: "default".to_owned(),

@@ -1,4 +1,4 @@
-//! What to do about a migration that was handed to the built-in controller of Kubernetes.
+//! What to do about a migration that is delegated to the built-in controller of Kubernetes.
 
 use std::time::Duration;
 
@@ -7,35 +7,35 @@ use restow_api::{
     ConditionType, DELEGATED_RUN, InTreeMigrationStatus, MANAGED_BY, MANAGER, StorageVersionMigration,
 };
 
-/// How long the controller is given before it is woken: it compares its cache with the resource's list, and in an
-/// idle cluster nothing moves that cache on for a minute or two.
+/// How long to wait before waking the controller. It compares its cache with the resource's list, and in an idle cluster
+/// nothing updates that cache for a minute or two.
 const WAKE_AFTER: Duration = Duration::from_secs(5);
-/// How often it is woken once more.
+/// How long to wait before waking it again.
 const WAKE_AGAIN: Duration = Duration::from_secs(60);
-/// How long nobody may take it up before a person is asked to observation.
+/// How long the built-in controller may not accept the migration before it fails.
 const TAKEN_UP_WITHIN: Duration = Duration::from_secs(30);
 
 /// What was observed of the delegate.
 #[derive(Clone, Copy, Debug)]
 pub struct DelegateObservation<'a> {
-    /// Its status.
+    /// The status as it was read.
     pub status: &'a InTreeMigrationStatus,
-    /// How long it has been waited for.
+    /// How long restow has waited for it.
     pub waited: Duration,
-    /// How long it has been since the controller was last woken, if it was.
+    /// How long ago restow last woke the controller, if it did.
     pub woken: Option<Duration>,
 }
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Wait, for this.
+    /// Wait, for this reason.
     Wait(&'static str),
-    /// Write one object, so that the controller hears of the resource.
+    /// Write one object, so that the controller's cache is updated.
     Wake,
-    /// It is done, as far as the controller knows: prove it.
+    /// The controller reports that it is done: verify it.
     Verify,
-    /// It is given up, for this reason.
+    /// Fail the migration, with this message.
     Fail(String),
 }
 
@@ -68,29 +68,29 @@ pub fn step(observation: &DelegateObservation<'_>) -> Step {
     })
 }
 
-/// Whose an object of the built-in API is.
+/// Who created an object of the built-in API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// That of this run of this migration.
+    /// This run of this migration.
     Own,
-    /// That of an earlier run, or of an earlier migration of the same name.
+    /// An earlier run, or an earlier migration of the same name.
     Stale,
-    /// Somebody else's.
+    /// Someone else.
     Others,
 }
 
-/// Whether restow made an object of the built-in API itself.
+/// Whether restow created an object of the built-in API.
 pub fn is_delegate(object: &ObjectMeta) -> bool {
     object.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY)).is_some_and(|manager| manager == MANAGER)
 }
 
-/// The migration an object of the built-in API was made for.
+/// The migration that an object of the built-in API was created for.
 pub fn owner(object: &ObjectMeta) -> Option<&OwnerReference> {
     let owners = object.owner_references.as_deref().unwrap_or_default();
     owners.iter().find(|owner| owner.api_version.starts_with("migration.k8s.io/"))
 }
 
-/// Whose an object is that has the name of a migration of this uid, in this run.
+/// Who created an object that has the name of a migration with this uid, as seen in this run.
 pub fn claim(object: &ObjectMeta, uid: &str, run: &str) -> Claim {
     if !is_delegate(object) {
         return Claim::Others;
@@ -100,7 +100,7 @@ pub fn claim(object: &ObjectMeta, uid: &str, run: &str) -> Claim {
     if ours && same { Claim::Own } else { Claim::Stale }
 }
 
-/// Whether what was handed over for a migration is to stay: while that goes on, and as a record of its end.
+/// Whether the delegate of a migration is kept: while the migration runs, and as a record when it has finished.
 pub fn is_wanted(migration: &StorageVersionMigration) -> bool {
     let stands_still = migration.is_suspended() && !migration.is_finished();
     migration.metadata.deletion_timestamp.is_none() && !stands_still
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_migration_is_waited_for_woken_and_judged() {
+    fn a_delegated_migration_is_awaited_woken_and_judged() {
         // conditions, status.resourceVersion, seconds waited, seconds since it was woken; words of what is done
         for (conditions, version, waited, woken, words) in [
             ("", "", 0, None, "Wait not accepted the migration yet"),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_an_object_is() {
+    fn an_object_is_own_stale_or_of_others() {
         let map = |key: &str, value: &str| Some(BTreeMap::from([(key.to_owned(), value.to_owned())]));
         let object = |manager: &str, api: &str, uid: &str, run: &str| ObjectMeta {
             labels: map(MANAGED_BY, manager),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_over_stays_while_its_migration_goes_on() {
+    fn a_delegate_is_kept_while_its_migration_runs() {
         for (suspended, finished, deleting, expected) in [
             (false, false, false, true),
             (true, false, false, false),

@@ -1,48 +1,49 @@
-//! What tells that all objects of a resource are stored as they should be, and whether that still holds.
+//! Whether a StorageState or an earlier run shows that all objects are stored in the current version and under the
+//! current key.
 
 use jiff::Timestamp;
 use restow_api::StorageStateStatus;
 
 use crate::agreement::encryption::Encryption;
 use crate::agreement::version::Agreement;
-use crate::controller::trigger::{STALE, distrust, explain, knows_key};
+use crate::controller::trigger::{HEARTBEAT_TIMEOUT, distrust, explain, knows_key};
 use crate::resource::inventory::Evidence;
 use crate::rewrite::progress::Progress;
 
-/// What the StorageState of a resource of this storage version hash tells at `now`.
+/// What the StorageState of a resource with this storage version hash shows at `now`.
 ///
-/// It counts if restow settled it and has watched the API servers until now.
+/// It counts if it is settled, restow wrote it, and its heartbeat is recent.
 pub fn of_state(state: &StorageStateStatus, hash: &str, now: Timestamp) -> Evidence {
     if !state.is_settled() || state.current_storage_version_hash.as_deref() != Some(hash) {
         return Evidence::Nothing;
     }
-    match distrust(state, now, STALE) {
+    match distrust(state, now, HEARTBEAT_TIMEOUT) {
         None => Evidence::Proof("its StorageState is settled".to_owned()),
         Some(reason) => Evidence::Doubt(format!("its StorageState is settled, but {}", explain(reason))),
     }
 }
 
-/// Whether controllers that start now migrate a resource because they do not know how it is stored: its StorageState is
-/// missing or not relied on, or they watch its key (`keyed`) and nobody did before.
+/// Whether a controller that starts now migrates a resource because it does not know how it is stored: its StorageState is
+/// missing or not relied on, or its key is watched now (`keyed`) and was not before.
 pub fn is_unknown(state: Option<&StorageStateStatus>, keyed: bool, now: Timestamp) -> bool {
-    state.is_none_or(|state| distrust(state, now, STALE).is_some() || (keyed && !knows_key(state)))
+    state
+        .is_none_or(|state| distrust(state, now, HEARTBEAT_TIMEOUT).is_some() || (keyed && !knows_key(state)))
 }
 
-/// What the API servers say now of a resource.
+/// What the API servers report now about a resource.
 #[derive(Clone, Debug)]
-pub struct Present {
+pub struct CurrentStorage {
     /// Their agreement on its storage version, or why there is none.
     pub agreement: Result<Agreement, String>,
     /// Their encryption configurations, or why they cannot be read.
     pub keys: Result<Encryption, String>,
 }
 
-/// What a run of the past tells of a resource of this storage version hash.
+/// What an earlier run shows about a resource with this storage version hash.
 ///
-/// It counts if what it has proven is what is there now: no API server has been restarted, the definition is the same,
-/// and so is the encryption configuration. A version or a key that changed and changed back between then and now leaves
-/// no other trace.
-pub fn of_run(run: &Progress, hash: &str, present: &Present) -> Evidence {
+/// It counts if its proof still holds: no API server has restarted since, and the CRD and the encryption configuration are
+/// the same. A version or key that changed and changed back leaves no other trace.
+pub fn of_run(run: &Progress, hash: &str, present: &CurrentStorage) -> Evidence {
     if !run.verified {
         return Evidence::Nothing;
     }
@@ -53,12 +54,12 @@ pub fn of_run(run: &Progress, hash: &str, present: &Present) -> Evidence {
     if let Some(doubt) = moved(run, &present.agreement).or_else(|| rekeyed(run, &present.keys)) {
         return Evidence::Doubt(format!("{verified}, but {doubt}"));
     }
-    // The report of the run said so.
+    // The report of the run said that the key was not checked.
     let besides = if run.keys.unchecked.is_empty() { "" } else { ", except for the encryption key" };
     Evidence::Proof(format!("{verified}{besides}"))
 }
 
-/// Why its storage version may have been another one since.
+/// Why the storage version may have changed since the run.
 fn moved(run: &Progress, agreement: &Result<Agreement, String>) -> Option<String> {
     if !run.is_marked() {
         return Some("nothing shows whether an API server has been restarted since".to_owned());
@@ -78,7 +79,7 @@ fn moved(run: &Progress, agreement: &Result<Agreement, String>) -> Option<String
     }
 }
 
-/// Why its encryption key may have been another one since, where the run has seen the key.
+/// Why the encryption key may have changed since the run, if the run checked the key.
 fn rekeyed(run: &Progress, keys: &Result<Encryption, String>) -> Option<String> {
     let fingerprint = run.fingerprint.as_ref().filter(|_| run.keys.unchecked.is_empty())?;
     let unseen = |why: String| Some(format!("the encryption key cannot be checked now: {why}"));
@@ -98,7 +99,7 @@ mod tests {
 
     use super::*;
     use crate::agreement::basis::Basis;
-    use crate::agreement::encryption::{Config, Unread, agree};
+    use crate::agreement::encryption::{Config, MetricsError, agree};
     use crate::resource::name::GroupResource;
 
     fn proof(text: &str) -> Evidence {
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_settled_state_counts_if_it_is_restows_and_fresh() {
+    fn a_settled_state_counts_if_restow_wrote_it_recently() {
         let now = Timestamp::from_second(1_000_000).unwrap();
         let settled = "its StorageState is settled";
         let foreign = "its StorageState is settled, but its state was written by another controller, which does not \
@@ -142,7 +143,7 @@ mod tests {
 
     fn keys(said: [&str; 2]) -> Encryption {
         let config = |text: &str| match text {
-            "403" => Err(Unread::Refused("forbidden".to_owned())),
+            "403" => Err(MetricsError::Refused("forbidden".to_owned())),
             "-" => Ok(Config::default()),
             hash => Ok(Config { hash: Some(hash.to_owned()), ..Config::default() }),
         };
@@ -159,18 +160,18 @@ mod tests {
         let began = Timestamp::UNIX_EPOCH;
         let mut run = Progress::new(GroupResource::parse("secrets"), "v1", "x", began);
         run.begin_verifying();
-        run.watch(agreement);
+        run.observe_agreement(agreement);
         if let Some(said) = said {
-            run.watch_keys(&keys(said).fingerprint, keys(said).check());
+            run.observe_keys(&keys(said).fingerprint, keys(said).check());
         }
         run.verified = true;
         run
     }
 
     #[test]
-    fn a_run_counts_if_what_it_has_proven_is_there_now() {
+    fn an_earlier_run_counts_if_its_proof_still_holds() {
         let then = agreement("x", "m", Some("u/1"), true);
-        let present = |agreement: Agreement, said: [&str; 2]| Present {
+        let present = |agreement: Agreement, said: [&str; 2]| CurrentStorage {
             agreement: Ok(agreement),
             keys: Ok(keys(said)),
         };
@@ -216,7 +217,7 @@ mod tests {
                 "no agreement",
                 checked.clone(),
                 "x",
-                Present { agreement: Err("no".to_owned()), ..same() },
+                CurrentStorage { agreement: Err("no".to_owned()), ..same() },
                 doubt("verified on 1970-01-01, but the API servers do not show that it is stored so now: no"),
             ),
             (
@@ -255,7 +256,7 @@ mod tests {
                 "metrics that cannot be read now",
                 checked.clone(),
                 "x",
-                Present { keys: Err("no".to_owned()), ..same() },
+                CurrentStorage { keys: Err("no".to_owned()), ..same() },
                 doubt("verified on 1970-01-01, but the encryption key cannot be checked now: no"),
             ),
             (

@@ -1,21 +1,21 @@
-//! Names of objects that restow makes: valid, of bounded length, and unique for their occasion.
+//! Names of objects that restow creates: valid, of bounded length, and unique for their occasion.
 
 use sha2::{Digest as _, Sha256};
 
-/// How long the name of an object may be.
+/// The longest name of an object that an API server accepts.
 pub const MAX_NAME_LENGTH: usize = 253;
 
-/// A name that begins with `stem` and ends with a digest of `occasion`; what is too long is cut out of the stem.
+/// A name that begins with `stem` and ends with a digest of `occasion`; a stem that is too long is cut.
 pub fn unique(stem: &str, occasion: &str) -> String {
     with_suffix(stem, '-', &digest(occasion))
 }
 
-/// The name as it is where it is short enough, else its beginning and a digest of the whole.
+/// The name itself if it is short enough, else its beginning and a digest of the whole.
 pub fn bounded(name: &str) -> String {
     within(name, MAX_NAME_LENGTH)
 }
 
-/// The name as it is where it is no longer than `most`, else its beginning and a digest of the whole.
+/// The name itself if it is at most `most` bytes long, else its beginning and a digest of the whole.
 pub fn within(name: &str, most: usize) -> String {
     if name.len() <= most { name.to_owned() } else { cut(name, '-', &digest(name), most) }
 }
@@ -33,7 +33,7 @@ fn cut(stem: &str, separator: char, suffix: &str, most: usize) -> String {
     format!("{stem}{separator}{suffix}")
 }
 
-/// The name of an Event about an object of this name, told apart from others by a number.
+/// The name of an Event about an object of this name; the number makes it unique.
 pub fn of_event(object: &str, number: u128) -> String {
     with_suffix(object, '.', &format!("{number:x}"))
 }
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_always_valid_and_says_what_it_is_for() {
+    fn an_object_name_is_valid_and_starts_with_its_resource() {
         let dotted = "a.".repeat(130);
         let dashed = format!("{}--{}", "a".repeat(242), "b".repeat(40));
         for stem in ["secrets", "widgets.example.com", &"w".repeat(249), &dotted, &dashed, &"x".repeat(1000)]

@@ -1,20 +1,20 @@
 //! Whether kube-storage-version-migrator is still running. It marks resources as migrated without verifying, in the same
 //! objects as restow.
 
-/// A Deployment, as far as it tells whose it is.
+/// The parts of a Deployment that show what it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deployment {
-    /// Its namespace.
+    /// `metadata.namespace`.
     pub namespace: String,
-    /// Its name.
+    /// `metadata.name`.
     pub name: String,
-    /// How many replicas are wanted.
+    /// `spec.replicas`.
     pub replicas: i64,
     /// The images of its containers.
     pub images: Vec<String>,
 }
 
-/// What its images and namespaces have in their names, whoever builds them.
+/// Part of the names of its images and namespaces, whoever builds them.
 const NAMES: [&str; 2] = ["storage-version-migrat", "storage-migration"];
 
 /// Whether a Deployment runs a part of kube-storage-version-migrator.
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_it_are_told_by_image_or_namespace() {
+    fn the_predecessor_is_recognized_by_image_or_namespace() {
         for (namespace, name, image, replicas, running) in [
             ("kube-system", "trigger", "registry.example/storage-version-migration-trigger:v0.0.5", 1, true),
             (

@@ -15,7 +15,7 @@ const MAX_RESTLESS_PAUSE: Duration = Duration::from_secs(6 * 3600);
 ///
 /// A failure of the cluster may go away by itself. A failure of objects remains until a user changes them or requests a
 /// retry.
-pub fn pause(reason: Reason, failures_before: u32) -> Option<Duration> {
+pub fn replacement_delay(reason: Reason, failures_before: u32) -> Option<Duration> {
     let longest = match reason {
         Reason::ListRefused
         | Reason::NotServed
@@ -32,7 +32,7 @@ pub fn pause(reason: Reason, failures_before: u32) -> Option<Duration> {
 }
 
 /// How long to wait before a failed request is repeated.
-pub fn again(tries: u32) -> Duration {
+pub fn request_backoff(tries: u32) -> Duration {
     Duration::from_secs(1 << tries.saturating_sub(1).min(6)).min(Duration::from_secs(60))
 }
 
@@ -41,8 +41,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clusters_failures_are_retried_with_growing_pauses() {
-        let minutes = |reason: Reason, failures| pause(reason, failures).map(|pause| pause.as_secs() / 60);
+    fn failures_of_the_cluster_are_retried_with_growing_pauses() {
+        let minutes =
+            |reason: Reason, failures| replacement_delay(reason, failures).map(|pause| pause.as_secs() / 60);
         for (failures, expected) in [(0, 1), (1, 2), (2, 4), (5, 32), (6, 60), (7, 60), (u32::MAX, 60)] {
             assert_eq!(minutes(Reason::ListRefused, failures), Some(expected), "{failures}");
         }
@@ -59,7 +60,7 @@ mod tests {
         ] {
             assert_eq!(minutes(reason, 0), Some(1), "{reason}");
         }
-        let seconds = [1, 2, 3, 7, 8, u32::MAX].map(|tries| again(tries).as_secs());
+        let seconds = [1, 2, 3, 7, 8, u32::MAX].map(|tries| request_backoff(tries).as_secs());
         assert_eq!(seconds, [1, 2, 4, 60, 60, 60]);
         for reason in [Reason::Quarantined, Reason::Started] {
             assert_eq!(minutes(reason, 0), None, "{reason}");

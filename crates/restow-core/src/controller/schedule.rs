@@ -1,38 +1,38 @@
-//! Which migrations run now: those under way first, no two of one resource, no more than a number at once.
+//! Which migrations run now: those that have begun first, one for each resource, and a limited number at a time.
 
 use jiff::Timestamp;
 
-/// One migration, as far as its turn is concerned.
+/// A migration, as far as it matters for scheduling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name.
+    /// `metadata.name`.
     pub name: String,
-    /// What it migrates.
+    /// The resource that it migrates.
     pub resource: String,
-    /// When it was made.
+    /// `metadata.creationTimestamp`.
     pub created: Timestamp,
-    /// Whether a controller has begun it, and was perhaps killed.
+    /// Whether a controller has begun it, perhaps one that crashed.
     pub begun: bool,
-    /// Whether it has ended and nobody asked for another try.
+    /// Whether it has finished and no retry was requested.
     pub finished: bool,
-    /// Whether it is to stand still.
+    /// Whether a user has suspended it.
     pub suspended: bool,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// Whether it was tried, and is left alone for a while yet.
+    /// Whether it is requeued and not due yet.
     pub resting: bool,
-    /// Whether this controller is at it now.
+    /// Whether this controller is running it.
     pub running: bool,
 }
 
-/// The turns of all migrations.
+/// What to do about all migrations now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Turns {
-    /// To be started now.
+pub struct Schedule {
+    /// Migrations to start.
     pub start: Vec<String>,
-    /// To be stopped now.
+    /// Migrations to stop.
     pub stop: Vec<String>,
-    /// To wait, and what for.
+    /// Migrations that wait, and what for.
     pub queued: Vec<(String, Queued)>,
 }
 
@@ -41,12 +41,12 @@ pub struct Turns {
 pub enum Queued {
     /// The migration of this name, which is of the same resource.
     SameResource(String),
-    /// Its turn: as many migrations run as may run at once.
+    /// Its turn: this many migrations run at a time.
     Turn(usize),
 }
 
 impl Queued {
-    /// Says it for a person, in words that stay true until it changes.
+    /// A message for the status, which stays true until the reason changes.
     pub fn explain(&self) -> String {
         match self {
             Self::SameResource(other) => {
@@ -58,14 +58,14 @@ impl Queued {
     }
 }
 
-/// Decides whose turn it is.
-pub fn turns(entries: &[Entry], at_once: usize) -> Turns {
+/// Decides which migrations start, stop and wait.
+pub fn schedule(entries: &[Entry], at_once: usize) -> Schedule {
     let unwanted = |entry: &Entry| entry.suspended || entry.deleting || entry.finished;
-    let mut turns = Turns {
+    let mut schedule = Schedule {
         stop: entries.iter().filter(|e| e.running && unwanted(e)).map(|e| e.name.clone()).collect(),
-        ..Turns::default()
+        ..Schedule::default()
     };
-    // One that is told to stop holds its place until it has stopped.
+    // A migration that is stopping keeps its place until it has stopped.
     let mut busy: Vec<&Entry> = entries.iter().filter(|entry| entry.running).collect();
     let mut waiting: Vec<&Entry> =
         entries.iter().filter(|entry| !entry.running && !entry.resting && !unwanted(entry)).collect();
@@ -77,14 +77,14 @@ pub fn turns(entries: &[Entry], at_once: usize) -> Turns {
             None => (busy.len() >= at_once).then_some(Queued::Turn(at_once)),
         };
         match queued {
-            Some(queued) => turns.queued.push((entry.name.clone(), queued)),
+            Some(queued) => schedule.queued.push((entry.name.clone(), queued)),
             None => {
-                turns.start.push(entry.name.clone());
+                schedule.start.push(entry.name.clone());
                 busy.push(entry);
             }
         }
     }
-    turns
+    schedule
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_turn_it_is() {
+    fn migrations_are_scheduled_by_resource_and_age() {
         /// Name, resource and flags of each; how many at once; which start, stop and wait (`m2<m1`: for one of its resource).
         type Row<'a> = (&'a [(&'a str, &'a str, &'a str)], usize, &'a str, &'a str, &'a str);
         let table: &[Row<'_>] = &[
@@ -127,14 +127,14 @@ mod tests {
         ];
         for (entries, at_once, start, stop, queued) in table {
             let entries: Vec<Entry> = entries.iter().map(|(n, r, f)| entry(n, r, f)).collect();
-            let turns = turns(&entries, *at_once);
-            assert_eq!(turns.start.join(" "), *start, "{entries:#?}");
-            assert_eq!(turns.stop.join(" "), *stop, "{entries:#?}");
+            let schedule = schedule(&entries, *at_once);
+            assert_eq!(schedule.start.join(" "), *start, "{entries:#?}");
+            assert_eq!(schedule.stop.join(" "), *stop, "{entries:#?}");
             let waiting = |(name, queued): &(String, Queued)| match queued {
                 Queued::SameResource(other) => format!("{name}<{other}"),
                 Queued::Turn(_) => name.clone(),
             };
-            let names: Vec<String> = turns.queued.iter().map(waiting).collect();
+            let names: Vec<String> = schedule.queued.iter().map(waiting).collect();
             assert_eq!(names.join(" "), *queued, "{entries:#?}");
         }
     }

@@ -70,7 +70,7 @@ pub fn ended(
             *begun |= !finished || failed_at(now) != failed_at(before);
             (finished && *begun && !now.retry_requested()).then(|| match stage {
                 Stage::Succeeded => End::Succeeded,
-                _ if quarantined(now) > 0 => End::Left,
+                _ if quarantined(now) > 0 => End::ObjectsLeft,
                 _ => End::Failed,
             })
         }
@@ -147,7 +147,7 @@ mod tests {
             (Request::Retry, &[(Failed, false, 3)], None),
             (Request::Retry, &[(Running, true, 3)], None),
             (Request::Retry, &[(Running, true, 3), (Succeeded, false, 0)], Some(End::Succeeded)),
-            (Request::Retry, &[(Running, false, 3), (Failed, false, 3)], Some(End::Left)),
+            (Request::Retry, &[(Running, false, 3), (Failed, false, 3)], Some(End::ObjectsLeft)),
             (Request::Retry, &[(Running, false, 0), (Failed, false, 0)], Some(End::Failed)),
         ] {
             let before = migration(Failed, 0, false, true, 3);
@@ -161,6 +161,6 @@ mod tests {
         // The watch missed that it ran; its time tells.
         let again = migration(Failed, 5, false, false, 3);
         let before = migration(Failed, 0, false, true, 3);
-        assert_eq!(ended(Request::Retry, &before, &again, &mut false), Some(End::Left));
+        assert_eq!(ended(Request::Retry, &before, &again, &mut false), Some(End::ObjectsLeft));
     }
 }

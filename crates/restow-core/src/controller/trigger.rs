@@ -4,30 +4,35 @@ use restow_api::{Reason, StorageStateStatus, UNKNOWN};
 
 pub use self::decision::{Decision, Step, explain};
 pub use self::heartbeat::{
-    SILENCE, SKEW, STALE, distrust, is_foreign, is_incomplete, look_every, renew_after, stale_after,
+    HEARTBEAT_TIMEOUT, MAX_CLOCK_SKEW, distrust, is_foreign, is_incomplete, observation_interval,
+    renew_after, stale_after,
 };
-use self::heartbeat::{age, heartbeat, hides_key, is_borne, is_silent, is_stale};
-pub(crate) use self::news::knows_key;
-pub use self::news::name_versions;
-use self::news::{describe, forget_key, missed, parted, reloaded, take_in};
-pub use self::observation::{Attempt, Failed, Observation, Wanted};
+use self::heartbeat::{age, heartbeat, hides_key, is_silent, is_stale, is_tolerated};
+pub use self::observation::{Attempt, AttemptFailure, Observation, Wanted};
 use self::observation::{proofs, wanted};
 use self::replace::{
     Pending, Replacement, left_over, outdated, pending, replacement, resume, superseded, unfinished,
 };
+pub(crate) use self::state_update::knows_key;
+pub use self::state_update::name_versions;
+use self::state_update::{
+    describe, forget_key, has_agreed_anew, has_missed_versions, reloaded, update_hashes,
+};
 use crate::agreement::consensus::Consensus;
+use crate::agreement::version::SILENT_SERVER_TIMEOUT;
 
 mod decision;
 mod heartbeat;
-mod news;
 mod observation;
 mod replace;
+mod state_update;
 
-/// Decides by one observation at a resource.
+/// Decides what to do about a resource after one observation.
 pub fn decide(observation: &Observation<'_>) -> Decision {
-    // A key that is known and cannot be seen is waited for, as one that a silent server does not tell.
+    // A known key that cannot be read is waited for, like the key of a silent server.
     let silent = Consensus::Silent(Vec::new());
-    let waits = observation.silent_for < SILENCE && hides_key(observation.encryption, observation.state);
+    let waits = observation.silent_for < SILENT_SERVER_TIMEOUT
+        && hides_key(observation.encryption, observation.state);
     decide_by(&Observation {
         encryption: if waits { Some(&silent) } else { observation.encryption },
         ..observation.clone()
@@ -37,11 +42,11 @@ pub fn decide(observation: &Observation<'_>) -> Decision {
 fn decide_by(observation: &Observation<'_>) -> Decision {
     let foreign = observation.state.is_some_and(is_foreign);
     let stale = foreign || observation.state.is_some_and(|state| is_stale(observation, state));
-    if !stale && observation.state.is_some_and(|state| is_borne(observation, state)) {
+    if !stale && observation.state.is_some_and(|state| is_tolerated(observation, state)) {
         return Decision::default();
     }
-    // A stale state is forgotten: everything may have been stored meanwhile. That is written down even while servers
-    // are silent, because the next observation may be another controller's. So is one that rests on nobody's proof.
+    // A stale or foreign state is forgotten, because anything may have been stored meanwhile. This is written even while
+    // servers are silent, because another controller may make the next observation.
     let known = observation.state.filter(|_| !stale);
     let mut state = known.cloned().unwrap_or_default();
     if state.persisted_storage_version_hashes.is_empty() {
@@ -53,21 +58,21 @@ fn decide_by(observation: &Observation<'_>) -> Decision {
     if observation.encryption.is_some() && state.persisted_encryption_config_hashes.is_empty() {
         state.persisted_encryption_config_hashes.push(UNKNOWN.to_owned());
     }
-    let storage_changed = take_in(
+    let storage_changed = update_hashes(
         observation.storage,
         &mut state.persisted_storage_version_hashes,
         &mut state.current_storage_version_hash,
     );
-    let encryption_changed = observation.encryption.is_some_and(|word| {
-        take_in(
-            word,
+    let encryption_changed = observation.encryption.is_some_and(|consensus| {
+        update_hashes(
+            consensus,
             &mut state.persisted_encryption_config_hashes,
             &mut state.current_encryption_config_hash,
         )
     });
     let wanted = wanted(observation);
-    let in_between = missed(observation, &mut state)
-        | parted(observation, storage_changed, &mut state)
+    let in_between = has_missed_versions(observation, &mut state)
+        | has_agreed_anew(observation, storage_changed, &mut state)
         | wanted.as_ref().is_some_and(|wanted| outdated(observation, wanted, &state));
     let reloaded = reloaded(observation, encryption_changed, &mut state);
     let retired = state.served_versions.iter().any(|version| !observation.served.contains(version));
@@ -79,12 +84,12 @@ fn decide_by(observation: &Observation<'_>) -> Decision {
         () if wanted.is_none() && (storage_changed || encryption_changed) => Some(Reason::Disagreement),
         () if storage_changed => Some(Reason::StorageVersionChanged),
         () if encryption_changed && unwatched => Some(Reason::EncryptionUnwatched),
-        // What was waited for will not come.
+        // The key did not become readable in time.
         () if forgotten.as_deref() == Some(UNKNOWN) && wanted.is_some() => Some(Reason::EncryptionUnseen),
         () if encryption_changed => Some(Reason::EncryptionChanged),
         () if in_between => Some(Reason::StorageVersionChangedTwice),
         () if reloaded => Some(Reason::EncryptionChangedTwice),
-        // Its owners' entries are to be moved before it is dropped, when the next write would wipe them all.
+        // managedFields entries must be moved before the version is dropped: afterwards the next write wipes them all.
         () if retired && wanted.is_some() => Some(Reason::VersionRetired),
         () => None,
     };
@@ -94,7 +99,7 @@ fn decide_by(observation: &Observation<'_>) -> Decision {
             state.served_versions = observation.served.to_vec();
         }
         (state.replaced_migrations, state.next_migration_time) = (None, None);
-        // A run proves its result by itself, however long nobody watched.
+        // A run verifies its own result, however long nobody observed the resource.
         let keeps = reason == Some(Reason::StaleHeartbeat);
         let kept = wanted.as_ref().filter(|_| keeps).map(|wanted| unfinished(observation, wanted));
         let kept = kept.unwrap_or_default();
@@ -109,7 +114,7 @@ fn decide_by(observation: &Observation<'_>) -> Decision {
     let Some(wanted) = wanted else {
         return Decision { delete: left_over(observation), ..kept(observation, state, unseen) };
     };
-    if let Some(decision) = go_on(observation, &wanted, &mut state) {
+    if let Some(decision) = continue_pending(observation, &wanted, &mut state) {
         return decision;
     }
     if refine(observation, &wanted, &mut state) {
@@ -129,8 +134,12 @@ fn decide_by(observation: &Observation<'_>) -> Decision {
     }
 }
 
-/// Goes on with a migration that an earlier observation was to make, until there is nothing left to do about it.
-fn go_on(observation: &Observation<'_>, wanted: &Wanted, state: &mut StorageStateStatus) -> Option<Decision> {
+/// Continues with the migration that an earlier observation decided to create, until nothing is left to do about it.
+fn continue_pending(
+    observation: &Observation<'_>,
+    wanted: &Wanted,
+    state: &mut StorageStateStatus,
+) -> Option<Decision> {
     let pending = state.pending_migration.take()?;
     match resume(observation, state, &pending) {
         Pending::Due(delete) => {
@@ -145,7 +154,7 @@ fn go_on(observation: &Observation<'_>, wanted: &Wanted, state: &mut StorageStat
     }
 }
 
-/// Writes a state that starts nothing, if it is another one or its heartbeat is due.
+/// Writes the state without starting a migration, if the state has changed or its heartbeat is due.
 fn kept(observation: &Observation<'_>, mut state: StorageStateStatus, reason: Option<Reason>) -> Decision {
     let due = !is_silent(observation)
         && observation.state.is_none_or(|known| age(known, observation.now) >= observation.renew);
@@ -156,7 +165,7 @@ fn kept(observation: &Observation<'_>, mut state: StorageStateStatus, reason: Op
     Decision { state: Some(state), reason, ..Decision::default() }
 }
 
-/// Takes in a verified migration for just what is current; another one proves nothing.
+/// Reduces the state by a migration that was verified for the current hash and key; any other proves nothing.
 fn refine(observation: &Observation<'_>, wanted: &Wanted, state: &mut StorageStateStatus) -> bool {
     let Some((attempt, _)) = proofs(observation, wanted).find(|(_, holds)| *holds) else { return false };
     let persisted = vec![wanted.hash.clone()];

@@ -46,6 +46,13 @@ pub fn unmatched_pattern(
     }
 }
 
+/// Whether no API server serves the resource of this name any more. A group in `unavailable` may still have it.
+pub fn is_gone(resources: &[Resource], unavailable: &[(GroupVersion, Obstacle)], name: &str) -> bool {
+    let group = GroupResource::parse(name).group;
+    let silent = unavailable.iter().any(|(version, _)| version.group == group);
+    !silent && matches!(find(resources, name), Err(NameError::Unknown { .. }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_covers_nothing_is_explained() {
+    fn a_name_that_matches_no_resource_is_explained() {
         let down = [(GroupVersion::parse("down.example.com/v1"), Obstacle::Unavailable("503".to_owned()))];
         for (name, expected) in [
             ("configmaps", None),
@@ -102,6 +109,20 @@ mod tests {
         ] {
             let pattern = Pattern::new(pattern);
             assert_eq!(unmatched_pattern(&resources(), &down, &pattern).as_deref(), expected, "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn a_resource_is_gone_only_if_every_server_that_may_serve_it_answered() {
+        let down = [(GroupVersion::parse("down.example.com/v1"), Obstacle::Unavailable("503".to_owned()))];
+        for (name, expected) in [
+            ("configmaps", false),
+            ("widgets.example.com", false),
+            ("events", false),
+            ("gears.example.com", true),
+            ("gears.down.example.com", false),
+        ] {
+            assert_eq!(is_gone(&resources(), &down, name), expected, "{name}");
         }
     }
 }

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_taken_over_after_its_holder_has_ceased_to_write() {
+    fn an_identity_is_taken_over_after_its_holder_stopped_writing() {
         let seconds = Duration::from_secs;
         for (silence, duration, writes, taken) in
             [(30, 3600, 30, 40), (30, 15, 10, 40), (3600, 3600, 2400, 4800)]
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_take_the_lease() {
+    fn the_lease_is_taken_only_if_free_expired_or_own() {
         let held = |holder: &str| LeaseRecord {
             holder: holder.to_owned(),
             duration: Duration::from_secs(15),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_binds_from_when_it_was_last_seen_to_change() {
+    fn a_lease_counts_from_its_last_observed_change() {
         let held = |holder: &str, version: &str| {
             Some(LeaseRecord {
                 holder: holder.to_owned(),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn one_stops_before_another_may_begin() {
+    fn a_leader_stops_before_another_candidate_starts() {
         let duration = Duration::from_secs(15);
         // The other saw the write at the earliest when it was sent.
         assert!(leads_for(duration) < duration);

@@ -1,15 +1,15 @@
-//! Which resource a request to an API server is about, told from its path alone.
+//! Which resource a request to an API server is for, from its path alone.
 
 /// The resource, and perhaps the object, that a path names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// The API group, empty for the core group.
     pub group: String,
-    /// The version.
+    /// The version of the group.
     pub version: String,
-    /// The resource's plural name.
+    /// The plural name of the resource.
     pub resource: String,
-    /// Whether the path names an object, rather than all of them.
+    /// Whether the path names one object.
     pub named: bool,
     /// The subresource, such as `status`.
     pub subresource: Option<String>,
@@ -17,13 +17,13 @@ pub struct Target {
 
 /// What may follow `namespaces/<name>/` without being a resource in that namespace.
 const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
-/// First segments that old clients put before the resource.
+/// First segments that old clients send before the resource.
 const LEGACY: [&str; 2] = ["watch", "proxy"];
 
-/// Reads a path without its query; none if it names no resource, or if servers could differ on which.
+/// Parses a path without its query; none if it names no resource, or if servers may read it differently.
 ///
-/// The latter are empty and dot segments, and percent-encoding anywhere but in the names of objects and namespaces,
-/// where an encoded slash is as bad.
+/// Servers may differ on empty and dot segments, on an encoded slash, and on percent-encoding outside the names of objects
+/// and namespaces.
 pub fn target(path: &str) -> Option<Target> {
     let path = path.strip_prefix('/')?;
     let segments: Vec<&str> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
@@ -65,7 +65,7 @@ fn in_version(group: &str, version: &str, rest: &[&str]) -> Option<Target> {
     })
 }
 
-/// A name that stays one segment, and the same one, however often it is decoded.
+/// Accepts a name that stays the same single segment however often it is decoded.
 fn plain_name(segment: &str) -> Option<()> {
     const TELLING: [u8; 5] = [b'/', b'%', b'\\', b'.', 0];
     let mut bytes = segment.bytes();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_name_a_resource() {
+    fn a_path_that_names_a_resource_is_parsed() {
         for (path, expected) in [
             ("/api/v1/pods", "/v1/pods"),
             ("/api/v1/pods/", "/v1/pods"),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_name_none() {
+    fn a_path_without_a_resource_yields_none() {
         for path in [
             "",
             "/",
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_servers_may_read_differently() {
+    fn a_path_that_servers_may_read_differently_yields_none() {
         for path in [
             "//api/v1/pods",
             "/api//v1/pods",

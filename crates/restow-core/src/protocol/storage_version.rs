@@ -1,7 +1,9 @@
-//! What API servers register of how they store a resource, and what remains of it when they have gone.
+//! How API servers register the version in which they store a resource, and what happens to the entries of servers that no
+//! longer exist.
 //!
-//! A StorageVersion object has an entry for each API server. A server writes its own before it serves, on condition of
-//! the resourceVersion it has read; what it writes is computed anew from what is read anew, so no entry is ever lost.
+//! A StorageVersion object has an entry for each API server. A server writes its own entry before it serves, with the
+//! resourceVersion as a precondition. After a conflict it reads the object again and computes the entries again, so no entry is
+//! lost.
 
 use std::collections::BTreeSet;
 
@@ -18,9 +20,9 @@ use crate::resource::name::{GroupResource, GroupVersion};
 pub const GROUP: &str = "internal.apiserver.k8s.io";
 /// The resource of StorageVersion objects.
 pub const RESOURCE: &str = "storageversions";
-/// The condition that says whether all servers encode to one version.
+/// The condition that shows whether all servers encode to the same version.
 pub const ALL_EQUAL: &str = "AllEncodingVersionsEqual";
-/// How the core group is spelt in names of StorageVersion objects.
+/// The core group in names of StorageVersion objects.
 const CORE: &str = "core";
 
 /// The name of a resource's StorageVersion object.
@@ -29,7 +31,7 @@ pub fn name(resource: &GroupResource) -> String {
     format!("{group}.{}", resource.resource)
 }
 
-/// The API group that the name of a StorageVersion object speaks of.
+/// The API group in the name of a StorageVersion object.
 pub fn group(name: &str) -> &str {
     match name.rsplit_once('.').map_or(name, |(group, _)| group) {
         CORE => "",
@@ -37,7 +39,7 @@ pub fn group(name: &str) -> &str {
     }
 }
 
-/// The resource that the name of a StorageVersion object speaks of.
+/// The resource in the name of a StorageVersion object.
 pub fn resource(name: &str) -> GroupResource {
     GroupResource::new(group(name), name.rsplit_once('.').map_or(name, |(_, resource)| resource))
 }
@@ -45,10 +47,10 @@ pub fn resource(name: &str) -> GroupResource {
 /// Why versions cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidVersions {
-    /// What is written could not be read back.
+    /// The encoding version cannot be decoded.
     #[error("{0} is written and cannot be decoded")]
     Encoding(String),
-    /// What is served could not be read.
+    /// A served version cannot be decoded.
     #[error("{0} is served and cannot be decoded")]
     Served(String),
 }
@@ -62,7 +64,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Objects are stored as `encoding`, and can be read from all that are `decodable`, among them all `served` ones.
+    /// Objects are stored in `encoding` and can be read in all `decodable` versions, which must include all `served` ones.
     pub fn new(
         encoding: &GroupVersion,
         decodable: &[GroupVersion],
@@ -78,7 +80,7 @@ impl Versions {
         Ok(Self { encoding: encoding.to_string(), decodable: texts(decodable), served: texts(served) })
     }
 
-    /// The version objects are stored in.
+    /// The version in which objects are stored.
     pub fn encoding(&self) -> &str {
         &self.encoding
     }
@@ -89,21 +91,21 @@ impl Versions {
 pub struct Entry {
     /// The server's id: the name of its identity Lease.
     pub server: String,
-    /// Its versions.
+    /// The versions that it registered.
     pub versions: Versions,
 }
 
-/// Which API servers are alive, as far as that can be told.
+/// Which API servers are alive.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Membership {
-    /// These are, and no other.
+    /// Exactly these are alive.
     Known(BTreeSet<String>),
-    /// It could not be read, for this reason: nobody counts as gone.
+    /// It could not be read, for this reason, so no server counts as gone.
     Unknown(String),
 }
 
 impl Membership {
-    /// What the server `own` makes of the ids it has read: a list that lacks the reader is not the list it needs.
+    /// The membership as the server `own` reads it. A list without the reader itself cannot be complete.
     pub fn as_seen_by(own: &str, live: BTreeSet<String>) -> Self {
         if live.contains(own) {
             Self::Known(live)
@@ -117,14 +119,13 @@ impl Membership {
     }
 }
 
-/// A server that nobody takes for alive must not register: its entry would be taken for a stale one.
+/// A server without a live identity Lease must not register, because others would treat its entry as stale.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} has no live identity Lease")]
 pub struct NotAMember(pub String);
 
-/// The entries as they are to be when `own` is registered among those that were read.
-///
-/// Its own is made or replaced, those of absent servers are dropped, all others stay as they are.
+/// The entries after `own` has registered: its own is added or replaced, those of servers that are gone are removed, and
+/// all others stay.
 pub fn register(entries: &[Entry], membership: &Membership, own: &Entry) -> Result<Vec<Entry>, NotAMember> {
     if membership.is_gone(&own.server) {
         return Err(NotAMember(own.server.clone()));
@@ -137,65 +138,64 @@ pub fn register(entries: &[Entry], membership: &Membership, own: &Entry) -> Resu
     Ok(kept)
 }
 
-/// What becomes of a StorageVersion object whose servers may have gone.
+/// What to do about a StorageVersion object whose servers may be gone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Collection {
+pub enum CollectAction {
     /// Nothing.
     Keep,
-    /// It is to have just these entries.
+    /// Write exactly these entries.
     Update(Vec<Entry>),
-    /// Nobody stores the resource any more.
+    /// Delete it: no server stores the resource any more.
     Delete,
 }
 
-/// Decides what is garbage, by entries that were read *before* the members were.
+/// Decides which entries are garbage. The entries must be read *before* the members.
 ///
-/// In this order an entry of a new server is never taken for a stale one, because a server is a member before it
-/// registers.
-pub fn collect(entries: &[Entry], membership: &Membership) -> Collection {
+/// In this order the entry of a new server never looks stale, because a server is a member before it registers.
+pub fn collect(entries: &[Entry], membership: &Membership) -> CollectAction {
     if matches!(membership, Membership::Unknown(_)) {
-        return Collection::Keep;
+        return CollectAction::Keep;
     }
     let kept = remaining(entries, membership);
     if kept.is_empty() {
-        Collection::Delete
+        CollectAction::Delete
     } else if kept.len() == entries.len() {
-        Collection::Keep
+        CollectAction::Keep
     } else {
-        Collection::Update(kept)
+        CollectAction::Update(kept)
     }
 }
 
-/// Decides what becomes of an object whose resource this server stores no more; what others have registered stays.
-pub fn unregister(entries: &[Entry], own: &str) -> Collection {
+/// Decides what to do about an object whose resource this server no longer stores; the entries of others stay.
+pub fn unregister(entries: &[Entry], own: &str) -> CollectAction {
     let kept: Vec<Entry> = entries.iter().filter(|entry| entry.server != own).cloned().collect();
     if kept.len() == entries.len() {
-        Collection::Keep
+        CollectAction::Keep
     } else if kept.is_empty() {
-        Collection::Delete
+        CollectAction::Delete
     } else {
-        Collection::Update(kept)
+        CollectAction::Update(kept)
     }
 }
 
 /// What a live server has to do about its own entry of a StorageVersion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Upkeep {
+pub enum OwnEntryAction {
     /// Nothing.
     Keep,
-    /// It is not there, or not as the server handles the resource: somebody else has changed it.
+    /// Register again: the entry is missing, or something else has changed it.
     Register,
-    /// The server handles the resource no more.
+    /// Remove the entry: the server no longer handles the resource.
     Drop,
 }
 
-/// Decides by the entries, and by how the server handles the resource now; none if it does not.
-pub fn upkeep(entries: &[Entry], own: &str, handled: Option<&Versions>) -> Upkeep {
+/// Decides what a server does about its own entry, given how it handles the resource now; none if it does not.
+pub fn own_entry_action(entries: &[Entry], own: &str, handled: Option<&Versions>) -> OwnEntryAction {
     match (entries.iter().find(|entry| entry.server == own), handled) {
-        (Some(entry), Some(handled)) if entry.versions == *handled => Upkeep::Keep,
-        (_, Some(_)) => Upkeep::Register,
-        (Some(_), None) => Upkeep::Drop,
-        (None, None) => Upkeep::Keep,
+        (Some(entry), Some(handled)) if entry.versions == *handled => OwnEntryAction::Keep,
+        (_, Some(_)) => OwnEntryAction::Register,
+        (Some(_), None) => OwnEntryAction::Drop,
+        (None, None) => OwnEntryAction::Keep,
     }
 }
 
@@ -203,7 +203,7 @@ fn remaining(entries: &[Entry], membership: &Membership) -> Vec<Entry> {
     entries.iter().filter(|entry| !membership.is_gone(&entry.server)).cloned().collect()
 }
 
-/// The version all entries are of, by the rule that those who wait for agreement go by.
+/// The version that all entries have in common, by the same rule as the agreement.
 pub fn common(entries: &[Entry]) -> Option<&str> {
     agreement::version::common(entries.iter().map(|entry| entry.versions.encoding.as_str()))
 }
@@ -223,25 +223,25 @@ pub fn entries(status: Option<&StorageVersionStatus>) -> Vec<Entry> {
         .collect()
 }
 
-/// The circumstances of a write of a status.
+/// What the status of a StorageVersion needs besides the entries.
 #[derive(Clone, Copy, Debug)]
-pub struct Occasion<'a> {
+pub struct StatusContext<'a> {
     /// The generation of the object.
     pub generation: Option<i64>,
-    /// Who registers: one life of one server, told apart from its life before.
+    /// Identifies the process that registers.
     ///
-    /// A server that starts anew may register just what is there. Without a trace of it the object would not change,
-    /// and who has found its old entry stale a moment ago could still delete it.
+    /// A server that restarts may register exactly what is there. Without this the object would not change, and a collector
+    /// that has just found the old entry stale could still delete it.
     pub registrant: Option<&'a str>,
-    /// The time.
+    /// The time for the condition.
     pub now: Timestamp,
 }
 
-/// The status with these entries: the common version and the condition follow from them.
+/// The status with these entries, the common version and the condition.
 pub fn status(
     before: Option<&StorageVersionStatus>,
     entries: &[Entry],
-    occasion: Occasion<'_>,
+    context: StatusContext<'_>,
 ) -> StorageVersionStatus {
     let common = common(entries);
     let conditions = before.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -249,7 +249,7 @@ pub fn status(
         conditions.iter().cloned().partition(|condition| condition.type_ == ALL_EQUAL);
     let last = before.and_then(|status| status.common_encoding_version.as_deref());
     let unchanged = equal.into_iter().next().filter(|_| last == common);
-    kept.push(condition(unchanged, common, occasion));
+    kept.push(condition(unchanged, common, context));
     StorageVersionStatus {
         common_encoding_version: common.map(str::to_owned),
         conditions: Some(kept),
@@ -267,11 +267,11 @@ fn server_storage_version(entry: &Entry) -> ServerStorageVersion {
     }
 }
 
-/// The condition; the time of its transition tells since when the common version is what it is, or is none.
+/// The condition; its transition time is when the common version last changed.
 fn condition(
     unchanged: Option<StorageVersionCondition>,
     common: Option<&str>,
-    occasion: Occasion<'_>,
+    context: StatusContext<'_>,
 ) -> StorageVersionCondition {
     let (status, reason, what) = match common {
         Some(version) => ("True", "CommonEncodingVersionSet", format!("Every API server writes {version}")),
@@ -279,7 +279,7 @@ fn condition(
             ("False", "CommonEncodingVersionUnset", "The API servers write different versions".to_owned())
         }
     };
-    let message = match occasion.registrant {
+    let message = match context.registrant {
         Some(registrant) => format!("{what}; {registrant} registered last"),
         None => what,
     };
@@ -289,10 +289,10 @@ fn condition(
         status: status.to_owned(),
         reason: reason.to_owned(),
         message,
-        observed_generation: occasion.generation,
+        observed_generation: context.generation,
         last_transition_time: unchanged
             .and_then(|condition| condition.last_transition_time)
-            .or(Some(Time(occasion.now))),
+            .or(Some(Time(context.now))),
     }
 }
 

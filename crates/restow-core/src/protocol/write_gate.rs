@@ -1,36 +1,36 @@
-//! Which requests an API server may answer before it has registered how it stores things.
+//! Which requests an API server may answer before it has registered its storage versions.
 
 use crate::protocol::request::Target;
 use crate::protocol::storage_version;
 use crate::resource::inventory::Origin;
 
-/// The way by which a request has come in.
+/// Where a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entrance {
-    /// From anybody.
+pub enum RequestSource {
+    /// A client, over the network.
     Network,
-    /// From the server itself, inside its process.
+    /// The server itself, inside its process.
     Loopback,
 }
 
-/// Why a request may pass.
+/// Why a request may pass the closed gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exception {
-    /// The server registers itself.
+    /// The server registers its storage versions.
     Registration,
-    /// It reads.
+    /// It is a read.
     Read,
-    /// What it sends is answered and not stored.
+    /// Its object is answered and not stored, such as a SubjectAccessReview.
     NotPersisted,
-    /// Another server answers it.
+    /// An aggregated API server answers it.
     Aggregated,
-    /// Its handler is enabled only when the resource is registered.
+    /// It is for a custom resource, whose handler is enabled only when the resource is registered.
     Custom,
 }
 
-/// What is answered and never stored.
+/// Resources that are answered and never stored.
 ///
-/// `bindings`, which have no storage of their own either, are left out: they write pods.
+/// `bindings` are not among them, because they write pods.
 const NOT_PERSISTED: [(&str, &str); 6] = [
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authentication.k8s.io", "tokenreviews"),
@@ -40,11 +40,11 @@ const NOT_PERSISTED: [(&str, &str); 6] = [
     ("authorization.k8s.io", "subjectaccessreviews"),
 ];
 
-/// Decides on a request by its method and what its path names; none is to be refused.
+/// Decides whether a request may pass, by its method and the resource in its path; none if it must be refused.
 ///
-/// The method tells what reads, never the path or the query: what handles the request goes by the method too.
+/// The method alone decides whether it is a read, as it does in the handlers.
 pub fn exception(
-    entrance: Entrance,
+    source: RequestSource,
     method: &str,
     target: Option<&Target>,
     origin: impl FnOnce(&Target) -> Origin,
@@ -53,7 +53,7 @@ pub fn exception(
         return Some(Exception::Read);
     }
     let target = target?;
-    if entrance == Entrance::Loopback && is_storage_version(target) {
+    if source == RequestSource::Loopback && is_storage_version(target) {
         return Some(Exception::Registration);
     }
     if method == "POST" && is_not_persisted(target) {
@@ -88,11 +88,11 @@ mod tests {
     }
 
     #[test]
-    fn five_exceptions_and_no_other() {
-        use Entrance::{Loopback, Network};
+    fn only_five_kinds_of_requests_pass_the_closed_gate() {
         use Exception::{Aggregated, Custom, NotPersisted, Read, Registration};
+        use RequestSource::{Loopback, Network};
         const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
-        for (entrance, method, path, expected) in [
+        for (source, method, path, expected) in [
             (Loopback, "POST", VERSIONS, Some(Registration)),
             (Loopback, "PUT", &format!("{VERSIONS}/core.pods/status"), Some(Registration)),
             (Network, "POST", VERSIONS, None),
@@ -131,7 +131,7 @@ mod tests {
             (Network, "get", "/api/v1/pods", None),
         ] {
             let named = target(path);
-            assert_eq!(exception(entrance, method, named.as_ref(), origin), expected, "{method} {path}");
+            assert_eq!(exception(source, method, named.as_ref(), origin), expected, "{method} {path}");
         }
     }
 }

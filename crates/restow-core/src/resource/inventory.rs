@@ -1,4 +1,4 @@
-//! What a cluster stores, told from its discovery documents, CRDs and APIServices.
+//! What a cluster stores, from its discovery documents, CRDs and APIServices.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use crate::resource::hash::{storage_version_hash, version_of_hash};
 use crate::resource::name::{GroupResource, GroupVersion};
 use crate::resource::near::nearest;
 
-/// One resource as one discovery document shows it.
+/// A resource in a discovery document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// The plural name; subresources hold a slash.
+    /// The plural name; subresources have a slash in it.
     pub name: String,
     /// The singular name, empty when the server gives none.
     pub singular: String,
     /// The kind of its objects.
     pub kind: String,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
-    /// The verbs it answers.
+    /// The verbs that it supports.
     pub verbs: Vec<String>,
     /// Its short names.
     pub short_names: Vec<String>,
@@ -30,39 +30,39 @@ pub struct Served {
 /// The discovery document of one version of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// Which version it is of.
+    /// The group and version that it describes.
     pub version: GroupVersion,
-    /// Whether an aggregated API server answers for it.
+    /// Whether an aggregated API server serves it.
     pub aggregated: bool,
-    /// What it lists, or why it could not be had.
+    /// The resources that it lists, or why it could not be read.
     pub resources: Result<Vec<Served>, String>,
 }
 
-/// What a CustomResourceDefinition says of storage.
+/// The parts of a CustomResourceDefinition that matter for storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crd {
-    /// The resource it defines.
+    /// The resource that it defines.
     pub name: GroupResource,
-    /// Its own resourceVersion.
+    /// `metadata.resourceVersion`.
     pub resource_version: String,
-    /// Its own uid.
+    /// `metadata.uid`.
     pub uid: String,
-    /// Its generation: it counts changes of the spec.
+    /// `metadata.generation`, which counts changes of the spec.
     pub generation: i64,
-    /// The version new writes are stored in.
+    /// The version that new writes are stored in.
     pub storage_version: String,
-    /// Every version it has, and whether that version is served.
+    /// Every version, and whether it is served.
     pub versions: Vec<(String, bool)>,
     /// `status.storedVersions`: versions that objects may still be stored in.
     pub stored_versions: Vec<String>,
-    /// When it was last written, by its server's clock.
+    /// When it was last changed, by the API server's clock.
     pub changed: Option<Timestamp>,
     /// Whether a webhook converts its objects between versions.
     pub webhook: bool,
 }
 
 impl Crd {
-    /// Which state of it this is, as uid and generation: a definition changed twice is not the one before.
+    /// Identifies this state of the CRD by uid and generation, so that a CRD that changed and changed back differs.
     pub fn definition(&self) -> String {
         format!("{}/{}", self.uid, self.generation)
     }
@@ -87,20 +87,20 @@ pub enum Obstacle {
     SharedWith(GroupResource),
     /// It does not support list and patch.
     Verbs(Vec<&'static str>),
-    /// It is answered without being stored, or its server does not say how it is stored.
+    /// It is not stored, or its server does not publish its storage version.
     NoHash(Origin),
-    /// Its definition does not serve its storage version, so that no API server publishes what it stores.
+    /// Its CRD does not serve the storage version, so API servers do not publish it.
     Unserved(String),
-    /// Events: a rewrite would extend their life.
+    /// It is Events: a rewrite would extend their lifetime.
     Events,
-    /// Its server could not be asked.
+    /// Its server could not be queried.
     Unavailable(String),
-    /// Just its StorageVersion could tell how it is stored, and those may not be listed, for this reason.
+    /// Only its StorageVersion could show how it is stored, and StorageVersions may not be listed, for this reason.
     Unregistered(String),
 }
 
 impl Obstacle {
-    /// Says it in a few words.
+    /// A short message for a user.
     pub fn explain(&self) -> String {
         match self {
             Self::SharedWith(other) => format!("stored as {other}, migrated there"),
@@ -125,7 +125,7 @@ impl Obstacle {
 /// One resource of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
-    /// Its name.
+    /// The plural name and the group.
     pub name: GroupResource,
     /// The singular name.
     pub singular: String,
@@ -133,26 +133,26 @@ pub struct Resource {
     pub kind: String,
     /// Its short names.
     pub short_names: Vec<String>,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
     /// The served versions, the preferred one first.
     pub served: Vec<GroupVersion>,
     /// The published hash of its storage version.
     pub hash: Option<String>,
-    /// The version that hash stands for.
+    /// The version that the hash stands for.
     pub storage_version: Option<GroupVersion>,
     /// Who serves it.
     pub origin: Origin,
-    /// Its definition, for a custom resource.
+    /// The CRD of a custom resource.
     pub crd: Option<Crd>,
-    /// Resources whose objects are stored with its own.
+    /// Resources that share its storage.
     pub shared_by: Vec<GroupResource>,
-    /// Why it is not migrated, when it is not.
+    /// Why it cannot be migrated, if it cannot.
     pub obstacle: Option<Obstacle>,
 }
 
 impl Resource {
-    /// The version requests are sent to: the storage version when it is served, else the preferred one.
+    /// The version that requests are sent to: the storage version if it is served, else the preferred one.
     pub fn endpoint(&self) -> Option<&GroupVersion> {
         self.served
             .iter()
@@ -165,8 +165,7 @@ impl Resource {
         self.storage_version.as_ref().map_or("unknown", |version| &version.version)
     }
 
-    /// The name of the version that a hash stands for, as far as that can be told; with its group when that is another
-    /// one.
+    /// The name of the version that a hash stands for, if it is known; with its group if that differs from the resource's.
     pub fn version_of(&self, hash: &str) -> Option<String> {
         let defined = self.crd.iter().flat_map(|crd| &crd.versions);
         let defined = defined.map(|(version, _)| GroupVersion::new(&self.name.group, version));
@@ -176,7 +175,7 @@ impl Resource {
         Some(if version.group == self.name.group { version.version } else { version.to_string() })
     }
 
-    /// Whether a migration is needed, as far as can be told without reading what is stored.
+    /// Whether a migration is needed, by the CRD alone.
     pub fn need(&self) -> Need {
         match &self.crd {
             Some(crd) if crd.stored_versions == [crd.storage_version.clone()] => Need::Unlikely,
@@ -191,7 +190,7 @@ impl Resource {
         }
     }
 
-    /// Whether it may need a migration and cannot be looked at.
+    /// Whether it may need a migration and cannot be checked.
     pub fn is_unseen(&self) -> bool {
         match &self.obstacle {
             Some(Obstacle::Unavailable(_)) => true,
@@ -200,49 +199,51 @@ impl Resource {
         }
     }
 
-    /// Whether it is to be migrated, given how many objects it has, as far as that is known, and what tells how they are
-    /// stored.
-    pub fn needed(&self, objects: Option<u64>, evidence: Evidence) -> Needed {
+    /// Whether a migration is recommended, given the number of objects, if it is known, and what shows how they are stored.
+    pub fn recommend(&self, objects: Option<u64>, evidence: Evidence) -> Recommendation {
         match (&self.obstacle, self.need()) {
-            // It would be, if it could.
+            // It is needed, even if it is not possible.
             (None | Some(Obstacle::Unserved(_) | Obstacle::Unregistered(_)), Need::Yes(_)) => {
                 let stored = self.crd.as_ref().map(|crd| crd.stored_versions.join(", "));
-                Needed::Yes(format!("storedVersions {}", stored.unwrap_or_default()))
+                Recommendation::Yes(format!("storedVersions {}", stored.unwrap_or_default()))
             }
-            // It may be, when its server answers.
-            (Some(obstacle @ Obstacle::Unavailable(_)), _) => Needed::Maybe(obstacle.explain()),
-            // Nobody may look.
-            (Some(obstacle @ Obstacle::Unregistered(_)), Need::Unknown) => Needed::Maybe(obstacle.explain()),
-            (Some(obstacle), _) => Needed::No(obstacle.explain()),
-            (None, Need::Unlikely) => {
-                Needed::No(format!("its CRD says that all is stored in {}", self.storage_version_name()))
+            // It may be needed once its server answers.
+            (Some(obstacle @ Obstacle::Unavailable(_)), _) => Recommendation::Maybe(obstacle.explain()),
+            // Its storage version may not be read.
+            (Some(obstacle @ Obstacle::Unregistered(_)), Need::Unknown) => {
+                Recommendation::Maybe(obstacle.explain())
             }
-            (None, Need::Unknown) if objects == Some(0) => Needed::No("it has no objects".to_owned()),
+            (Some(obstacle), _) => Recommendation::No(obstacle.explain()),
+            (None, Need::Unlikely) => Recommendation::No(format!(
+                "its CRD says that all is stored in {}",
+                self.storage_version_name()
+            )),
+            (None, Need::Unknown) if objects == Some(0) => Recommendation::No("it has no objects".to_owned()),
             (None, Need::Unknown) => match evidence {
-                Evidence::Proof(proof) => Needed::No(proof),
-                Evidence::Doubt(doubt) => Needed::Maybe(doubt),
-                Evidence::Nothing => Needed::Maybe(NO_EVIDENCE.to_owned()),
+                Evidence::Proof(proof) => Recommendation::No(proof),
+                Evidence::Doubt(doubt) => Recommendation::Maybe(doubt),
+                Evidence::Nothing => Recommendation::Maybe(NO_EVIDENCE.to_owned()),
             },
         }
     }
 }
 
-/// Said of a resource whose CRD, StorageState and former runs tell nothing.
+/// The message for a resource whose CRD, StorageState and earlier runs show nothing.
 pub const NO_EVIDENCE: &str = "nothing shows in which version its objects are stored";
 
-/// What is known of how the objects of a resource are stored.
+/// What is known about how the objects of a resource are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evidence {
     /// Nothing.
     Nothing,
-    /// This proves that all of them are stored as the API servers write them now.
+    /// All objects are stored in the current version and under the current key, for this reason.
     Proof(String),
-    /// This was proven once, and why it may no longer hold.
+    /// It was proven once, and this is why it may no longer hold.
     Doubt(String),
 }
 
 impl Evidence {
-    /// The stronger of two; a doubt says more than nothing.
+    /// The stronger of two; a doubt counts more than nothing.
     pub fn or(self, other: Self) -> Self {
         match (&self, &other) {
             (Self::Proof(_), _) | (_, Self::Nothing) => self,
@@ -252,29 +253,29 @@ impl Evidence {
     }
 }
 
-/// Whether a resource is to be migrated, and why.
+/// Whether to migrate a resource, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Needed {
-    /// It is.
+pub enum Recommendation {
+    /// A migration is needed.
     Yes(String),
-    /// Nothing tells.
+    /// A migration may be needed.
     Maybe(String),
-    /// It is not.
+    /// No migration is needed.
     No(String),
 }
 
-/// Whether a resource needs migrating.
+/// Whether a resource needs a migration, by its CRD alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Its CRD says that objects may be stored in these other versions.
     Yes(Vec<String>),
     /// Its CRD says that all objects are stored in the storage version; only a key rotation would change that.
     Unlikely,
-    /// Only the stored bytes tell.
+    /// The CRD does not show it, or there is none.
     Unknown,
 }
 
-/// Puts together what was discovered. The order of documents is the order of preference.
+/// Builds the inventory from discovery documents, in the order of preference, and CRDs.
 pub fn inventory(documents: &[Document], crds: &[Crd], include_events: bool) -> Vec<Resource> {
     let served_versions: Vec<&GroupVersion> = documents.iter().map(|document| &document.version).collect();
     let mut found: BTreeMap<GroupResource, Resource> = BTreeMap::new();
@@ -324,13 +325,13 @@ pub fn inventory(documents: &[Document], crds: &[Crd], include_events: bool) -> 
     found.into_values().collect()
 }
 
-/// Whether nothing but a StorageVersion can tell how a resource is stored.
+/// Whether only a StorageVersion object can show how a resource is stored.
 pub fn hides_storage(resource: &Resource) -> bool {
     matches!(resource.obstacle, Some(Obstacle::NoHash(_) | Obstacle::Unserved(_)))
 }
 
-/// Takes in the encoding version that API servers have registered of a resource whose discovery does not tell how it is
-/// stored, or why that cannot be known. Whether all servers agree on it is not decided here.
+/// Adds the encoding version that API servers have registered for a resource whose discovery does not publish it, or why it
+/// is not known. Whether all servers agree on it is not decided here.
 pub fn take_registered(resource: &mut Resource, registered: Result<Option<String>, String>) {
     match registered {
         Ok(Some(version)) => {
@@ -350,14 +351,14 @@ fn missing_verbs(verbs: &[String]) -> Option<Obstacle> {
     (!missing.is_empty()).then_some(Obstacle::Verbs(missing))
 }
 
-/// A version of its group that could not be had may serve it too: what is written, and kept, depends on that.
+/// A version of the resource's group whose document could not be read may serve it too, which affects how it is written.
 fn half_known(resource: &Resource, documents: &[Document]) -> Option<Obstacle> {
     let of_group = documents.iter().filter(|document| document.version.group == resource.name.group);
     let why = of_group.filter_map(|document| document.resources.as_ref().err()).next()?;
     Some(Obstacle::Unavailable(why.clone()))
 }
 
-/// A server that does not serve the storage version of a definition leaves the hash out of its discovery.
+/// An API server publishes no hash for a CRD whose storage version is not served.
 fn unserved(resource: &Resource) -> Option<Obstacle> {
     let crd = resource.crd.as_ref()?;
     let served = crd.versions.iter().any(|(name, served)| *served && *name == crd.storage_version);
@@ -370,7 +371,7 @@ fn is_events(resource: &Resource) -> bool {
 
 fn settle_storage_version(resource: &mut Resource, served: &[&GroupVersion]) {
     if let Some(crd) = &resource.crd {
-        // The definition is what the server will do; discovery only follows it.
+        // Discovery follows the CRD with a delay.
         let version = GroupVersion::new(&crd.name.group, &crd.storage_version);
         resource.hash = Some(storage_version_hash(&version, &resource.kind));
         resource.storage_version = Some(version);
@@ -380,7 +381,7 @@ fn settle_storage_version(resource: &mut Resource, served: &[&GroupVersion]) {
     }
 }
 
-/// Resources of one kind with one hash are stored once: under the group the hash names.
+/// Resources of the same kind with the same hash share their storage, under the group that the hash stands for.
 fn mark_shared(found: &mut BTreeMap<GroupResource, Resource>) {
     let mut stores: BTreeMap<(String, String), Vec<GroupResource>> = BTreeMap::new();
     for resource in found.values().filter(|resource| resource.storage_version.is_some()) {
@@ -405,21 +406,21 @@ fn mark_shared(found: &mut BTreeMap<GroupResource, Resource>) {
     }
 }
 
-/// Why a name given by a person names no one resource.
+/// Why a name does not identify one resource.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing has that name; these come near.
+    /// No resource has that name.
     #[error("the server has no resource {name:?}{}", hint(.near))]
     Unknown {
-        /// What was asked for.
+        /// The name.
         name: String,
-        /// Names that come near, the nearest first.
+        /// Similar names, the most similar first.
         near: Vec<String>,
     },
-    /// Several have it.
+    /// Several resources have that name.
     #[error("{name:?} may be {}: name one with its group", .choices.join(" or "))]
     Ambiguous {
-        /// What was asked for.
+        /// The name.
         name: String,
         /// The full names.
         choices: Vec<String>,
@@ -430,7 +431,7 @@ fn hint(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!(" (did you mean {}?)", near.join(" or ")) }
 }
 
-/// Finds the resource a person means by a plural, singular, short or full name, or a kind.
+/// Finds the resource with a plural, singular, short or full name, or a kind.
 pub fn find<'a>(inventory: &'a [Resource], name: &str) -> Result<&'a Resource, NameError> {
     let wanted = name.to_lowercase();
     if let Some(exact) = inventory.iter().find(|resource| resource.name.to_string() == wanted) {
@@ -446,7 +447,7 @@ pub fn find<'a>(inventory: &'a [Resource], name: &str) -> Result<&'a Resource, N
             || resource.kind.to_lowercase() == short
             || resource.short_names.iter().any(|name| name == short)
     };
-    // Behind the name is a group, or a version and its group, as kubectl takes them.
+    // A group, or a version and its group, may follow the name, as in kubectl.
     let is_of = |resource: &&Resource| {
         let versioned = |version: &GroupVersion| {
             let full = format!("{}.{}", version.version, version.group);
@@ -455,7 +456,7 @@ pub fn find<'a>(inventory: &'a [Resource], name: &str) -> Result<&'a Resource, N
         rest.is_none_or(|rest| resource.name.group == rest) || resource.served.iter().any(versioned)
     };
     let matches: Vec<&Resource> = inventory.iter().filter(is_called).filter(is_of).collect();
-    // What several of them share is stored by one.
+    // Resources that share their storage count as one.
     let owns = |resource: &&&Resource| {
         let shared = |other: &&Resource| {
             other.name == resource.name || other.obstacle == Some(Obstacle::SharedWith(resource.name.clone()))

@@ -1,11 +1,11 @@
-//! Which names may have been meant by one that nothing has.
+//! Which names are similar to a mistyped one.
 
-/// How alike two names must be.
+/// How similar two names must be.
 const ALIKE: f64 = 0.84;
-/// How many are offered.
+/// The most names to suggest.
 const OFFERED: usize = 3;
 
-/// The names that come near to what was typed, the nearest first; each may go by others too.
+/// The names that are similar to the wanted one, the most similar first. Each name comes with its aliases.
 pub fn nearest(wanted: &str, names: impl IntoIterator<Item = (String, Vec<String>)>) -> Vec<String> {
     let alike = |name: &str| strsim::jaro_winkler(wanted, name);
     let mut scored: Vec<(f64, f64, String)> = names
@@ -16,7 +16,7 @@ pub fn nearest(wanted: &str, names: impl IntoIterator<Item = (String, Vec<String
         })
         .filter(|(best, _, _)| *best > ALIKE)
         .collect();
-    // Among those that go by one name, their own decides.
+    // If several have the same alias, their own names decide.
     scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.total_cmp(&a.1)));
     scored.into_iter().take(OFFERED).map(|(_, _, name)| name).collect()
 }
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_names_come_first_and_far_ones_not_at_all() {
+    fn similar_names_come_first_and_others_are_left_out() {
         let names = [
             ("secrets-x7k2p", "secrets"),
             ("widgets.example.com-aaaaa", "widgets.example.com"),

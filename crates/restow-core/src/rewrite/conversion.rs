@@ -1,30 +1,29 @@
-//! What a conversion webhook has to do with reading and writing a custom resource.
+//! How a conversion webhook affects reads and writes of a custom resource.
 //!
-//! The webhook is a program of somebody else's, which may be down, or fail at some objects. An object is converted
-//! whenever it is read or written in another version than it is stored in, and whenever it has managedFields of
-//! another version. With its webhook down, a server answers such requests with plain errors, no other than it would
-//! for stored bytes that are broken.
+//! The webhook may be down, or fail for some objects. An object is converted whenever it is read or written in another
+//! version than it is stored in, and whenever it has managedFields of another version. While the webhook is down, a server
+//! answers such requests with the same errors as for corrupt objects.
 
 use crate::resource::inventory::Resource;
 use crate::resource::name::GroupVersion;
 
-/// The part of a webhook, for a resource that has one.
+/// Which versions of a resource its webhook converts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conversion {
-    /// The served versions, besides the one asked, that objects may be stored in: there these are read as they are.
+    /// The served versions, besides the requested one, that objects may be stored in. Read in these, they are not converted.
     pub others: Vec<GroupVersion>,
-    /// A served version, besides the one asked, that objects in the storage version are converted to.
+    /// A served version, besides the requested one, that objects in the storage version are converted to.
     other: Option<GroupVersion>,
-    /// Whether objects may be stored in a version that is not served, so that they are read by the webhook's leave.
+    /// Whether objects may be stored in a version that is not served, so that only the webhook makes them readable.
     pub blind: bool,
-    /// Every version the definition has.
+    /// Every version of the CRD.
     versions: Vec<GroupVersion>,
-    /// The version asked.
+    /// The version that requests use.
     endpoint: GroupVersion,
 }
 
 impl Conversion {
-    /// The part of the webhook of a resource; none where nothing is ever converted by one.
+    /// The conversion of a resource; none if no webhook converts it.
     pub fn of(resource: &Resource) -> Option<Self> {
         let crd = resource.crd.as_ref().filter(|crd| crd.webhook && crd.versions.len() > 1)?;
         let endpoint = resource.endpoint()?.clone();
@@ -44,15 +43,15 @@ impl Conversion {
         })
     }
 
-    /// A served version that an object in the storage version can be read through only if the webhook converts it.
+    /// A served version in which an object in the storage version can be read only if the webhook converts it.
     pub fn other(&self) -> Option<&GroupVersion> {
         self.other.as_ref()
     }
 
-    /// Whether the webhook has to convert managedFields of these apiVersions with every write.
+    /// Whether every write makes the webhook convert managedFields of these apiVersions.
     ///
-    /// Where it fails at that, a merge patch is done all the same and wipes them. Entries of versions that the server
-    /// has forgotten are nothing to the webhook; `managed_fields` takes care of them.
+    /// If that fails, a merge patch succeeds and wipes them. The webhook is not called for entries of versions that the server
+    /// no longer knows; `managed_fields` handles those.
     pub fn converts<'a>(&self, entries: impl IntoIterator<Item = &'a str>) -> bool {
         let mut converted = false;
         for entry in entries.into_iter().map(GroupVersion::parse) {
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_read_as_they_are_stored_where_that_is_served() {
+    fn objects_are_read_in_the_storage_version_if_it_is_served() {
         // versions, served, storage, stored; others, blind
         for (versions, served, storage, stored, others, blind) in [
             ("v1 v2", "v1 v2", "v2", "v1 v2", "v1", false),

@@ -7,14 +7,13 @@ use crate::rewrite::pace::Preset;
 /// What a migration will cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// Requests it sends: pages and writes, of the pass that rewrites and the one that verifies.
+    /// The number of requests: pages and writes of both passes.
     pub requests: u64,
-    /// How long that takes.
+    /// How long they take.
     pub time: Duration,
 }
 
-/// Objects a second that are taken for granted until a rate was measured: low, so that an end comes early
-/// rather than late.
+/// The assumed objects per second before a rate was measured. It is low, so that a migration ends early rather than late.
 pub fn usual_rate(preset: Preset) -> f64 {
     match preset {
         Preset::Gentle => 7.0,
@@ -23,7 +22,7 @@ pub fn usual_rate(preset: Preset) -> f64 {
     }
 }
 
-/// Estimates a migration of so many objects.
+/// Estimates the migration of a number of objects.
 pub fn estimate(objects: u64, page_size: u64, verify: bool, rate: f64) -> Estimate {
     let passes = if verify { 2 } else { 1 };
     let pages = objects.div_ceil(page_size.max(1)).max(1);
@@ -34,7 +33,7 @@ pub fn estimate(objects: u64, page_size: u64, verify: bool, rate: f64) -> Estima
     }
 }
 
-/// How long the rest takes, by what was done in the time so far.
+/// How long the rest takes at the same rate as before.
 pub fn time_left(done: u64, remaining: u64, spent: Duration) -> Option<Duration> {
     if done == 0 || spent.is_zero() {
         return None;
@@ -47,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_both_passes() {
+    fn an_estimate_counts_both_passes() {
         let s = Duration::from_secs;
         for (objects, verify, requests, time) in [
             (0, true, 2, s(0)),

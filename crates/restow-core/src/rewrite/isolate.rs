@@ -1,60 +1,60 @@
-//! Finds the key of a stored object that no list can show.
+//! Finds the key of a stored object that makes a list fail.
 //!
-//! A page that begins at key `x` fails when the next stored key is the bad one. So behind the last key that could
-//! be read, a page of one object fails for every `x` up to the bad key and succeeds beyond it. That makes the bad
-//! key the greatest `x` that fails, and it can be spelt out character by character.
+//! A page that starts at key `x` fails if the next stored key is the bad one. So after the last readable key, a page of one
+//! object fails for every `x` up to the bad key and succeeds beyond it. The bad key is the greatest `x` that fails, and a
+//! binary search finds it character by character.
 //!
-//! That holds while no other bad key follows. Where one does, the search may land on a later one and pass over good
-//! objects in between; the server's count of what remains gives that away, and pages that begin to the left of the
-//! found key show such an object, below which the search begins again.
+//! This holds if no other bad key follows. If one does, the search may find a later one and skip good objects in between.
+//! The server's count of remaining objects shows that, and pages that start to the left of the found key show such an
+//! object; the search then starts again below it.
 
 use std::time::Duration;
 
-use crate::rewrite::outcome::{LASTING, OUTAGE};
+use crate::rewrite::outcome::{OUTAGE_TIMEOUT, REFUSAL_TIMEOUT};
 
-/// How long a place must have failed before an object is blamed for it.
+/// How long a list must have failed at a key before the object is quarantined.
 ///
-/// Whatever decrypts or converts objects may be away for a moment, for all of them or for some. Where no object can be
-/// read at all, that is far more likely than that all are broken.
+/// A KMS plugin or conversion webhook may be unavailable for a moment, for all objects or for some. If no object can be
+/// read, that is far more likely than that all objects are corrupt.
 pub fn blame_after(others_readable: bool) -> Duration {
-    if others_readable { LASTING } else { OUTAGE }
+    if others_readable { REFUSAL_TIMEOUT } else { OUTAGE_TIMEOUT }
 }
 
-/// What a page of one object showed that began at a probe.
+/// What a page of one object that starts at a probe shows.
 #[derive(Clone, Copy, Debug)]
-pub enum Shown<'a> {
-    /// It failed for good.
+pub enum ProbeResult<'a> {
+    /// The page failed.
     Nothing,
     /// This object.
     Object {
-        /// Its key.
+        /// The key of the object.
         key: &'a str,
-        /// How many stored objects there are from it on, where the server tells.
+        /// How many objects are stored from it on, if the server reports that.
         from: Option<u64>,
     },
     /// There is no further object.
     End,
 }
 
-/// The bad key the hunt ended at.
+/// The bad key that a search found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bad {
-    /// The key.
+pub struct BadKey {
+    /// The key of the object that cannot be read.
     pub key: String,
-    /// How many more stored objects lie between the last readable one and it, where that can be told.
+    /// How many more objects are stored between the last readable one and it, if that is known.
     pub others: Option<u64>,
 }
 
-impl Bad {
-    /// Whether it is for sure the only one there, with a readable object or the end right behind it.
+impl BadKey {
+    /// Whether it is certainly the only bad key before the next readable object or the end.
     pub fn is_alone(&self) -> bool {
         self.others == Some(0)
     }
 }
 
-/// The hunt for the first bad key behind a readable one. Ask for pages of one object until [`end`](Self::end).
+/// The search for the first bad key after a readable one. Request pages of one object until [`end`](Self::end).
 #[derive(Clone, Debug)]
-pub struct Hunt {
+pub struct BadKeySearch {
     floor: String,
     behind: Option<u64>,
     lowest_good: Option<String>,
@@ -64,25 +64,25 @@ pub struct Hunt {
 #[derive(Clone, Debug)]
 enum Stage {
     Searching(KeySearch),
-    /// What comes right behind it?
+    /// Which object follows the bad key?
     Counting(String),
-    /// Is there a readable object to its left?
+    /// Is there a readable object before it?
     Looking {
-        bad: Bad,
+        bad: BadKey,
         left: std::vec::IntoIter<String>,
         probe: String,
     },
-    Ended(Option<Bad>),
+    Ended(Option<BadKey>),
 }
 
-impl Hunt {
-    /// Hunts from the key `floor` on, where a page has failed; `behind` objects are stored there, if that is known.
+impl BadKeySearch {
+    /// Searches from the key `floor` on, where a page has failed; `behind` objects are stored from there, if that is known.
     pub fn from(floor: &str, behind: Option<u64>) -> Self {
         let stage = Stage::Searching(KeySearch::between(floor, None));
         Self { floor: floor.to_owned(), behind, lowest_good: None, stage }
     }
 
-    /// The key to start the next page of one object at; `None` when the hunt has ended.
+    /// The key to start the next page of one object at; `None` when the search has ended.
     pub fn probe(&self) -> Option<String> {
         match &self.stage {
             Stage::Searching(search) => search.probe(),
@@ -92,39 +92,39 @@ impl Hunt {
         }
     }
 
-    /// Whether it has come to where more than one bad key may lie.
+    /// Whether there may be more than one bad key.
     pub fn sees_several(&self) -> bool {
         matches!(self.stage, Stage::Looking { .. })
     }
 
-    /// The bad key; `None` while the hunt goes on, or when it was in vain.
-    pub fn end(&self) -> Option<&Bad> {
+    /// The bad key; `None` while the search continues, or if it found nothing.
+    pub fn end(&self) -> Option<&BadKey> {
         match &self.stage {
             Stage::Ended(bad) => bad.as_ref(),
             _ => None,
         }
     }
 
-    /// Takes in what the page at the probe showed.
-    pub fn learn(&mut self, shown: Shown<'_>) {
+    /// Adds what the page at the probe showed.
+    pub fn learn(&mut self, shown: ProbeResult<'_>) {
         let stage = std::mem::replace(&mut self.stage, Stage::Ended(None));
         self.stage = match stage {
             Stage::Searching(mut search) => {
-                if let Shown::Object { key, .. } = shown
+                if let ProbeResult::Object { key, .. } = shown
                     && self.lowest_good.as_deref().is_none_or(|lowest| key < lowest)
                 {
                     self.lowest_good = Some(key.to_owned());
                 }
-                search.learn(matches!(shown, Shown::Nothing));
+                search.learn(matches!(shown, ProbeResult::Nothing));
                 self.searched(search)
             }
             Stage::Counting(key) => match shown {
-                Shown::Nothing => Stage::Ended(None),
-                Shown::Object { from, .. } => self.counted(key, self.behind.zip(from)),
-                Shown::End => self.counted(key, self.behind.map(|behind| (behind, 0))),
+                ProbeResult::Nothing => Stage::Ended(None),
+                ProbeResult::Object { from, .. } => self.counted(key, self.behind.zip(from)),
+                ProbeResult::End => self.counted(key, self.behind.map(|behind| (behind, 0))),
             },
             Stage::Looking { bad, left, .. } => match shown {
-                Shown::Object { key, .. } if key < bad.key.as_str() && key >= self.floor.as_str() => {
+                ProbeResult::Object { key, .. } if key < bad.key.as_str() && key >= self.floor.as_str() => {
                     self.search_below(key.to_owned())
                 }
                 _ => Self::look(bad, left),
@@ -153,14 +153,14 @@ impl Hunt {
     }
 
     fn counted(&self, key: String, counts: Option<(u64, u64)>) -> Stage {
-        // Counts that do not fit were taken at different times.
+        // Counts that are inconsistent were taken at different times.
         let others = counts.and_then(|(behind, from)| behind.checked_sub(from)?.checked_sub(1));
         let left = between(&self.floor, &key);
-        let bad = Bad { key, others };
+        let bad = BadKey { key, others };
         if bad.is_alone() { Stage::Ended(Some(bad)) } else { Self::look(bad, left.into_iter()) }
     }
 
-    fn look(bad: Bad, mut left: std::vec::IntoIter<String>) -> Stage {
+    fn look(bad: BadKey, mut left: std::vec::IntoIter<String>) -> Stage {
         match left.next() {
             Some(probe) => Stage::Looking { bad, left, probe },
             None => Stage::Ended(Some(bad)),
@@ -168,11 +168,11 @@ impl Hunt {
     }
 }
 
-/// Characters that names are made of.
+/// The characters of names.
 const NAME: &[u8] = b"-.0123456789:abcdefghijklmnopqrstuvwxyz";
 
-/// Keys at which other objects between `floor` and `key` may begin, in ascending order: the branches to the right of
-/// the one and to the left of the other.
+/// Keys at which other objects between `floor` and `key` may start, in ascending order: the branches to the right of
+/// `floor` and to the left of `key`.
 fn between(floor: &str, key: &str) -> Vec<String> {
     let branch = |of: &str, place: usize, c: u8| tidy(format!("{}{}", &of[..place], char::from(c)));
     let right = (0..floor.len()).rev().flat_map(|place| {
@@ -186,14 +186,14 @@ fn between(floor: &str, key: &str) -> Vec<String> {
     right.chain(left).filter(|probe| probe.as_str() > floor && probe.as_str() < key).collect()
 }
 
-/// The longest key that is searched for: namespace and name at their longest.
+/// The longest key: the longest namespace and name.
 const LONGEST: usize = 63 + 1 + 253;
 
-/// Characters a key may hold, in byte order, for the binary search of one position.
+/// The range of characters in a key, for the binary search of one position.
 const LOWEST: u8 = 0x21;
 const HIGHEST: u8 = 0x7e;
 
-/// Spells out one bad key between `floor` and `ceiling`.
+/// Searches one bad key between `floor` and `ceiling`, character by character.
 #[derive(Clone, Debug)]
 struct KeySearch {
     floor: String,
@@ -204,7 +204,7 @@ struct KeySearch {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// Is what is known the whole key?
+    /// Is the known part the whole key?
     Whole,
     /// The next character lies in `low..=high`, and `low` is known to fail.
     Next {
@@ -235,13 +235,13 @@ impl KeySearch {
         }
     }
 
-    /// Takes in whether the page that started at the probe failed.
+    /// Adds whether the page that starts at the probe failed.
     fn learn(&mut self, failed: bool) {
         self.take(failed);
         self.skip();
     }
 
-    /// What lies below the floor lies below the bad key, and what lies above the ceiling above it: no need to ask.
+    /// Skips probes outside `floor` and `ceiling`: their results are known.
     fn skip(&mut self) {
         while let Some(probe) = self.probe() {
             if probe < self.floor {
@@ -279,7 +279,7 @@ impl KeySearch {
     }
 }
 
-/// A server refuses keys that are no clean paths. No stored key is one, so the next greater clean key serves.
+/// A server refuses keys that are not clean paths. No stored key is such a key, so the next greater clean key is used.
 fn tidy(mut key: String) -> String {
     let before = key.strip_suffix('/');
     if before.is_some_and(|before| before.is_empty() || before.contains('/')) {
@@ -292,7 +292,7 @@ fn tidy(mut key: String) -> String {
     key
 }
 
-/// Rounds up, so that a search of two always asks about the greater.
+/// Rounds up, so that a search among two characters tries the greater.
 fn middle(low: u8, high: u8) -> u8 {
     low + (high - low).div_ceil(2)
 }
@@ -304,9 +304,9 @@ mod tests {
     use super::*;
 
     /// Plays the server: which keys are stored, and which of them are bad.
-    fn hunt(floor: &str, counts: bool, stored: &[(&str, bool)]) -> (Option<Bad>, usize) {
+    fn hunt(floor: &str, counts: bool, stored: &[(&str, bool)]) -> (Option<BadKey>, usize) {
         let behind = stored.iter().filter(|(key, _)| *key >= floor).count() as u64;
-        let mut hunt = Hunt::from(floor, counts.then_some(behind));
+        let mut hunt = BadKeySearch::from(floor, counts.then_some(behind));
         let mut probes = 0;
         while let Some(start) = hunt.probe() {
             probes += 1;
@@ -315,33 +315,33 @@ mod tests {
             assert!(clean, "a server refuses {start:?}");
             let next = stored.iter().position(|(key, _)| *key >= start.as_str());
             hunt.learn(match next.map(|index| (index, stored[index])) {
-                Some((_, (_, true))) => Shown::Nothing,
+                Some((_, (_, true))) => ProbeResult::Nothing,
                 Some((index, (key, false))) => {
-                    Shown::Object { key, from: counts.then_some((stored.len() - index) as u64) }
+                    ProbeResult::Object { key, from: counts.then_some((stored.len() - index) as u64) }
                 }
-                None => Shown::End,
+                None => ProbeResult::End,
             });
         }
         (hunt.end().cloned(), probes)
     }
 
-    fn bad(key: &str, others: u64) -> Option<Bad> {
-        Some(Bad { key: key.to_owned(), others: Some(others) })
+    fn bad(key: &str, others: u64) -> Option<BadKey> {
+        Some(BadKey { key: key.to_owned(), others: Some(others) })
     }
 
     /// Found without the server's counts.
-    fn uncounted(key: &str) -> Option<Bad> {
-        Some(Bad { key: key.to_owned(), others: None })
+    fn uncounted(key: &str) -> Option<BadKey> {
+        Some(BadKey { key: key.to_owned(), others: None })
     }
 
     #[test]
     fn no_object_is_blamed_for_a_short_outage() {
         assert!(blame_after(true) > Duration::from_secs(10));
-        assert!(blame_after(false) >= OUTAGE);
+        assert!(blame_after(false) >= OUTAGE_TIMEOUT);
     }
 
     #[test]
-    fn spells_out_the_bad_key() {
+    fn the_search_finds_the_bad_key() {
         let (found, probes) = hunt("", true, &[("default/w-15", true), ("default/w-16", false)]);
         assert_eq!(found, bad("default/w-15", 0));
         assert!(probes < 120, "{probes}");
@@ -353,7 +353,7 @@ mod tests {
 
     /// Pages that begin before the last good key succeed, however near the bad one is.
     #[test]
-    fn good_neighbours_before_it_do_not_mislead() {
+    fn readable_objects_before_the_bad_key_do_not_mislead_the_search() {
         let stored = [
             ("a/x", false),
             ("default/w-13", false),
@@ -373,13 +373,13 @@ mod tests {
     }
 
     #[test]
-    fn of_several_in_a_row_the_last_is_found_and_the_rest_counted() {
+    fn of_several_bad_keys_in_a_row_the_last_is_found_and_the_others_counted() {
         assert_eq!(hunt("", true, &[("a/1", true), ("a/2", true), ("a/3", false)]).0, bad("a/2", 1));
     }
 
     /// With a webhook down, nothing that is left can be read: that must not look like one bad object.
     #[test]
-    fn where_nothing_can_be_read_no_object_is_alone() {
+    fn without_a_readable_object_no_bad_key_is_alone() {
         let keys: Vec<String> = (0..300).map(|index| format!("default/w-{index:05}")).collect();
         let from = |first_bad: usize| -> Vec<(&str, bool)> {
             keys.iter().enumerate().map(|(index, key)| (key.as_str(), index >= first_bad)).collect()
@@ -405,7 +405,7 @@ mod tests {
 
     /// Good objects between two bad ones must not be passed over.
     #[test]
-    fn the_first_of_several_apart_is_found() {
+    fn the_first_of_several_separate_bad_keys_is_found() {
         let keys: Vec<String> = (0..300).map(|index| format!("default/w-{index:05}")).collect();
         let stored: Vec<(&str, bool)> = keys
             .iter()
@@ -423,7 +423,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_any_key(
+        fn the_search_finds_any_bad_key(
             keys in proptest::collection::btree_set("[a-z0-9]([-a-z0-9]{0,10}/[.a-z0-9][a-z0-9:-][a-z0-9.:-]{0,30})?", 1..8),
             pick in any::<proptest::sample::Index>(),
             counts: bool,
@@ -439,7 +439,7 @@ mod tests {
 
         /// With the server's counts, no object is passed over without being counted.
         #[test]
-        fn passes_over_nothing_uncounted(
+        fn the_search_skips_no_object_without_counting_it(
             keys in proptest::collection::btree_map("[a-c]{1,3}/[a-d0-3]{1,4}", any::<bool>(), 1..20),
         ) {
             let stored: Vec<(&str, bool)> = keys.iter().map(|(key, bad)| (key.as_str(), *bad)).collect();

@@ -1,25 +1,25 @@
-//! Field ownership recorded through versions that are no longer served.
+//! managedFields entries of versions that are no longer served.
 //!
-//! A server that finds an entry of a version it has forgotten drops the managedFields of the whole object on the
-//! next write, whoever sends it, and server-side apply loses its owners. Which unserved versions a server still
-//! knows cannot be seen from outside, so an object with such an entry is first sent as a dry run.
+//! If an object has an entry of a version that the API server no longer knows, the next write by any client drops all
+//! managedFields of the object, and server-side apply loses its owners. A client cannot see which unserved versions a server
+//! still knows, so restow sends an object with such an entry as a dry run first.
 
 use serde_json::{Map, Value};
 
 use crate::resource::inventory::Resource;
 use crate::resource::name::GroupVersion;
 
-/// The versions of one resource that stay.
+/// The versions of a resource whose managedFields entries can stay.
 #[derive(Clone, Debug)]
 pub struct Versions {
     stay: Vec<GroupVersion>,
-    /// Whether field paths are the same in all versions, as far as the definition tells.
+    /// Whether field paths are the same in all versions, according to the CRD.
     same_paths: bool,
 }
 
-/// What to do about an object with entries of versions that do not stay, once a dry run was answered.
+/// What the dry run of a write shows about an object with entries of unserved versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Care {
+pub enum DryRunVerdict {
     /// The write keeps all entries: send it.
     Send,
     /// The write would wipe them: leave the object alone.
@@ -29,27 +29,27 @@ pub enum Care {
 impl Versions {
     /// The served versions of a resource.
     pub fn of(resource: &Resource) -> Self {
-        // Without a webhook, versions of a custom resource differ in their apiVersion alone.
+        // Without a webhook, the versions of a custom resource differ only in their apiVersion.
         let same_paths = !resource.crd.as_ref().is_some_and(|crd| crd.webhook);
         Self { stay: resource.served.clone(), same_paths }
     }
 
-    /// Whether an entry of this apiVersion is of a version that does not stay.
+    /// Whether an entry has an apiVersion that is not served.
     pub fn goes(&self, entry: &str) -> bool {
         let (group, version) = entry.split_once('/').unwrap_or(("", entry));
         !self.stay.iter().any(|stays| stays.group == group && stays.version == version)
     }
 
-    /// Whether entries can be moved to another version as they are.
+    /// Whether entries can be moved to another version unchanged.
     pub fn can_move(&self) -> bool {
         self.same_paths
     }
 }
 
-/// The entries, with those of versions that do not stay moved to the version `to`.
+/// The entries, with those of unserved versions moved to the version `to`.
 ///
-/// A server keeps one entry for each manager, operation, version and subresource, so entries that become alike in
-/// these are united. None where entries have a form that cannot be united.
+/// A server keeps one entry for each manager, operation, version and subresource, so entries that become equal in these
+/// are merged. None if entries cannot be merged.
 pub fn moved(entries: Vec<Value>, versions: &Versions, to: &str) -> Option<Vec<Value>> {
     let mut moved: Vec<Value> = Vec::new();
     for mut entry in entries {
@@ -64,12 +64,12 @@ pub fn moved(entries: Vec<Value>, versions: &Versions, to: &str) -> Option<Vec<V
     Some(moved)
 }
 
-/// What tells a server that two entries are one.
+/// What identifies an entry to an API server.
 fn key(entry: &Value) -> [&str; 4] {
     ["manager", "operation", "apiVersion", "subresource"].map(|key| entry[key].as_str().unwrap_or_default())
 }
 
-/// Adds the fields of another entry to one, which takes the later time of both.
+/// Merges another entry into one, which gets the later time of both.
 fn unite(entry: &mut Value, other: &Value) -> Option<()> {
     if [&*entry, other].iter().any(|entry| entry["fieldsType"] != "FieldsV1") {
         return None;
@@ -82,7 +82,7 @@ fn unite(entry: &mut Value, other: &Value) -> Option<()> {
     Some(())
 }
 
-/// The union of two sets of fields in the form of `fieldsV1`; none where one of them has another form.
+/// The union of two `fieldsV1` sets; none if one of them is malformed.
 pub fn union(one: &Value, other: &Value) -> Option<Value> {
     let mut all = one.as_object()?.clone();
     for (field, below) in other.as_object()? {
@@ -95,7 +95,7 @@ pub fn union(one: &Value, other: &Value) -> Option<Value> {
     Some(Value::Object(all))
 }
 
-/// The same below a field. There, `{}` stands for the field itself, as `{".": {}}` does beside fields below it.
+/// The union below a field. There, `{}` is the field itself, like `{".": {}}` beside fields below it.
 fn below_union(one: &Value, other: &Value) -> Option<Value> {
     const ITSELF: &str = ".";
     let explicit = |fields: &Value| {
@@ -120,9 +120,9 @@ fn below_union(one: &Value, other: &Value) -> Option<Value> {
     Some(Value::Object(all))
 }
 
-/// Decides by how many entries there are, and how many a dry run of the write came back with.
-pub fn care(before: usize, after: usize) -> Care {
-    if after < before { Care::Quarantine } else { Care::Send }
+/// Decides by the number of entries before and after a dry run of the write.
+pub fn dry_run_verdict(before: usize, after: usize) -> DryRunVerdict {
+    if after < before { DryRunVerdict::Quarantine } else { DryRunVerdict::Send }
 }
 
 #[cfg(test)]
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_served_versions_stay() {
+    fn entries_of_served_versions_are_kept() {
         for (entry, goes) in [
             ("example.com/v2", false),
             ("v1", false),
@@ -154,10 +154,13 @@ mod tests {
 
     #[test]
     fn a_write_that_loses_entries_is_not_sent() {
-        for (before, after, expected) in
-            [(2, 2, Care::Send), (2, 3, Care::Send), (2, 1, Care::Quarantine), (1, 0, Care::Quarantine)]
-        {
-            assert_eq!(care(before, after), expected);
+        for (before, after, expected) in [
+            (2, 2, DryRunVerdict::Send),
+            (2, 3, DryRunVerdict::Send),
+            (2, 1, DryRunVerdict::Quarantine),
+            (1, 0, DryRunVerdict::Quarantine),
+        ] {
+            assert_eq!(dry_run_verdict(before, after), expected);
         }
     }
 
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_become_alike_are_united() {
+    fn entries_that_become_equal_are_merged() {
         let of = |version, time, fields| entry("team", "Update", version, time, fields);
         let early = "2026-01-01T00:00:00Z";
         let late = "2026-02-01T00:00:00Z";
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_another_form_are_not_united() {
+    fn malformed_entries_are_not_merged() {
         let of = |version| entry("team", "Update", version, "", json!({"f:a": {}}));
         for (key, value) in [("fieldsType", json!("FieldsV2")), ("fieldsV1", json!("f:a"))] {
             let mut odd = of("v1");
@@ -275,7 +278,7 @@ mod tests {
         }
 
         #[test]
-        fn no_owner_loses_a_field(sets in prop::collection::vec((0usize..2, 0usize..3, fields()), 0..6)) {
+        fn merging_entries_loses_no_field(sets in prop::collection::vec((0usize..2, 0usize..3, fields()), 0..6)) {
             let entries = sets.iter().map(|(manager, version, fields)| {
                 entry(["a", "b"][*manager], "Update", ["v0", "v1", "v2"][*version], "", fields.clone())
             });

@@ -1,10 +1,10 @@
-//! What the answer to one rewrite means: the only place that decides it.
+//! What the answer to a rewrite means. Nothing else classifies answers.
 
 use std::time::Duration;
 
 use crate::agreement::transient;
 
-/// What came back for one write, before anything is concluded from it.
+/// The answer to one write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The server answered.
@@ -13,50 +13,50 @@ pub enum Answer {
         code: u16,
         /// Whether the body is a Status, as an API server sends it; a load balancer sends something else.
         status: bool,
-        /// `reason` of the Status body, empty when there is none.
+        /// `reason` of the Status; empty if there is none.
         reason: String,
-        /// `message` of the Status body, or the start of a body that is none.
+        /// `message` of the Status, or the beginning of another body.
         message: String,
-        /// Where a redirect points to.
+        /// The target of a redirect.
         location: Option<String>,
-        /// How long the server asks to wait.
+        /// `Retry-After`, how long the server asks the client to wait.
         retry_after: Option<Duration>,
         /// The resourceVersion that was sent.
         sent: String,
-        /// What came back with a success that is about the object.
+        /// The object in a successful answer, if it is the one that was written.
         returned: Option<Returned>,
     },
     /// There was no answer: refused, reset, cut short or timed out.
     Broken {
-        /// What the connection said.
+        /// The error of the connection.
         message: String,
         /// Whether the request was not sent.
         unsent: bool,
     },
 }
 
-/// What a successful answer says of the object that was written.
+/// The written object in a successful answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Returned {
-    /// Its resourceVersion.
+    /// `metadata.resourceVersion`.
     pub resource_version: String,
     /// Whether it is being deleted.
     pub terminating: bool,
 }
 
-/// Which object a write is for, or an answer about.
+/// Identifies the object of a write or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity<'a> {
-    /// Its namespace, empty for cluster-wide objects.
+    /// The namespace; empty for cluster-scoped objects.
     pub namespace: &'a str,
-    /// Its name.
+    /// `metadata.name`.
     pub name: &'a str,
-    /// Its uid.
+    /// `metadata.uid`.
     pub uid: &'a str,
 }
 
 impl Answer {
-    /// Whether it shows that an API server has accepted the credentials, whatever it says of the object.
+    /// Whether it shows that an API server has accepted the credentials.
     pub fn accepts(&self) -> bool {
         match self {
             Self::Http { code, status, returned, .. } => {
@@ -66,8 +66,8 @@ impl Answer {
         }
     }
 
-    /// Whether the write may have been carried out although the answer does not say so. A server that refuses a write,
-    /// or puts it off, has not carried it out.
+    /// Whether the write may have been carried out although the answer does not show it. A server that refuses or postpones
+    /// a write has not carried it out.
     pub fn hides_a_write(&self) -> bool {
         match self {
             Self::Http { code, returned, .. } => {
@@ -77,7 +77,7 @@ impl Answer {
         }
     }
 
-    /// An answer with just a status code, from an API server.
+    /// An answer of an API server with only a status code.
     pub fn http(code: u16) -> Self {
         Self::Http {
             code,
@@ -91,7 +91,7 @@ impl Answer {
         }
     }
 
-    /// The same with the resourceVersions before and after.
+    /// Adds the resourceVersions before and after the write.
     pub fn with_versions(mut self, before: &str, after: Option<&str>) -> Self {
         if let Self::Http { sent, returned, .. } = &mut self {
             *sent = before.to_owned();
@@ -102,86 +102,86 @@ impl Answer {
     }
 }
 
-/// What became of one object.
+/// The outcome for one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Stored anew, in the storage version and under the key of now.
+    /// It was stored again, in the current version and under the current key.
     Rewritten,
-    /// Already stored as it should be; nothing was written.
+    /// It was already stored in the current version and under the current key; nothing was written.
     Current,
-    /// Somebody else wrote it since it was listed; under agreement that write was in the storage version.
+    /// Another client wrote it after it was listed; under agreement, that write used the storage version.
     Conflicted,
     /// It no longer exists.
     Gone,
-    /// The server would take it; a dry run does not tell what it would write.
+    /// The server accepted a dry run, which does not show whether the object would be rewritten.
     Accepted,
-    /// The server refused this object; whether that lasts is to be seen. The others go on meanwhile.
+    /// The server refused this object, and it is not known yet whether the refusal lasts. Other objects continue.
     Refused {
-        /// The server's own reason.
+        /// The reason that the server gives.
         reason: String,
-        /// The server's own words.
+        /// The message of the server.
         message: String,
     },
-    /// The server will not take this object; the others go on.
+    /// The server refuses this object for good. Other objects continue.
     Quarantined {
-        /// The server's own reason.
+        /// The reason that the server gives.
         reason: String,
-        /// The server's own words.
+        /// The message of the server.
         message: String,
     },
-    /// Not decided: the answer may be about something else, so the object itself must be looked up.
+    /// Undecided: the answer may not be about the object, so the object must be looked up.
     Doubtful(Doubt),
-    /// Not decided: wait and send it again.
-    Again {
-        /// How long the server asks to wait.
+    /// Undecided: wait and send it again.
+    Retry {
+        /// `Retry-After`, how long the server asks the client to wait.
         after: Option<Duration>,
-        /// Whose fault it may be.
+        /// What may be the cause.
         blame: Blame,
-        /// Whether the server is short of strength, so that the pace must fall.
+        /// Whether the server is overloaded, so that the pace must fall.
         overloaded: bool,
-        /// What to tell when it does not pass.
+        /// The reason to report if it lasts.
         reason: String,
-        /// The words that came with it.
+        /// The message of the server or the connection.
         message: String,
     },
 }
 
-/// An answer that may be about something else than the object.
+/// An answer that may not be about the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Doubt {
-    /// A refusal with a code that says that the object is gone or was changed.
+    /// A refusal with a code that means that the object is gone or was changed.
     Refusal {
         /// Whether an API server sent it, and not something in front of it.
         status: bool,
-        /// How long the server asks to wait.
+        /// `Retry-After`, how long the server asks the client to wait.
         after: Option<Duration>,
-        /// The server's own reason.
+        /// The reason that the server gives.
         reason: String,
-        /// The server's own words.
+        /// The message of the server.
         message: String,
     },
-    /// A success without a write, for an object that is being deleted: the write may have let it go.
+    /// A success without a write for an object that is being deleted: the write may have completed the deletion.
     Terminating,
 }
 
-/// What a look-up shows of an object whose write was answered in a doubtful way.
+/// What a look-up shows about an object after a doubtful answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LookupResult {
-    /// It is not listed any more, or another object has its name.
+    /// It is no longer listed, or another object has its name.
     Absent,
-    /// It was changed since it was listed.
+    /// It has changed since it was listed.
     Changed,
-    /// It is stored just as it was listed.
+    /// It is stored as it was listed.
     Unchanged,
     /// The look-up failed, which proves nothing.
     Unknown {
-        /// Why.
+        /// The error of the look-up.
         message: String,
     },
 }
 
 impl LookupResult {
-    /// What it means that a list shows this uid and resourceVersion under the object's name, or nothing.
+    /// The result of a look-up that lists this uid and resourceVersion under the object's name, or nothing.
     pub fn of(uid: &str, resource_version: &str, listed: Option<(&str, &str)>) -> Self {
         match listed {
             Some((other, _)) if other != uid => Self::Absent,
@@ -192,16 +192,16 @@ impl LookupResult {
     }
 }
 
-/// Whose fault a failed write may be.
+/// What may be the cause of a failed write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
-    /// The server's or the wire's; the object's only if everything else is written well for long.
+    /// The server or the connection; the object only if all other writes succeed for long.
     Server,
-    /// The object's, if others are written well.
+    /// The object, if other writes succeed.
     Object,
-    /// The object's: an API server refused it while it was stored as it was listed.
+    /// The object: an API server refused it while it was stored as it was listed.
     Refusal,
-    /// The credentials', or the object's if others are written well.
+    /// The credentials, or the object if other writes succeed.
     Credentials,
 }
 
@@ -209,7 +209,7 @@ pub enum Blame {
 pub fn classify(answer: &Answer) -> Outcome {
     let (code, status, reason, message, location, retry_after, sent, returned) = match answer {
         Answer::Broken { message, .. } => {
-            return Outcome::Again {
+            return Outcome::Retry {
                 after: None,
                 blame: Blame::Server,
                 overloaded: true,
@@ -221,7 +221,7 @@ pub fn classify(answer: &Answer) -> Outcome {
             (*code, *status, reason, message, location.as_deref(), *retry_after, sent, returned)
         }
     };
-    let again = |blame, overloaded| Outcome::Again {
+    let again = |blame, overloaded| Outcome::Retry {
         after: retry_after,
         blame,
         overloaded,
@@ -233,8 +233,8 @@ pub fn classify(answer: &Answer) -> Outcome {
             Some(returned) if returned.resource_version != *sent => Outcome::Rewritten,
             Some(returned) if returned.terminating => Outcome::Doubtful(Doubt::Terminating),
             Some(_) => Outcome::Current,
-            // A success that does not say what it did, or to what, proves nothing.
-            None => Outcome::Again {
+            // A success without the object proves nothing.
+            None => Outcome::Retry {
                 after: retry_after,
                 blame: Blame::Object,
                 overloaded: false,
@@ -259,14 +259,16 @@ pub fn classify(answer: &Answer) -> Outcome {
     }
 }
 
-/// How long an object must have been refused before it is named for that: RBAC rules may be being replaced, an admission
-/// webhook may be starting, a proxy may answer in the server's place.
-pub const LASTING: Duration = Duration::from_secs(15);
+/// How long an object must have been refused before it is quarantined: RBAC rules may be being replaced, an admission
+/// webhook may be starting, a proxy may answer instead of the server.
+pub const REFUSAL_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What an outcome comes to when the object was refused for so long.
-pub fn lasting(outcome: Outcome, lasted: Duration) -> Outcome {
+/// Turns a refusal into quarantine once it has lasted for [`REFUSAL_TIMEOUT`].
+pub fn quarantine_if_lasting(outcome: Outcome, lasted: Duration) -> Outcome {
     match outcome {
-        Outcome::Refused { reason, message } if lasted >= LASTING => Outcome::Quarantined { reason, message },
+        Outcome::Refused { reason, message } if lasted >= REFUSAL_TIMEOUT => {
+            Outcome::Quarantined { reason, message }
+        }
         outcome => outcome,
     }
 }
@@ -276,13 +278,13 @@ pub fn is_about(sent: Identity<'_>, kind: &str, answered_kind: &str, answered: I
     (answered_kind == "PartialObjectMetadata" || answered_kind == kind) && sent == answered
 }
 
-/// Decides by what a look-up shows of the object itself.
+/// Decides a doubtful answer by a look-up of the object.
 pub fn resolve(doubt: Doubt, sighting: LookupResult) -> Outcome {
     match (doubt, sighting) {
         (_, LookupResult::Absent) => Outcome::Gone,
         (_, LookupResult::Changed) => Outcome::Conflicted,
         (Doubt::Terminating, LookupResult::Unchanged) => Outcome::Current,
-        (Doubt::Refusal { status, after, reason, message }, LookupResult::Unchanged) => Outcome::Again {
+        (Doubt::Refusal { status, after, reason, message }, LookupResult::Unchanged) => Outcome::Retry {
             after,
             blame: if status { Blame::Refusal } else { Blame::Object },
             overloaded: false,
@@ -290,7 +292,7 @@ pub fn resolve(doubt: Doubt, sighting: LookupResult) -> Outcome {
             message: format!("{message}; the object is still stored unchanged"),
         },
         (Doubt::Refusal { after, reason, message, .. }, LookupResult::Unknown { message: why }) => {
-            Outcome::Again {
+            Outcome::Retry {
                 after,
                 blame: Blame::Object,
                 overloaded: false,
@@ -298,7 +300,7 @@ pub fn resolve(doubt: Doubt, sighting: LookupResult) -> Outcome {
                 message: format!("{message}; could not determine whether the object still exists: {why}"),
             }
         }
-        (Doubt::Terminating, LookupResult::Unknown { message }) => Outcome::Again {
+        (Doubt::Terminating, LookupResult::Unknown { message }) => Outcome::Retry {
             after: None,
             blame: Blame::Object,
             overloaded: false,
@@ -310,7 +312,7 @@ pub fn resolve(doubt: Doubt, sighting: LookupResult) -> Outcome {
     }
 }
 
-/// What becomes of a listed object that cannot be sent, because the write would not be bound to it.
+/// The outcome for a listed object that lacks what a write needs as a precondition.
 pub fn unsendable(object: Identity<'_>, resource_version: &str) -> Option<Outcome> {
     let (reason, missing) = match (object.name, object.uid, resource_version) {
         ("", ..) => ("NoName", "name"),
@@ -326,7 +328,7 @@ pub fn unsendable(object: Identity<'_>, resource_version: &str) -> Option<Outcom
     })
 }
 
-/// What becomes of an object that is listed still although nothing is found under its name.
+/// The outcome for an object that is still listed although nothing is found under its name.
 pub fn misplaced() -> Outcome {
     Outcome::Quarantined {
         reason: "Misplaced".to_owned(),
@@ -336,95 +338,94 @@ pub fn misplaced() -> Outcome {
     }
 }
 
-/// What becomes of an object when the bounded number of tries is used up.
+/// The outcome for an object when its tries are used up.
 pub fn give_up(reason: String, message: String) -> Outcome {
     Outcome::Refused { reason, message }
 }
 
-/// How often a write fails before the fault is taken to be the object's own.
+/// How often a write fails before the object counts as the cause.
 const TRIES: u32 = 5;
-/// How often an API server refuses an object that is stored as it was listed, before that is final.
+/// How often an API server refuses an object that is stored as it was listed before that is final.
 const REFUSALS: u32 = 3;
-/// How often, and for how long, a fault that looks like the server's hits one object alone before it is the object's.
+/// How often, and for how long, a server error affects one object alone before the object counts as the cause.
 const SERVER_TRIES: u32 = 10;
 const SERVER_FOR: Duration = Duration::from_secs(30);
-/// How long a server is waited for that does nothing well.
-pub const OUTAGE: Duration = Duration::from_secs(300);
+/// How long to wait for a server on which every write fails.
+pub const OUTAGE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What to do about an object whose writes fail with an error that may be its own.
+/// What to do about an object whose writes fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
-    /// Try it again.
-    Again,
-    /// Leave it for now; the others go on.
+pub enum RetryDecision {
+    /// Send it again.
+    Retry,
+    /// Set it aside; other objects continue.
     GiveUp,
-    /// Leave everything for later: the server cannot write such objects now.
+    /// Interrupt the run: the server cannot write such objects now.
     Later,
-    /// End: the credentials are no longer accepted for anything.
+    /// End the run: the credentials are no longer accepted.
     Unauthorized,
 }
 
 /// The failures of one object so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Failed {
+pub struct FailureHistory {
     /// How often an API server refused it while it was stored unchanged.
     pub refused: u32,
-    /// How many failures count against it: those since whose predecessor the server was well otherwise.
+    /// How many failures count against it: those between which other writes succeeded.
     pub counted: u32,
-    /// For how long it has failed; with a 401, for how long it has failed so.
+    /// For how long it has failed; with a 401, for how long it has failed with a 401.
     pub lasted: Duration,
-    /// Whether others fail alike.
+    /// Whether other objects fail in the same way.
     pub elsewhere: bool,
-    /// Whether the server answers lists, and there is no other object that it could be asked to write.
+    /// Whether the server answers lists and there is no other object to try a write on.
     pub alone: bool,
 }
 
-/// Decides whether an object is tried again after a failure.
+/// Decides what to do about an object after a failure.
 ///
-/// Where others fail alike and nothing is written well, it is no object's fault, however long it lasts.
-pub fn patience(blame: Blame, failed: Failed) -> Patience {
-    let Failed { refused, counted, lasted, elsewhere, alone } = failed;
+/// If other objects fail in the same way and no write succeeds, no object is the cause, however long it lasts.
+pub fn retry_decision(blame: Blame, failed: FailureHistory) -> RetryDecision {
+    let FailureHistory { refused, counted, lasted, elsewhere, alone } = failed;
     match blame {
-        Blame::Refusal if refused >= REFUSALS => Patience::GiveUp,
-        Blame::Refusal => Patience::Again,
-        Blame::Server if counted >= SERVER_TRIES && lasted >= SERVER_FOR => Patience::GiveUp,
-        Blame::Server if alone && lasted >= OUTAGE => Patience::GiveUp,
-        Blame::Server => Patience::Again,
-        Blame::Object | Blame::Credentials if counted >= TRIES => Patience::GiveUp,
-        Blame::Credentials if lasted >= transient::TRANSIENT_ANSWER_TIMEOUT => Patience::Unauthorized,
-        Blame::Credentials => Patience::Again,
-        // It failed, another was written well, and it failed again.
-        Blame::Object if lasted >= OUTAGE && (!elsewhere || counted > 1) => Patience::GiveUp,
-        Blame::Object if lasted >= OUTAGE => Patience::Later,
-        Blame::Object => Patience::Again,
+        Blame::Refusal if refused >= REFUSALS => RetryDecision::GiveUp,
+        Blame::Refusal => RetryDecision::Retry,
+        Blame::Server if counted >= SERVER_TRIES && lasted >= SERVER_FOR => RetryDecision::GiveUp,
+        Blame::Server if alone && lasted >= OUTAGE_TIMEOUT => RetryDecision::GiveUp,
+        Blame::Server => RetryDecision::Retry,
+        Blame::Object | Blame::Credentials if counted >= TRIES => RetryDecision::GiveUp,
+        Blame::Credentials if lasted >= transient::TRANSIENT_ANSWER_TIMEOUT => RetryDecision::Unauthorized,
+        Blame::Credentials => RetryDecision::Retry,
+        // It failed, another write succeeded, and it failed again.
+        Blame::Object if lasted >= OUTAGE_TIMEOUT && (!elsewhere || counted > 1) => RetryDecision::GiveUp,
+        Blame::Object if lasted >= OUTAGE_TIMEOUT => RetryDecision::Later,
+        Blame::Object => RetryDecision::Retry,
     }
 }
 
-/// Who had a part in a write, besides the server.
+/// Whether a write used the conversion webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Helper {
-    /// Nobody.
+pub enum WebhookUse {
+    /// It did not.
     None,
-    /// A webhook, if the object was stored in another version.
+    /// It did if the object was stored in another version.
     Perhaps,
-    /// A webhook: the object's managedFields had to be converted, or it was written through another version than it
-    /// is stored in.
+    /// It did: the object's managedFields had to be converted, or the request used another version than the stored one.
     Webhook,
 }
 
-/// Whether the outcome of one write shows that the server, with what it needs, could have done another one.
-pub fn shows_well(outcome: &Outcome, helper: Helper) -> bool {
+/// Whether the outcome of a write shows that the server, and the webhook if one is needed, can write other objects.
+pub fn shows_health(outcome: &Outcome, helper: WebhookUse) -> bool {
     match (outcome, helper) {
-        (Outcome::Again { .. } | Outcome::Doubtful(_), _) => false,
-        (_, Helper::None) => true,
-        // Only an object in an old version has to be rewritten.
+        (Outcome::Retry { .. } | Outcome::Doubtful(_), _) => false,
+        (_, WebhookUse::None) => true,
+        // A rewritten object was in an old version, so it was converted.
         (Outcome::Rewritten, _) => true,
-        (Outcome::Current | Outcome::Accepted, Helper::Webhook) => true,
+        (Outcome::Current | Outcome::Accepted, WebhookUse::Webhook) => true,
         _ => false,
     }
 }
 
-/// How long to wait before try `attempt` (1 is the first repeat): what the server asked for, else doubling.
+/// How long to wait before retry `attempt` (from 1): what the server asks for, else an exponential backoff.
 pub fn backoff(attempt: u32, asked: Option<Duration>) -> Duration {
     const SHORTEST: Duration = Duration::from_millis(100);
     const LONGEST_ASKED: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
-//! How fast to send: additive increase, multiplicative decrease, within hard bounds.
+//! How fast to send: additive increase and multiplicative decrease, within hard bounds.
 //!
-//! Time is a `Duration` since any fixed start, so that a test is a table and not a wait. Rate limiting is kept
-//! here rather than taken from a crate because its decisions share one state with the in-flight limit.
+//! Time is a `Duration` since any fixed start, so that tests need not wait. No rate limiting crate is used, because the rate
+//! and the in-flight limit share one state.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// A named set of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
-    /// Hardly to be noticed, for clusters near their limits: fewer than ten writes and ten megabits a second.
+    /// Hardly noticeable, for clusters near their limits: below ten writes and ten megabits per second.
     Gentle,
     /// The cluster's own traffic comes first.
     Steady,
@@ -17,23 +17,23 @@ pub enum Preset {
     Fast,
 }
 
-/// What the pace never leaves.
+/// The hard bounds of a pace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
-    /// At most so many writes under way.
+    /// The most writes in flight.
     pub max_in_flight: u32,
-    /// At most so many writes a second.
+    /// The most writes per second.
     pub qps: Option<f64>,
-    /// At most so many bytes a second, sent and received.
+    /// The most bytes per second, sent and received.
     pub bandwidth: Option<f64>,
-    /// Latency may rise to so many times the lowest seen before the pace falls.
+    /// The pace falls when latency exceeds the lowest observed latency times this.
     pub tolerance: f64,
-    /// After each write its place rests for so many times as long as the write took.
+    /// After each write, its slot rests for the duration of the write times this.
     pub rest: f64,
 }
 
 impl Preset {
-    /// Its bounds.
+    /// The bounds of the preset.
     pub fn bounds(self) -> Bounds {
         let (max_in_flight, tolerance, rest) = match self {
             Self::Gentle => (1, 1.3, 1.0),
@@ -41,7 +41,7 @@ impl Preset {
             Self::Fast => (32, f64::INFINITY, 0.0),
         };
         let (qps, bandwidth) = match self {
-            // The writes alone are a tenth of a megabit, so that the bandwidth bounds lists of large metadata.
+            // The writes alone need a tenth of a megabit, so the bandwidth bounds lists of large metadata.
             Self::Gentle => (Some(8.0), Some(1_250_000.0)),
             Self::Steady | Self::Fast => (None, None),
         };
@@ -50,7 +50,7 @@ impl Preset {
 }
 
 impl Preset {
-    /// How many objects a page has: a large one costs the server a moment that its users notice.
+    /// How many objects a page has. Large pages cause latency that other clients notice.
     pub fn page_size(self) -> u32 {
         match self {
             Self::Gentle | Self::Steady => 100,
@@ -59,34 +59,34 @@ impl Preset {
     }
 }
 
-/// How a request ended, as far as the pace is concerned.
+/// How a request affects the pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Answered.
+    /// It was answered.
     Fine,
-    /// 429, 503, a timeout, a broken connection.
+    /// It ended with 429, 503, a timeout or a broken connection.
     Overloaded,
 }
 
 /// Whether one more request may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permit {
-    /// Yes.
+    /// It may be sent now.
     Now,
-    /// Not before that time.
+    /// It may be sent at this time.
     At(Duration),
-    /// Not before one under way has ended.
+    /// It may be sent when a request in flight has ended.
     WhenOneEnds,
 }
 
-/// The lowest the adaptive limit falls: one request under way a tenth of the time.
+/// The lowest adaptive limit: one request in flight for a tenth of the time.
 const LOWEST: f64 = 0.1;
-/// The lowest latency is looked for anew after so long, because clusters change.
+/// After this time the lowest latency is measured again, because clusters change.
 const FORGET: Duration = Duration::from_secs(60);
-/// A burst of so long may run ahead of `qps` and `bandwidth`.
+/// How far a burst may run ahead of `qps` and `bandwidth`.
 const BURST: Duration = Duration::from_millis(100);
 
-/// The state of the pace.
+/// Decides when the next request may be sent.
 #[derive(Clone, Debug)]
 pub struct Pace {
     bounds: Bounds,
@@ -102,7 +102,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Begins low, to grow with the server's strength.
+    /// Starts with a low limit, which grows as long as the server keeps up.
     pub fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
@@ -118,18 +118,18 @@ impl Pace {
         }
     }
 
-    /// Where latency counts, it must first be seen without a load of our own.
+    /// If latency counts, it must first be measured without load from restow.
     fn first_limit(bounds: &Bounds) -> f64 {
         let first: f64 = if bounds.tolerance.is_finite() { 1.0 } else { 8.0 };
         first.min(f64::from(bounds.max_in_flight))
     }
 
-    /// How many requests may be under way now; below one, it is the share of time one may be.
+    /// How many requests may be in flight; below one, the share of time in which one may be.
     pub fn limit(&self) -> f64 {
         self.limit
     }
 
-    /// Whether one more may be sent beside the `in_flight` ones.
+    /// Whether one more request may be sent in addition to the `in_flight` ones.
     pub fn permit(&self, now: Duration, in_flight: usize) -> Permit {
         let rested = |until: &&Duration| **until > now;
         let resting = self.resting.iter().filter(rested).count();
@@ -140,24 +140,24 @@ impl Pace {
         if free <= now { Permit::Now } else { Permit::At(free) }
     }
 
-    /// When the next list may be asked for: it counts towards the bandwidth alone.
+    /// When the next list may be requested; only the bandwidth limits lists.
     pub fn lists_at(&self) -> Duration {
         self.bandwidth_at.saturating_sub(BURST)
     }
 
-    /// The most bytes a second.
+    /// The most bytes per second.
     pub fn bandwidth(&self) -> Option<f64> {
         self.bounds.bandwidth
     }
 
-    /// Takes in that one was sent.
+    /// Records that a request was sent.
     pub fn sent(&mut self, now: Duration) {
         if let Some(qps) = self.bounds.qps {
             self.qps_at = self.qps_at.max(now) + Duration::from_secs_f64(1.0 / qps);
         }
     }
 
-    /// Takes in that `bytes` went over the wire.
+    /// Records that `bytes` were transferred.
     pub fn transferred(&mut self, now: Duration, bytes: usize) {
         if let Some(bandwidth) = self.bounds.bandwidth {
             self.bandwidth_at =
@@ -165,7 +165,7 @@ impl Pace {
         }
     }
 
-    /// Takes in how one ended.
+    /// Records how a request ended.
     pub fn ended(&mut self, now: Duration, took: Duration, signal: Signal) {
         let took = took.as_secs_f64();
         match signal {
@@ -173,10 +173,10 @@ impl Pace {
             Signal::Fine => {
                 self.learn(now, took);
                 if self.smoothed > self.bounds.tolerance * self.lowest {
-                    // Latency alone, which is never quite even, does not stop the one place there always is.
+                    // Latency always varies a little, so it alone never reduces the limit below one.
                     self.cut(now, 0.8, 1.0);
                 } else {
-                    // Where latency counts, it must be seen at one limit before the next is tried.
+                    // If latency counts, it must be measured at one limit before the next is tried.
                     let step = if self.bounds.tolerance.is_finite() { 0.05 } else { 1.0 };
                     let grown = self.limit + step / self.limit.max(1.0);
                     self.limit = grown.min(f64::from(self.bounds.max_in_flight));
@@ -206,10 +206,10 @@ impl Pace {
         self.lowest = self.lowest.min(self.smoothed);
     }
 
-    /// Cuts once for one trouble: answers to requests sent before the last cut do not count again.
+    /// Reduces the limit once for each overload: answers to requests sent before the last reduction do not count.
     fn cut(&mut self, now: Duration, factor: f64, lowest: f64) {
-        let patience = Duration::from_secs_f64(self.smoothed.clamp(0.01, 2.0));
-        if now.saturating_sub(self.last_cut) >= patience || self.last_cut.is_zero() {
+        let interval = Duration::from_secs_f64(self.smoothed.clamp(0.01, 2.0));
+        if now.saturating_sub(self.last_cut) >= interval || self.last_cut.is_zero() {
             self.limit = (self.limit * factor).max(lowest.min(self.limit));
             self.last_cut = now;
         }
@@ -237,13 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn fast_grows_to_its_bound() {
+    fn the_fast_preset_grows_to_its_bound() {
         let mut pace = Pace::new(Preset::Fast.bounds());
         assert_eq!(play(&mut pace, 3000, 6, 2.0), 32.0);
     }
 
     #[test]
-    fn gentle_stays_below_ten_writes_and_ten_megabits_a_second() {
+    fn the_gentle_preset_stays_below_ten_writes_and_ten_megabits_per_second() {
         for (bytes, least, most) in [(1_300, 70, 99), (1_000_000, 10, 14)] {
             let mut pace = Pace::new(Preset::Gentle.bounds());
             let (mut now, mut writes) = (Duration::ZERO, 0);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn steady_stops_growing_when_latency_rises() {
+    fn the_steady_preset_stops_growing_when_latency_rises() {
         let mut pace = Pace::new(Preset::Steady.bounds());
         let limit = play(&mut pace, 3000, 6, 2.0);
         assert!((1.0..6.0).contains(&limit), "{limit}");
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn uneven_latency_leaves_one_place() {
+    fn varying_latency_leaves_one_slot() {
         let mut pace = Pace::new(Preset::Steady.bounds());
         for request in 1..3000_u64 {
             let took = ms(if request % 7 == 0 { 30 } else { 3 });
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn overload_halves_once_for_one_trouble() {
+    fn one_overload_halves_the_limit_once() {
         let mut pace = Pace::new(Preset::Fast.bounds());
         play(&mut pace, 3000, 6, 100.0);
         let now = Duration::from_secs(100);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn below_one_it_rests_between_requests() {
+    fn a_limit_below_one_pauses_between_requests() {
         let mut pace = Pace::new(Preset::Steady.bounds());
         let mut now = Duration::from_secs(1);
         while pace.limit() >= 1.0 {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_rests_after_each_write() {
+    fn a_slot_rests_after_each_write() {
         let bounds =
             Bounds { max_in_flight: 2, qps: None, bandwidth: None, tolerance: f64::INFINITY, rest: 1.0 };
         let mut pace = Pace::new(bounds);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn hard_bounds_hold() {
+    fn the_pace_never_exceeds_its_bounds() {
         let bounds =
             Bounds { max_in_flight: 4, qps: Some(10.0), bandwidth: Some(1000.0), tolerance: 2.0, rest: 0.0 };
         let mut pace = Pace::new(bounds);

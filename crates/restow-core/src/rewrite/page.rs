@@ -2,60 +2,60 @@
 
 use std::time::Duration;
 
-use crate::agreement::transient::{Before, TRANSIENT_ANSWER_TIMEOUT, is_waited_out};
+use crate::agreement::transient::{PriorAnswers, TRANSIENT_ANSWER_TIMEOUT, may_be_transient};
 
-/// How often an error that may be a bad object's is tried again before the object is looked for.
+/// How often a page that fails with a server error is retried before a bad object is searched for.
 const MAX_REFUSALS: u32 = 3;
-/// How often a page may expire before it is given up.
+/// How often a page may expire before the list fails.
 const EXPIRIES: u32 = 8;
-/// How often a list may begin anew without coming any further.
+/// How often a list may start over without progress.
 const RESTARTS: u32 = 5;
 
-/// The longest page of several objects, in bytes. Two pages are in memory at once.
+/// The longest page of several objects, in bytes. Two pages are in memory at a time.
 const MAX_PAGE_BYTES: usize = 8 << 20;
-/// The longest page of one object. etcd takes no request above 1.5 MiB unless it is told to.
+/// The longest page of one object. By default, etcd accepts no request above 1.5 MiB.
 const MAX_SINGLE_OBJECT_BYTES: usize = 32 << 20;
-/// The least that a page may be long, however low the bandwidth is.
+/// The lowest limit for the length of a page, however low the bandwidth is.
 const SHORTEST: usize = 64 << 10;
 
-/// From how many objects on a list is asked for as one stream, unless the user says how.
+/// The number of objects from which on a list is streamed, unless the user chooses.
 const STREAMED: u64 = 10_000;
 
-/// Whether a list is better asked for as one stream, given how many objects it has.
+/// Whether to request a list as one stream, given the number of objects.
 ///
-/// A server answers each chunk from a list of its own, and a stream from its cache. But only chunks can be continued
-/// exactly and show which object cannot be read, so they are for all lists that cost little.
+/// A server builds a separate list for each chunk, and answers a stream from its cache. But only chunks can be resumed
+/// exactly and show which object cannot be read, so they are used for all lists that cost little.
 pub fn is_worth_streaming(objects: Option<u64>) -> bool {
     objects.is_some_and(|objects| objects >= STREAMED)
 }
 
-/// What is known of an answer that was not a page.
+/// An answer that is not a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusal {
     /// The HTTP status code; 0 when the connection broke.
     pub code: u16,
     /// Whether the body is a Status, as an API server sends it; a load balancer sends something else.
     pub status: bool,
-    /// What the server has answered well before.
-    pub before: Before,
+    /// Which requests the server has answered successfully before.
+    pub before: PriorAnswers,
     /// `message` of the Status body.
     pub message: String,
-    /// The token that a 410 gives to go on with.
+    /// The continue token in a 410.
     pub fresh: Option<String>,
-    /// How long the server asks to wait.
+    /// `Retry-After`, how long the server asks the client to wait.
     pub retry_after: Option<Duration>,
-    /// Whether the server says that it has not come as far as the asked resourceVersion.
+    /// Whether the server has not reached the requested resourceVersion yet.
     pub too_new: bool,
-    /// Whether it was a success that is not the page that was asked for.
+    /// Whether it was a success that is not the requested page.
     pub malformed: bool,
-    /// Whether it is longer than a page may be.
+    /// Whether it is too long for a page.
     pub too_long: bool,
-    /// How many bytes of it were read.
+    /// How many bytes were read.
     pub bytes: usize,
 }
 
 impl Refusal {
-    /// Whether it counts as a try: an outage says nothing of the list, however long it lasts.
+    /// Whether it counts as a try: an outage shows nothing about the list, however long it lasts.
     pub fn counts(&self) -> bool {
         self.malformed || self.too_new || !matches!(self.code, 0 | 408 | 429 | 502 | 503 | 504)
     }
@@ -64,33 +64,33 @@ impl Refusal {
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Ask again after a wait.
+    /// Request the page again after a wait.
     Wait(Option<Duration>),
-    /// Ask for fewer objects.
+    /// Request fewer objects.
     Fewer,
-    /// Go on with this token.
+    /// Continue with this token.
     ContinueWith(String),
-    /// Go on from the same key at whatever is newest.
+    /// Continue from the same key at the newest resourceVersion.
     ContinueNewest,
-    /// Begin the list anew.
+    /// Start the list over.
     StartOver,
-    /// A stored object cannot be read: find it and step over it.
+    /// A stored object cannot be read: find it and skip it.
     Isolate,
-    /// Nothing can be listed; the resource is gone.
+    /// Fail: the resource no longer exists.
     Vanished,
-    /// Nothing can be listed now, for a reason that may pass.
+    /// Fail, for a reason that may go away.
     GiveUp,
-    /// Nothing can be listed.
+    /// Fail for good.
     Stop,
 }
 
-/// Decides, given how often this same page was asked for already, for how long it has failed, and whether it continues
-/// from a token.
+/// Decides what to do next, given how often this page was tried, for how long it has failed, and whether it continues from
+/// a token.
 pub fn step(refusal: &Refusal, tries: u32, lasted: Duration, continued: bool) -> Step {
     if refusal.too_long {
         return Step::Fewer;
     }
-    let passes = is_waited_out(refusal.code, refusal.status, refusal.before, lasted);
+    let passes = may_be_transient(refusal.code, refusal.status, refusal.before, lasted);
     match refusal.code {
         200..=299 if passes => Step::Wait(None),
         200..=399 if !passes => Step::GiveUp,
@@ -100,28 +100,28 @@ pub fn step(refusal: &Refusal, tries: u32, lasted: Duration, continued: bool) ->
             Some(token) if !token.is_empty() => Step::ContinueWith(token.clone()),
             _ => Step::StartOver,
         },
-        // A watch cache that a bad object has stopped never catches up; etcd itself does.
+        // A watch cache that a bad object has stopped never catches up; a read from etcd does.
         504 if refusal.too_new && tries >= MAX_REFUSALS && continued => Step::ContinueNewest,
         504 if refusal.too_new && tries >= MAX_REFUSALS => Step::Isolate,
         0 | 408 | 429 | 502 | 503 | 504 => Step::Wait(refusal.retry_after),
         500..=599 if tries >= MAX_REFUSALS => Step::Isolate,
         500..=599 => Step::Wait(refusal.retry_after),
-        // The token was made by another server, or kept for too long.
+        // The token came from another server, or is too old.
         400 if continued && refusal.status => Step::StartOver,
         _ if passes => Step::Wait(refusal.retry_after),
-        // Discovery has shown it, and a server that starts does not know all its resources yet.
+        // Discovery has shown the resource, and a starting server does not know all its resources yet.
         404 if lasted < TRANSIENT_ANSWER_TIMEOUT => Step::Wait(refusal.retry_after),
         404 => Step::Vanished,
         _ => Step::Stop,
     }
 }
 
-/// Whether a list that began anew so often without coming any further is given up.
-pub fn goes_in_circles(restarts: u32) -> bool {
+/// Whether a list that started over this often without progress fails.
+pub fn is_stuck(restarts: u32) -> bool {
     restarts > RESTARTS
 }
 
-/// The most bytes that a page of this limit may have; at a bandwidth, it takes about a second.
+/// The most bytes in a page with this limit; with a bandwidth limit, such a page takes about a second.
 pub fn longest(limit: u32, bandwidth: Option<f64>) -> usize {
     match bandwidth {
         _ if limit <= 1 => MAX_SINGLE_OBJECT_BYTES,
@@ -130,8 +130,8 @@ pub fn longest(limit: u32, bandwidth: Option<f64>) -> usize {
     }
 }
 
-/// How many objects to ask for next, after a page of `items` objects that had `bytes`: up to twice as many as before
-/// when nothing went wrong, but no more than take up half of the `longest` page.
+/// How many objects to request next, after a page of `items` objects with `bytes`: up to twice as many as before if nothing
+/// went wrong, but no more than fill half of the `longest` page.
 pub fn next_limit(
     limit: u32,
     page_size: u32,
@@ -162,12 +162,13 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_has_one_next_step() {
-        let all = Refusal { status: true, before: Before::ALL, ..Refusal::default() };
+    fn every_list_failure_has_one_next_step() {
+        let all = Refusal { status: true, before: PriorAnswers::ALL, ..Refusal::default() };
         let refusal = |code| Refusal { code, ..all.clone() };
         let text = |code| Refusal { code, status: false, ..all.clone() };
-        let at_first = |code| Refusal { code, before: Before::default(), ..all.clone() };
-        let forbidden = Refusal { code: 403, before: Before { anything: true, this: false }, ..all.clone() };
+        let at_first = |code| Refusal { code, before: PriorAnswers::default(), ..all.clone() };
+        let forbidden =
+            Refusal { code: 403, before: PriorAnswers { anything: true, this: false }, ..all.clone() };
         let too_new = Refusal { code: 504, too_new: true, ..all.clone() };
         let fresh = Refusal { code: 410, fresh: Some("next".to_owned()), ..all.clone() };
         let empty = Refusal { code: 410, fresh: Some(String::new()), ..all.clone() };

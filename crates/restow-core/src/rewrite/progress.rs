@@ -1,4 +1,4 @@
-//! How far the migration of one resource is, and what its end means.
+//! The progress of one resource's migration, and how it ended.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -10,28 +10,28 @@ use crate::resource::name::GroupResource;
 use crate::rewrite::outcome::Outcome;
 use crate::rewrite::token::{NEWEST, Token};
 
-/// Counts of what became of objects.
+/// The number of objects for each outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
-    /// Seen in lists.
+    /// Objects in lists.
     pub listed: u64,
-    /// Stored anew.
+    /// Objects that were stored again.
     pub rewritten: u64,
-    /// Already stored as they should be.
+    /// Objects that were already stored in the current version and under the current key.
     pub current: u64,
-    /// Written by somebody else meanwhile.
+    /// Objects that another client wrote meanwhile.
     pub conflicted: u64,
-    /// Deleted meanwhile.
+    /// Objects that were deleted meanwhile.
     pub gone: u64,
-    /// Refused by the server.
+    /// Objects that the server refused.
     pub quarantined: u64,
-    /// Accepted in a dry run, which does not tell what would be written.
+    /// Objects accepted in a dry run, which does not show what would be written.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub accepted: u64,
 }
 
-/// A number of objects in words: "1 object", "2 objects".
+/// A number of objects as text: "1 object", "2 objects".
 pub fn objects(count: u64) -> String {
     format!("{count} object{}", if count == 1 { "" } else { "s" })
 }
@@ -41,7 +41,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl Counts {
-    /// Counts one outcome; an undecided one counts as nothing.
+    /// Counts one outcome; an undecided outcome is not counted.
     pub fn count(&mut self, outcome: &Outcome) {
         match outcome {
             Outcome::Rewritten => self.rewritten += 1,
@@ -50,7 +50,7 @@ impl Counts {
             Outcome::Gone => self.gone += 1,
             Outcome::Quarantined { .. } => self.quarantined += 1,
             Outcome::Accepted => self.accepted += 1,
-            Outcome::Refused { .. } | Outcome::Again { .. } | Outcome::Doubtful(_) => {}
+            Outcome::Refused { .. } | Outcome::Retry { .. } | Outcome::Doubtful(_) => {}
         }
     }
 
@@ -71,116 +71,116 @@ impl Counts {
     }
 }
 
-/// What is being done.
+/// The phase of a migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// The first pass.
     #[default]
     Rewriting,
-    /// A further pass, which must find nothing to rewrite.
+    /// A later pass, which must find nothing to rewrite.
     Verifying,
-    /// Ended.
+    /// The migration has ended.
     Done,
 }
 
-/// An object that was left as it is, and why.
+/// An object that was left unchanged, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quarantined {
-    /// Its namespace, empty for cluster-wide objects.
+    /// The namespace; empty for cluster-scoped objects.
     #[serde(default)]
     pub namespace: String,
-    /// Its name; of an unreadable object, as far as it could be told.
+    /// The name; of an unreadable object, as far as it is known.
     pub name: String,
-    /// Its uid; empty when it could not be read.
+    /// The uid; empty if the object could not be read.
     #[serde(default)]
     pub uid: String,
-    /// The server's own reason, or restow's.
+    /// The reason that the server or restow gives.
     pub reason: String,
-    /// The server's own words, or restow's.
+    /// The message of the server or restow.
     pub message: String,
 }
 
-/// The migration of one resource, as it is kept between pages.
+/// The progress of one resource's migration, saved after each page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
-    /// Which resource.
+    /// The resource that is migrated.
     #[serde(with = "crate::resource::name::text")]
     pub resource: GroupResource,
     /// The storage version it is migrated to.
     pub storage_version: String,
     /// The hash of that version.
     pub storage_version_hash: String,
-    /// What the agreement rests on, at the weakest moment of the pass; none before there is one.
+    /// The weakest basis of the agreement in the pass; none before the first agreement.
     pub basis: Option<Basis>,
-    /// Whether identity Leases showed throughout the pass which API servers there are.
+    /// Whether identity Leases showed throughout the pass which API servers exist.
     #[serde(default)]
     pub leased: bool,
-    /// What is being done.
+    /// The phase of a migration.
     pub phase: Phase,
     /// Where the next page starts; none at the beginning of a pass.
     pub continue_token: Option<String>,
-    /// How many objects the server announced behind that place, where it tells.
+    /// How many objects the server announced after the continue token, if it did.
     #[serde(default)]
     pub announced: Option<u64>,
-    /// The key of the last object of the last page, for lists that have no tokens.
+    /// The key of the last object of the last page, for lists without tokens.
     pub last_key: Option<String>,
     /// Whether objects of the pass seemed gone or changed, and no list has confirmed it yet.
     #[serde(default)]
     pub unconfirmed: bool,
-    /// The mark of the agreement the pass stands under; none before it begins.
+    /// The mark of the agreement of the pass; none before it begins.
     pub mark: Option<String>,
     /// Whether that mark, or the fingerprint, changed during the pass.
     pub shifted: bool,
-    /// Whether restow itself may have written an object of the pass that looks written or deleted by others.
+    /// Whether an object of the pass that looks written or deleted by others may have been written by restow.
     #[serde(default)]
     pub unsure: bool,
-    /// Whether an earlier process began the pass: it may have written objects without telling.
+    /// Whether an earlier process began the pass, which may have written objects that it did not count.
     #[serde(skip)]
     pub resumed: bool,
-    /// The resourceVersion of the resource when the pass began, where its server tells.
+    /// The resourceVersion of the list when the pass began, if it is a number.
     #[serde(default)]
     pub began_at: Option<i64>,
-    /// The CustomResourceDefinition, as uid and generation, that the pass stands under.
+    /// The CRD in the pass, as uid and generation.
     #[serde(default)]
     pub definition: Option<String>,
-    /// The hash of the encryption configuration it is migrated to, where that is watched.
+    /// The hash of the encryption configuration it is migrated to, if the key is watched.
     #[serde(default)]
     pub encryption: Option<String>,
     /// The fingerprint of that configuration in the pass; none before it begins.
     #[serde(default)]
     #[serde(rename = "seal")]
     pub fingerprint: Option<String>,
-    /// The definition that the API servers' handlers have had time to follow.
+    /// The CRD that the API servers' handlers have had time to follow.
     #[serde(default)]
     pub settled: Option<String>,
-    /// What was seen of the API servers' encryption configurations in the pass.
+    /// What was observed of the API servers' encryption configurations in the pass.
     #[serde(default)]
     pub keys: Check,
-    /// What a pass that found nothing to rewrite leaves unproven all the same, and why.
+    /// What remains unproven although the pass found nothing to rewrite, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unproven: Option<String>,
-    /// How many objects there were when the pass began, where the server tells.
+    /// How many objects there were when the pass began, if the server reports that.
     pub expected: Option<u64>,
-    /// What became of the objects in the first pass.
+    /// The counts of the first pass.
     pub counts: Counts,
-    /// What became of them in the pass that verifies.
+    /// The counts of the verifying pass.
     pub verify: Counts,
-    /// How many passes have verified, the present one included.
+    /// The number of verifying passes, including the current one.
     pub passes: u32,
     /// Whether a pass under one agreement rewrote nothing.
     pub verified: bool,
-    /// When it began.
+    /// When the migration began.
     pub started: Timestamp,
-    /// When it was last saved.
+    /// When the progress was last saved.
     pub updated: Timestamp,
-    /// Seconds spent, over all resumptions.
+    /// The seconds spent, including those before it was resumed.
     pub seconds: f64,
 }
 
 impl Progress {
-    /// A migration to a storage version, of this hash, that begins at `now`.
+    /// Begins a migration to a storage version with this hash at `now`.
     pub fn new(resource: GroupResource, storage_version: &str, hash: &str, now: Timestamp) -> Self {
         Self {
             resource,
@@ -215,34 +215,33 @@ impl Progress {
         }
     }
 
-    /// The counts of the pass under way.
+    /// The counts of the current pass.
     pub fn pass(&self) -> &Counts {
         if self.phase == Phase::Rewriting { &self.counts } else { &self.verify }
     }
 
-    /// The counts that tell what became of all objects: those of the first pass, or of the pass that verifies when
-    /// the first was somebody else's.
-    pub fn told(&self) -> &Counts {
+    /// The counts to report for the whole migration: those of the first pass, or of the verifying pass if another
+    /// controller did the first.
+    pub fn overall_counts(&self) -> &Counts {
         if self.counts == Counts::default() { &self.verify } else { &self.counts }
     }
 
-    /// Takes in a page whose every object is decided.
+    /// Adds a page in which every object is decided.
     pub fn page_done(&mut self, page: &Counts, next: Option<String>, last_key: Option<String>) {
         match self.phase {
             Phase::Rewriting => self.counts.add(page),
             Phase::Verifying | Phase::Done => self.verify.add(page),
         }
         self.continue_token = next;
-        // A page of objects that cannot be read ends no earlier than the one before.
+        // A page in which no object can be read has no last key.
         self.last_key = last_key.or(self.last_key.take());
     }
 
-    /// Goes on with the objects as they are now, and not as they were when the list began: those that were written and
-    /// not counted before a crash would look as if others had written them.
+    /// Continues with the objects as they are now, and not as they were when the list began: objects that were written and
+    /// not counted before a crash would otherwise look as if others had written them.
     ///
-    /// A pass that verifies goes on with its list, as long as it has not expired: there a write before the crash shows as
-    /// a conflict.
-    pub fn list_anew(&mut self) {
+    /// A verifying pass continues with its list until that expires: there, a write before the crash shows as a conflict.
+    pub fn restart_list(&mut self) {
         let token = self.continue_token.as_deref().and_then(Token::decode);
         if let Some(token) = token.filter(|_| self.phase == Phase::Rewriting) {
             self.continue_token = Some(Token { resource_version: NEWEST, ..token }.encode());
@@ -250,8 +249,8 @@ impl Progress {
         }
     }
 
-    /// Counts an object of the pass otherwise than before.
-    pub fn decided_anew(&mut self, before: &Outcome, now: &Outcome) {
+    /// Changes the outcome that an object of the pass is counted under.
+    pub fn recount(&mut self, before: &Outcome, now: &Outcome) {
         let pass = match self.phase {
             Phase::Rewriting => &mut self.counts,
             Phase::Verifying | Phase::Done => &mut self.verify,
@@ -264,10 +263,10 @@ impl Progress {
         pass.count(now);
     }
 
-    /// Takes in what became of objects of finished pages that were refused at first, and tried once more.
+    /// Adds the outcomes of objects that were refused at first and retried after their pages.
     ///
-    /// No list has confirmed those of them that seem gone or changed since, so the pass proves nothing about them.
-    pub fn tried_again(&mut self, tried: &Counts) {
+    /// No list has confirmed those that seem gone or changed since, so the pass proves nothing about them.
+    pub fn count_retried(&mut self, tried: &Counts) {
         let tried = Counts { listed: 0, ..*tried };
         match self.phase {
             Phase::Rewriting => self.counts.add(&tried),
@@ -276,13 +275,13 @@ impl Progress {
         self.shifted |= tried.gone + tried.conflicted > 0;
     }
 
-    /// Takes in the agreement as it is between two pages; it is kept with the progress, so that a crash does not
-    /// hide a change.
-    pub fn watch(&mut self, agreement: &Agreement) {
+    /// Adds the agreement as it is between two pages. It is saved with the progress, so that a change during a crash is
+    /// noticed.
+    pub fn observe_agreement(&mut self, agreement: &Agreement) {
         if self.mark.as_ref().is_some_and(|mark| *mark != agreement.mark) {
             self.shifted = true;
         }
-        // A pass is proven by no more than every look of it rests on.
+        // The weakest basis of the pass counts.
         let begins = self.mark.is_none();
         self.leased = agreement.leased && (begins || self.leased);
         self.basis = self.basis.filter(|_| !begins).max(Some(agreement.basis));
@@ -290,15 +289,15 @@ impl Progress {
         self.definition.clone_from(&agreement.definition);
     }
 
-    /// Whether the pass stands under a mark that changes when a server restarts.
+    /// Whether the mark of the pass changes when a server restarts.
     pub fn is_marked(&self) -> bool {
         self.mark.is_some() && self.leased
     }
 
-    /// Takes in the encryption configurations as they are at one end of a pass.
+    /// Adds the encryption configurations as they are at the beginning or end of a pass.
     ///
-    /// An API server that was not heard has changed nothing: only two complete looks are compared.
-    pub fn watch_keys(&mut self, fingerprint: &str, check: Check) {
+    /// Only complete observations are compared, so a server that did not answer does not count as a change.
+    pub fn observe_keys(&mut self, fingerprint: &str, check: Check) {
         let complete = check.unchecked.is_empty();
         match &self.fingerprint {
             Some(before) => {
@@ -310,17 +309,17 @@ impl Progress {
         self.fingerprint = Some(fingerprint.to_owned());
     }
 
-    /// Begins from the first object, for whatever encryption configuration the API servers have now.
-    pub fn begin_anew(&mut self) {
+    /// Starts over from the first object, for the encryption configuration that the API servers use now.
+    pub fn restart(&mut self) {
         let resource = self.resource.clone();
         let fresh = Self::new(resource, &self.storage_version, &self.storage_version_hash, self.started);
         *self = Self { settled: self.settled.take(), seconds: self.seconds, updated: self.updated, ..fresh };
     }
 
-    /// Begins a pass that verifies.
+    /// Begins a verifying pass.
     pub fn begin_verifying(&mut self) {
-        // Where the first pass was somebody else's, the first of restow's own counts.
-        self.counts = *self.told();
+        // If another controller did the first pass, the first pass of restow counts.
+        self.counts = *self.overall_counts();
         self.phase = Phase::Verifying;
         self.continue_token = None;
         self.announced = None;
@@ -338,15 +337,15 @@ impl Progress {
         self.passes += 1;
     }
 
-    /// Begins the pass under way from its first object.
-    pub fn verify_anew(&mut self) {
+    /// Starts the current pass over from its first object.
+    pub fn restart_pass(&mut self) {
         self.passes = self.passes.saturating_sub(1);
         self.begin_verifying();
     }
 
-    /// Takes in what may hide a write of restow's own: its answer was lost, or an earlier process sent it. The pass does
-    /// not prove then that there was nothing to rewrite. One that was interrupted is not counted.
-    pub fn doubt(&mut self, answer_lost: bool, seems_written: bool) {
+    /// Records that a write of restow itself may look like another client's, because its answer was lost or an earlier
+    /// process sent it. Then the pass does not prove that there was nothing to rewrite.
+    pub fn note_hidden_write(&mut self, answer_lost: bool, seems_written: bool) {
         let interrupted = self.resumed && seems_written;
         if interrupted && !self.unsure {
             self.passes = self.passes.saturating_sub(1);
@@ -360,47 +359,47 @@ impl Progress {
         resource_version.parse().ok().is_none_or(|version: i64| version > began_at)
     }
 
-    /// How many objects of this pass are left, where that can be told.
+    /// How many objects of this pass remain, if that is known.
     pub fn remaining(&self) -> Option<u64> {
         self.expected.map(|expected| expected.saturating_sub(self.pass().done()))
     }
 }
 
-/// How often a pass may find something to rewrite before it is given up.
+/// How many verifying passes may find something to rewrite before the migration fails.
 const PASSES: u32 = 5;
-/// How often answers may be lost before it is given up: that shows nothing of the objects.
+/// How many verifying passes may lose answers before the migration fails; lost answers show nothing about the objects.
 const UNSURE_PASSES: u32 = 20;
 
-/// What a finished pass that verifies means.
+/// The result of a verifying pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Proof {
-    /// Every object is stored as it should be.
+pub enum PassVerdict {
+    /// Every object is stored in the current version and under the current key.
     Verified,
-    /// Something moved: one more pass.
-    Again,
-    /// It does not come to rest.
+    /// Something changed: another pass is needed.
+    AnotherPass,
+    /// Objects or servers kept changing in every pass.
     Restless,
 }
 
-/// Judges a pass that verified, given whether the agreement shifted meanwhile, or a write of restow's own may be hidden,
-/// and how many passes there were.
-pub fn judge(pass: &Counts, shifted: bool, unsure: bool, passes: u32) -> Proof {
+/// Judges a verifying pass, given whether the agreement changed meanwhile, whether a write of restow itself may look like
+/// another client's, and the number of passes.
+pub fn judge_pass(pass: &Counts, shifted: bool, unsure: bool, passes: u32) -> PassVerdict {
     let still = pass.rewritten == 0 && !shifted;
     match (still, unsure) {
-        (true, false) => Proof::Verified,
-        (true, true) if passes < UNSURE_PASSES => Proof::Again,
-        (false, _) if passes < PASSES => Proof::Again,
-        _ => Proof::Restless,
+        (true, false) => PassVerdict::Verified,
+        (true, true) if passes < UNSURE_PASSES => PassVerdict::AnotherPass,
+        (false, _) if passes < PASSES => PassVerdict::AnotherPass,
+        _ => PassVerdict::Restless,
     }
 }
 
 /// How the migration of one resource ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Done, and verified unless that was not wanted.
+    /// It is done, and verified if that was requested.
     Succeeded,
-    /// Some objects were left.
-    Left,
+    /// Some objects were quarantined.
+    ObjectsLeft,
     /// The servers disagree, or the version changed.
     Unsafe,
     /// It failed.
@@ -409,11 +408,11 @@ pub enum End {
     Stopped,
 }
 
-/// The exit code of a run, by how its resources ended: the gravest counts.
+/// The exit code of a run: that of the resource with the most severe end.
 pub fn exit_code(ends: impl IntoIterator<Item = End>) -> u8 {
     let grave = |end: End| match end {
         End::Succeeded => (0, 0),
-        End::Left => (1, 3),
+        End::ObjectsLeft => (1, 3),
         End::Unsafe => (2, 4),
         End::Failed => (3, 1),
         End::Stopped => (4, 130),

@@ -1,29 +1,29 @@
 //! What a finished pass proves, and what it leaves unchecked.
 
-use crate::agreement::encryption::{Check, Demand, UNREPORTED};
+use crate::agreement::encryption::{Check, KeyRequirement, UNREPORTED};
 use crate::rewrite::progress::{Phase, Progress};
 
 impl Progress {
-    /// Takes in that a pass under one agreement found nothing to rewrite: verified, unless something that matters about
-    /// the encryption key went unchecked.
-    pub fn conclude(&mut self, demand: Demand) {
+    /// Concludes a pass under one agreement that found nothing to rewrite: the migration is verified, unless a requirement for
+    /// the encryption key is not met.
+    pub fn conclude(&mut self, key_requirement: KeyRequirement) {
         let reported = self.encryption.clone().filter(|hash| hash != UNREPORTED);
         let keys = Check { config_hash: self.keys.config_hash.clone().or(reported), ..self.keys.clone() };
-        self.unproven = demand.unmet(&keys);
+        self.unproven = key_requirement.unmet(&keys);
         self.verified = self.unproven.is_none();
     }
 
-    /// Whether what was kept of a pass before a stop can still be judged: a mark shows whether a server was restarted
-    /// since, a fingerprint whether a key was changed. Objects that seemed gone and were not looked for are forgotten.
+    /// Whether the saved part of a pass still counts after a restart: the mark shows whether an API server restarted since,
+    /// the fingerprint whether a key changed. Objects that seemed gone must have been confirmed.
     ///
-    /// What was written in a pass before the stop shows by a resourceVersion, where they are numbers.
-    pub fn outlasts_a_stop(&self, demand: Demand) -> bool {
-        let sealed = demand == Demand::Nothing || self.fingerprint.is_some();
+    /// Numeric resourceVersions show which objects were written in the pass before the restart.
+    pub fn is_valid_after_restart(&self, key_requirement: KeyRequirement) -> bool {
+        let sealed = key_requirement == KeyRequirement::Nothing || self.fingerprint.is_some();
         let listed = self.phase != Phase::Verifying || self.began_at.is_some();
         self.is_marked() && !self.unconfirmed && sealed && listed
     }
 
-    /// What went unchecked in a run whose storage version is proven, in sentences.
+    /// What was not checked in a run whose storage version is proven, one sentence each.
     pub fn unchecked(&self) -> Vec<String> {
         let mut unchecked = Vec::new();
         unchecked.extend(self.basis.and_then(|basis| basis.caveat(self.leased)).map(str::to_owned));
@@ -31,7 +31,7 @@ impl Progress {
         unchecked
     }
 
-    /// What a pass that found nothing to rewrite proves, in one sentence.
+    /// What a verified pass proves, in one sentence.
     pub fn proof(&self) -> String {
         let key = match (&self.keys.config_hash, self.keys.checked) {
             (Some(hash), true) => {
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
     use crate::agreement::basis::Basis;
-    use crate::agreement::encryption::{Config, Unread, agree};
+    use crate::agreement::encryption::{Config, MetricsError, agree};
     use crate::agreement::version::Agreement;
     use crate::resource::name::GroupResource;
 
@@ -72,21 +72,21 @@ mod tests {
         let name = GroupResource::parse("secrets");
         let mut progress = Progress::new(name, "v1", "x", Timestamp::default());
         progress.begin_verifying();
-        looks.iter().for_each(|(basis, leased)| progress.watch(&agreement(*basis, *leased)));
+        looks.iter().for_each(|(basis, leased)| progress.observe_agreement(&agreement(*basis, *leased)));
         let config = |text: &str| match text {
             "-" => Ok(Config::default()),
-            "403" => Err(Unread::Refused("forbidden".to_owned())),
+            "403" => Err(MetricsError::Refused("forbidden".to_owned())),
             hash => Ok(Config { hash: Some(hash.to_owned()), ..Config::default() }),
         };
         if let Some([one, two]) = keys {
             let look = agree(&[("a".to_owned(), config(one)), ("b".to_owned(), config(two))]);
-            progress.watch_keys(&look.fingerprint, look.check());
+            progress.observe_keys(&look.fingerprint, look.check());
         }
         progress
     }
 
     #[test]
-    fn a_configuration_that_was_reported_is_not_forgotten_when_nobody_reports_it_later() {
+    fn a_reported_configuration_still_counts_when_no_server_reports_it_later() {
         for (encryption, looks, verified) in [
             (Some("k"), vec![["k", "k"]], true),
             (Some("k"), vec![["k", "k"], ["403", "403"]], false),
@@ -98,9 +98,9 @@ mod tests {
             progress.encryption = encryption.map(str::to_owned);
             for look in &looks {
                 let keys = pass(&[], Some(*look)).keys;
-                progress.watch_keys("", keys);
+                progress.observe_keys("", keys);
             }
-            progress.conclude(Demand::Reported);
+            progress.conclude(KeyRequirement::Reported);
             assert_eq!(progress.verified, verified, "{encryption:?} {looks:?} {:?}", progress.unproven);
         }
     }
@@ -116,8 +116,8 @@ mod tests {
     ];
 
     #[test]
-    fn no_report_claims_more_than_was_seen() {
-        use Demand::{Declared, Nothing, Reported, Usual};
+    fn no_report_claims_more_than_was_checked() {
+        use KeyRequirement::{Declared, Nothing, Reported, Usual};
         let none = "no API server reports an encryption configuration";
         let unread = "metrics were not read";
         // What the servers' metrics said, what is demanded, whether that is verified, and what is said of the key.
@@ -141,10 +141,10 @@ mod tests {
             (None, Declared, false, Some(unread)),
         ];
         for (basis, leased, caveat) in BASES {
-            for (said, demand, verified, key) in keys {
-                let what = format!("{basis} {leased} {said:?} {demand:?}");
+            for (said, key_requirement, verified, key) in keys {
+                let what = format!("{basis} {leased} {said:?} {key_requirement:?}");
                 let mut progress = pass(&[(basis, leased)], said);
-                progress.conclude(demand);
+                progress.conclude(key_requirement);
                 assert_eq!(progress.verified, verified, "{what}");
                 let unchecked = progress.unchecked();
                 let about_key = unchecked.iter().find(|open| open.starts_with("the encryption key"));
@@ -163,29 +163,37 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stop_could_hide_does_not_outlast_it() {
+    fn what_a_restart_may_hide_is_not_kept() {
         let (marked, unmarked) = ((Basis::Direct, true), (Basis::Named, false));
-        for (look, keys, demand, expected) in [
-            (marked, None, Demand::Nothing, true),
-            (unmarked, None, Demand::Nothing, false),
-            (marked, None, Demand::Declared, false),
-            (marked, None, Demand::Reported, false),
-            (marked, Some(["k", "k"]), Demand::Declared, true),
-            (unmarked, Some(["k", "k"]), Demand::Declared, false),
+        for (look, keys, key_requirement, expected) in [
+            (marked, None, KeyRequirement::Nothing, true),
+            (unmarked, None, KeyRequirement::Nothing, false),
+            (marked, None, KeyRequirement::Declared, false),
+            (marked, None, KeyRequirement::Reported, false),
+            (marked, Some(["k", "k"]), KeyRequirement::Declared, true),
+            (unmarked, Some(["k", "k"]), KeyRequirement::Declared, false),
         ] {
             let mut progress = Progress { phase: Phase::Done, ..pass(&[look], keys) };
-            assert_eq!(progress.outlasts_a_stop(demand), expected, "{look:?} {keys:?} {demand:?}");
+            assert_eq!(
+                progress.is_valid_after_restart(key_requirement),
+                expected,
+                "{look:?} {keys:?} {key_requirement:?}"
+            );
             for (began_at, told) in [(None, false), (Some(7), true)] {
                 let verifying = Progress { phase: Phase::Verifying, began_at, ..progress.clone() };
-                assert_eq!(verifying.outlasts_a_stop(demand), expected && told, "{began_at:?} {demand:?}");
+                assert_eq!(
+                    verifying.is_valid_after_restart(key_requirement),
+                    expected && told,
+                    "{began_at:?} {key_requirement:?}"
+                );
             }
             progress.unconfirmed = true;
-            assert!(!progress.outlasts_a_stop(demand));
+            assert!(!progress.is_valid_after_restart(key_requirement));
         }
     }
 
     #[test]
-    fn a_pass_rests_on_its_weakest_look() {
+    fn a_pass_counts_with_its_weakest_basis() {
         let (direct, named, assumed) =
             ((Basis::Direct, true), (Basis::Named, false), (Basis::Assumed, false));
         for (looks, basis, leased) in [
@@ -203,7 +211,7 @@ mod tests {
             assert_eq!(progress.is_marked(), leased, "{looks:?}");
             // Another pass begins anew.
             progress.begin_verifying();
-            progress.watch(&agreement(Basis::Direct, true));
+            progress.observe_agreement(&agreement(Basis::Direct, true));
             assert_eq!((progress.basis, progress.leased), (Some(Basis::Direct), true), "{looks:?}");
         }
     }

@@ -1,32 +1,32 @@
-//! Whether `status.storedVersions` of a CRD may be cut down to the storage version.
+//! Whether `status.storedVersions` of a CRD may be reduced to the storage version.
 
 use crate::resource::inventory::Crd;
 use crate::rewrite::progress::{Phase, Progress};
 
-/// Why it may not.
+/// Why `storedVersions` is not reduced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The run did not end verified.
     #[error("the migration was not verified")]
     Unverified,
-    /// Some objects were left as they were.
+    /// Some objects were quarantined.
     #[error("quarantined: {}", crate::rewrite::progress::objects(*.0))]
     Quarantined(u64),
-    /// The run did not watch a definition.
+    /// The resource has no CRD.
     #[error("the migration was not of a custom resource")]
     Unwatched,
-    /// The definition is another object now.
+    /// The CRD was deleted and created again.
     #[error("the definition was deleted and created again during the migration")]
     Replaced,
-    /// The definition's spec was changed during the run.
+    /// The spec of the CRD was changed during the run.
     #[error("the definition was changed during the migration (generation {before}, now {now})")]
     Changed {
-        /// The generation the run was verified under.
+        /// The generation in the verifying pass.
         before: String,
         /// The generation now.
         now: i64,
     },
-    /// Another storage version than the one migrated to.
+    /// The storage version is not the one that was migrated to.
     #[error("the storage version is {now} now, the migration was for {migrated}")]
     Moved {
         /// The version that was migrated to.
@@ -36,8 +36,8 @@ pub enum Refusal {
     },
 }
 
-/// Decides, by the definition that the verifying pass stood under and as it is now: the new value, or `None` when
-/// there is nothing to cut.
+/// Decides by comparing the CRD in the verifying pass with the CRD now: the new `storedVersions`, or `None` if there is
+/// nothing to remove.
 pub fn prune(progress: &Progress, now: &Crd) -> Result<Option<Vec<String>>, Refusal> {
     if progress.counts.quarantined + progress.verify.quarantined > 0 {
         return Err(Refusal::Quarantined(progress.counts.quarantined.max(progress.verify.quarantined)));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn every_guard_holds() {
+    fn every_condition_for_pruning_is_checked() {
         let before = crd("u", 3, "v2", &["v1", "v2"]);
         let ok = progress(true, 0);
         let done = Progress { phase: Phase::Verifying, ..ok.clone() };

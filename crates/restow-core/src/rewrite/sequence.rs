@@ -1,91 +1,91 @@
 //! Whether a page of a list can follow the pages before it.
 //!
-//! Pages of one list are taken at one resourceVersion, at which nothing changes: each says how many objects remain
-//! behind it, and the next has to account for them. What does not fit is a fault and never the end of a list.
+//! All pages of a list have the same resourceVersion. Each announces how many objects remain, and the next page has to
+//! account for them. A page that does not fit is an error and never the end of a list.
 //!
-//! The order of names is not checked: an object may be stored under a key that is not its name. kube-apiserver lists such an
-//! object by its key where a page comes from etcd, and by its name where it comes from the watch cache, so that a page may
-//! have more behind it than was announced. More is no fault: whatever is shown is migrated.
+//! The order of names is not checked, because an object may be stored under a key that is not its name. kube-apiserver lists
+//! such an object by its key if the page comes from etcd, and by its name if it comes from the watch cache, so more objects
+//! may follow than were announced. That is not an error: everything that is listed is migrated.
 
 use std::collections::HashSet;
 
 use crate::rewrite::token::{NEWEST, Token};
 
-/// What one page says.
+/// What matters of one page for its place in the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
-    /// What tells its first object and its last from all others; none when it has no objects.
+pub struct PageSummary {
+    /// Identifies its first and last object; none if it has no objects.
     pub ends: Option<(String, String)>,
     /// How many objects it has.
     pub items: u64,
     /// The token of the next page; none on the last.
     pub next: Option<String>,
-    /// The resourceVersion it was taken at, or [`NEWEST`] where it does not say.
+    /// Its resourceVersion, or [`NEWEST`] if it has none.
     pub version: i64,
-    /// How many objects come behind it, where the server tells.
+    /// `remainingItemCount`: how many objects follow, if the server reports that.
     pub remaining: Option<u64>,
 }
 
 /// Why a page cannot follow the one before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// The token leads back.
+pub enum SequenceError {
+    /// The continue token does not advance.
     #[error("the list repeats itself: its continue token does not lead beyond the one it was asked with")]
     TokenRepeats,
-    /// The objects are those of the page before.
+    /// The page has the same objects as the one before.
     #[error("the list repeats itself: the page has the same objects as the one before it")]
     PageRepeats,
-    /// It is of another list.
+    /// The page has another resourceVersion.
     #[error("the page is of resourceVersion {got}, and {asked} was asked for")]
     OtherVersion {
-        /// The resourceVersion that was asked for.
+        /// The requested resourceVersion.
         asked: i64,
-        /// That of the page.
+        /// The resourceVersion of the page.
         got: i64,
     },
-    /// It does not account for what was announced.
+    /// The page does not account for the objects that were announced.
     #[error("{announced} objects were announced, and the page has {items} with {behind} behind it")]
     Miscounted {
-        /// How many objects there are, by the page before.
+        /// How many objects the page before announced.
         announced: u64,
         /// How many the page has.
         items: u64,
-        /// How many it says come behind it.
+        /// How many objects it announces itself.
         behind: u64,
     },
-    /// It says that it is not the last, and gives no token.
+    /// The page announces more objects and has no continue token.
     #[error("the page has no continue token although {0} objects remain")]
     Unfinished(u64),
 }
 
-/// What the pages so far have said.
+/// What the pages so far have announced.
 #[derive(Clone, Debug, Default)]
 pub struct Sequence {
     ends: Option<(String, String)>,
     announced: Option<(i64, u64)>,
-    /// Tokens of servers whose form is not known, which cannot be compared.
+    /// Tokens of an unknown form, which cannot be compared.
     foreign: HashSet<String>,
 }
 
 impl Sequence {
-    /// Goes on with a token behind which so many objects were announced.
+    /// Resumes with a token after which this many objects were announced.
     pub fn resumed(token: Option<&str>, announced: Option<u64>) -> Self {
         let version = token.and_then(Token::decode).map(|token| token.resource_version);
         Self { announced: version.zip(announced), ..Self::default() }
     }
 
-    /// How many objects were announced behind the last page.
+    /// How many objects were announced after the last page.
     pub fn announced(&self) -> Option<u64> {
         self.announced.map(|(_, remaining)| remaining)
     }
 
-    /// Forgets what was announced, where something was stepped over.
+    /// Forgets what was announced, because an unreadable object was skipped.
     pub fn stepped_over(&mut self) {
         self.announced = None;
     }
 
-    /// Takes in the page that was asked for with this token, unless it cannot follow.
-    pub fn take(&mut self, asked: Option<&str>, page: &Shown) -> Result<(), Fault> {
+    /// Adds the page that was requested with this token, or returns why it cannot follow.
+    pub fn take(&mut self, asked: Option<&str>, page: &PageSummary) -> Result<(), SequenceError> {
         self.check(asked, page)?;
         if let Some(next) = page.next.as_ref().filter(|next| Token::decode(next).is_none()) {
             self.foreign.insert(next.clone());
@@ -95,7 +95,7 @@ impl Sequence {
         Ok(())
     }
 
-    fn check(&self, asked: Option<&str>, page: &Shown) -> Result<(), Fault> {
+    fn check(&self, asked: Option<&str>, page: &PageSummary) -> Result<(), SequenceError> {
         let from = asked.and_then(Token::decode);
         if let Some(next) = page.next.as_deref() {
             let back = match (&from, Token::decode(next)) {
@@ -103,19 +103,19 @@ impl Sequence {
                 _ => self.foreign.contains(next) || asked == Some(next),
             };
             if back {
-                return Err(Fault::TokenRepeats);
+                return Err(SequenceError::TokenRepeats);
             }
         }
         if asked.is_some() && page.ends.is_some() && page.ends == self.ends {
-            return Err(Fault::PageRepeats);
+            return Err(SequenceError::PageRepeats);
         }
         if let Some(from) = from.filter(|from| from.resource_version > 0)
             && from.resource_version != page.version
         {
-            return Err(Fault::OtherVersion { asked: from.resource_version, got: page.version });
+            return Err(SequenceError::OtherVersion { asked: from.resource_version, got: page.version });
         }
         let behind = match (&page.next, page.remaining) {
-            (None, Some(remaining)) if remaining > 0 => return Err(Fault::Unfinished(remaining)),
+            (None, Some(remaining)) if remaining > 0 => return Err(SequenceError::Unfinished(remaining)),
             (None, _) => Some(0),
             (Some(_), remaining) => remaining,
         };
@@ -123,7 +123,7 @@ impl Sequence {
             (Some((version, announced)), Some(behind))
                 if version != NEWEST && version == page.version && announced > page.items + behind =>
             {
-                Err(Fault::Miscounted { announced, items: page.items, behind })
+                Err(SequenceError::Miscounted { announced, items: page.items, behind })
             }
             _ => Ok(()),
         }
@@ -138,16 +138,22 @@ mod tests {
         Token::behind(start, version).encode()
     }
 
-    fn page(first: &str, items: u64, next: Option<String>, version: i64, remaining: Option<u64>) -> Shown {
+    fn page(
+        first: &str,
+        items: u64,
+        next: Option<String>,
+        version: i64,
+        remaining: Option<u64>,
+    ) -> PageSummary {
         let ends = (items > 0).then(|| (first.to_owned(), format!("{first} and {items}")));
-        Shown { ends, items, next, version, remaining }
+        PageSummary { ends, items, next, version, remaining }
     }
 
     #[test]
-    fn a_page_follows_or_is_a_fault() {
+    fn a_page_must_follow_the_one_before() {
         let first = || page("a", 20, Some(token("a/20", 7)), 7, Some(40));
         let at = |version| Some(token("a/20", version));
-        let miscounted = |items, behind| Err(Fault::Miscounted { announced: 40, items, behind });
+        let miscounted = |items, behind| Err(SequenceError::Miscounted { announced: 40, items, behind });
         for (what, asked, second, expected) in [
             ("the next", at(7), page("b", 20, Some(token("b/20", 7)), 7, Some(20)), Ok(())),
             ("the last", at(7), page("b", 40, None, 7, None), Ok(())),
@@ -157,32 +163,32 @@ mod tests {
             ("a short one", at(7), page("b", 39, None, 7, None), miscounted(39, 0)),
             ("a gap", at(7), page("b", 20, Some(token("b/20", 7)), 7, Some(19)), miscounted(20, 19)),
             ("one more", at(7), page("b", 20, Some(token("b/20", 7)), 7, Some(21)), Ok(())),
-            ("no token", at(7), page("b", 20, None, 7, Some(20)), Err(Fault::Unfinished(20))),
+            ("no token", at(7), page("b", 20, None, 7, Some(20)), Err(SequenceError::Unfinished(20))),
             (
                 "another list",
                 at(7),
                 page("b", 0, None, 8, None),
-                Err(Fault::OtherVersion { asked: 7, got: 8 }),
+                Err(SequenceError::OtherVersion { asked: 7, got: 8 }),
             ),
             (
                 "a list of no version",
                 at(7),
                 page("b", 0, None, NEWEST, None),
-                Err(Fault::OtherVersion { asked: 7, got: NEWEST }),
+                Err(SequenceError::OtherVersion { asked: 7, got: NEWEST }),
             ),
             ("a later one, after a 410", at(NEWEST), page("b", 10, None, 9, None), Ok(())),
-            ("the same token", at(7), page("a", 20, at(7), 7, Some(20)), Err(Fault::TokenRepeats)),
+            ("the same token", at(7), page("a", 20, at(7), 7, Some(20)), Err(SequenceError::TokenRepeats)),
             (
                 "an earlier token",
                 at(7),
                 page("b", 20, Some(token("a/1", 7)), 7, Some(20)),
-                Err(Fault::TokenRepeats),
+                Err(SequenceError::TokenRepeats),
             ),
             (
                 "the same page",
                 at(7),
                 page("a", 20, Some(token("c", 7)), 7, Some(20)),
-                Err(Fault::PageRepeats),
+                Err(SequenceError::PageRepeats),
             ),
             ("the first page again, from the beginning", None, first(), Ok(())),
         ] {
@@ -196,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_changes_nothing() {
+    fn a_page_error_leaves_the_sequence_unchanged() {
         let mut list = Sequence::default();
         assert_eq!(list.take(None, &page("a", 20, Some(token("a/20", 7)), 7, Some(40))), Ok(()));
         let asked = token("a/20", 7);
@@ -206,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stepped_over_is_not_missed() {
+    fn a_skipped_object_is_not_counted_as_missing() {
         let mut list = Sequence::default();
         assert_eq!(list.take(None, &page("a", 20, Some(token("a/20", 7)), 7, Some(40))), Ok(()));
         list.stepped_over();
@@ -233,7 +239,7 @@ mod tests {
         assert_eq!(list.take(Some("!1"), &page("b", 9, next("!2"), 7, None)), Ok(()));
         for again in ["!1", "!2"] {
             let shown = page("c", 9, next(again), 7, None);
-            assert_eq!(list.take(Some("!2"), &shown), Err(Fault::TokenRepeats));
+            assert_eq!(list.take(Some("!2"), &shown), Err(SequenceError::TokenRepeats));
         }
         assert_eq!(list.take(Some("!2"), &page("c", 9, None, 8, None)), Ok(()));
     }

@@ -1,6 +1,6 @@
 //! Continue tokens of kube-apiserver's lists: where the next page starts, and at which resourceVersion.
 //!
-//! Tokens of other servers are carried as they are; they only cannot be made or shifted.
+//! Tokens of other servers are passed on unchanged; they cannot be created or moved.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 const FORM: &str = "meta.k8s.io/v1";
 
-/// The resourceVersion of a token that continues at whatever is newest.
+/// The resourceVersion of a token that continues at the newest state.
 pub const NEWEST: i64 = -1;
 
-/// What a continue token says.
+/// A decoded continue token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// The resourceVersion the list was begun at, or [`NEWEST`].
+    /// The resourceVersion of the list, or [`NEWEST`].
     pub resource_version: i64,
     /// The first key of the next page, below the resource's prefix: `namespace/name`.
     pub start: String,
@@ -29,7 +29,7 @@ struct Wire {
 }
 
 impl Token {
-    /// Reads a token; `None` when it has another form than kube-apiserver's.
+    /// Decodes a token; `None` if it does not have kube-apiserver's form.
     pub fn decode(text: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()?;
         let wire: Wire = serde_json::from_slice(&bytes).ok()?;
@@ -37,13 +37,13 @@ impl Token {
             .then(|| Self { resource_version: wire.rv, start: wire.start.trim_start_matches('/').to_owned() })
     }
 
-    /// Writes the token as a server expects it.
+    /// Encodes the token for a request.
     pub fn encode(&self) -> String {
         let wire = Wire { v: FORM.to_owned(), rv: self.resource_version, start: self.start.clone() };
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).unwrap_or_default())
     }
 
-    /// A token that starts right behind `key`.
+    /// A token that starts right after `key`.
     pub fn behind(key: &str, resource_version: i64) -> Self {
         Self { resource_version, start: format!("{key}\0") }
     }
@@ -57,7 +57,7 @@ mod tests {
 
     /// Tokens a kube-apiserver 1.36.3 gave: from its cache, and from etcd.
     #[test]
-    fn reads_what_a_real_server_gives() {
+    fn tokens_of_a_real_server_are_decoded() {
         for text in [
             "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjM4LCJzdGFydCI6Ii9kZWZhdWx0L3ctMDJcdTAwMDAifQ",
             "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjM4LCJzdGFydCI6ImRlZmF1bHQvdy0wMlx1MDAwMCJ9",
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_other_forms() {
+    fn tokens_of_another_form_are_not_decoded() {
         for text in ["", "!!", "bm90IGpzb24", "eyJ2IjoieCIsInJ2IjoxLCJzdGFydCI6ImEifQ", "eyJwYWdlIjoyfQ"] {
             assert_eq!(Token::decode(text), None, "{text}");
         }
@@ -75,14 +75,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trips(resource_version in -1i64.., start in "[a-z0-9./:-]{1,60}\0?") {
+        fn a_token_round_trips(resource_version in -1i64.., start in "[a-z0-9./:-]{1,60}\0?") {
             let token = Token { resource_version, start: start.trim_start_matches('/').to_owned() };
             prop_assume!(!token.start.is_empty());
             prop_assert_eq!(Token::decode(&token.encode()), Some(token));
         }
 
         #[test]
-        fn never_panics(text in ".{0,80}") {
+        fn decoding_a_token_never_panics(text in ".{0,80}") {
             let _ = Token::decode(&text);
         }
     }

@@ -83,7 +83,7 @@ fn the_protocol_is_safe_in_every_scene() {
 }
 
 #[test]
-fn everything_comes_to_rest_when_nothing_goes_wrong_any_more() {
+fn every_scene_completes_once_faults_stop() {
     for scene in [FOUNDING, PAIR, ROLLOUT, DISTURBED, INTERRUPTED, CUSTOM, CUSTOM_DISTURBED]
         .map(|scene| bounded(&scene))
     {
@@ -129,14 +129,14 @@ const LIMITS: [(Bug, Scene, &str); 2] =
     [(Bug::WriteOutlivesLease, PAIR, S7), (Bug::WriteOutlivesLife, PAIR, S7)];
 
 #[test]
-fn what_is_taken_for_granted_is_needed() {
+fn each_documented_limit_is_a_real_one() {
     for (limit, scene, property) in LIMITS {
         caught(limit, scene, property);
     }
 }
 
 #[test]
-fn a_bug_that_leaves_something_for_ever_is_caught() {
+fn a_bug_that_prevents_completion_is_caught() {
     for (bug, scene) in [
         (Bug::NoCollector, PAIR),
         (Bug::ConflictIsFinal, FOUNDING),

@@ -1,6 +1,6 @@
 //! The trigger, the migrator and the pruner.
 
-use restow_core::rewrite::progress::Proof;
+use restow_core::rewrite::progress::PassVerdict;
 
 use super::bug::Bug;
 use super::migration_rules::{self as rules, Decided, Do};
@@ -110,12 +110,12 @@ impl Protocol {
             run.shifted = false;
         }
         match (run.pass, rules::judged(run)) {
-            (Pass::Verifying, Proof::Verified) => {
+            (Pass::Verifying, PassVerdict::Verified) => {
                 run.verified = true;
                 run.at = At::Ended;
             }
-            (Pass::Verifying, Proof::Restless) => run.at = At::Failed,
-            (Pass::Rewriting, _) | (_, Proof::Again) => rules::begin_verifying(run),
+            (Pass::Verifying, PassVerdict::Restless) => run.at = At::Failed,
+            (Pass::Rewriting, _) | (_, PassVerdict::AnotherPass) => rules::begin_verifying(run),
         }
     }
 

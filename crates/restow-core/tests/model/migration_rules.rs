@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use restow_api::Reason;
-use restow_core::controller::trigger::{self, Attempt, Failed, Observation, Step, Wanted};
+use restow_core::controller::trigger::{self, Attempt, AttemptFailure, Observation, Step, Wanted};
 use restow_core::resource::inventory::Crd;
 use restow_core::resource::name::GroupResource;
-use restow_core::rewrite::progress::{Counts, Phase, Progress, Proof, judge};
+use restow_core::rewrite::progress::{Counts, PassVerdict, Phase, Progress, judge_pass};
 use restow_core::rewrite::prune;
 
 use super::rules::{CURRENT, FORMER, Memory, Persisted, Seen, definition, hash, name, now, remember};
@@ -47,7 +47,7 @@ fn progress(run: &Run) -> Progress {
 pub(crate) fn watch(run: &mut Run, seen: &Seen) {
     let Ok(agreement) = seen.agreement() else { return };
     let mut progress = progress(run);
-    progress.watch(&agreement);
+    progress.observe_agreement(&agreement);
     run.shifted = progress.shifted;
     // One server's word has no mark.
     run.mark = seen.one.is_none().then_some(Mark { current: true, generation: seen.generation });
@@ -70,9 +70,9 @@ pub(crate) fn begin_verifying(run: &mut Run) {
 }
 
 /// What a finished pass proves.
-pub(crate) fn judged(run: &Run) -> Proof {
+pub(crate) fn judged(run: &Run) -> PassVerdict {
     let pass = Counts { rewritten: u64::from(run.rewritten), ..Counts::default() };
-    judge(&pass, run.shifted, false, u32::from(run.passes))
+    judge_pass(&pass, run.shifted, false, u32::from(run.passes))
 }
 
 /// What becomes of storedVersions, if anything.
@@ -146,7 +146,7 @@ fn decide(seen: &Seen, defined: Option<&Definition>, persisted: Persisted, run: 
     };
     let migrations: Vec<Attempt> = run.into_iter().collect();
     let served = Version::BOTH.map(|version| name(version).to_owned());
-    let (storage, agreement) = (seen.word(), seen.agreement());
+    let (storage, agreement) = (seen.consensus(), seen.agreement());
     let next = if pending(persisted) == Some(NEXT) { OTHER } else { NEXT };
     let status = persisted.read();
     let decision = trigger::decide(&Observation {
@@ -159,8 +159,8 @@ fn decide(seen: &Seen, defined: Option<&Definition>, persisted: Persisted, run: 
         served: if defined.is_some() { &served } else { &[] },
         state: status.as_deref(),
         migrations: &migrations,
-        stale: trigger::STALE,
-        renew: trigger::STALE,
+        stale: trigger::HEARTBEAT_TIMEOUT,
+        renew: trigger::HEARTBEAT_TIMEOUT,
         silent_for: Duration::ZERO,
         name: next,
         began: now(),
@@ -193,6 +193,6 @@ fn attempt(run: &Run) -> Attempt {
         made_for: Some(Wanted { hash: hash(run.version), encryption: None }),
         // So long ago that it is replaced now.
         failed: (run.at == At::Failed)
-            .then_some(Failed { reason: Some(Reason::ListRefused), at: Timestamp::UNIX_EPOCH }),
+            .then_some(AttemptFailure { reason: Some(Reason::ListRefused), at: Timestamp::UNIX_EPOCH }),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use restow_core::protocol::request;
-use restow_core::protocol::write_gate::{Entrance, exception};
+use restow_core::protocol::write_gate::{RequestSource, exception};
 use restow_core::resource::inventory::Origin;
 use stateright::{Model, Property};
 
@@ -113,7 +113,7 @@ impl Protocol {
             Some(Bug::GateOutlivesTenure) => server.step == Step::Registered,
             _ => server.step == Step::Registered && server.stands(),
         };
-        let passes = || exception(Entrance::Network, "POST", TARGET.as_ref(), |_| origin).is_some();
+        let passes = || exception(RequestSource::Network, "POST", TARGET.as_ref(), |_| origin).is_some();
         // A custom resource passes the gate, and is written only while its own handler is enabled.
         server.step != Step::Down && (registered || (!self.scene.custom && passes()))
     }

@@ -16,8 +16,10 @@ use restow_api::StorageStateStatus;
 use restow_core::agreement;
 use restow_core::agreement::consensus::Consensus;
 use restow_core::agreement::member::Member;
-use restow_core::agreement::version::{Agreement, Asked, Disagreement, ServerObservation};
-use restow_core::protocol::storage_version::{self, Collection, Entry, Membership, Occasion, Versions};
+use restow_core::agreement::version::{Agreement, Disagreement, DiscoveryAnswers, ServerObservation};
+use restow_core::protocol::storage_version::{
+    self, CollectAction, Entry, Membership, StatusContext, Versions,
+};
 use restow_core::resource::hash::storage_version_hash;
 use restow_core::resource::name::GroupVersion;
 
@@ -221,9 +223,9 @@ pub(crate) fn register(read: Status, ages: Option<Ages>, own: Registrant) -> Opt
         let entries = storage_version::entries(before.as_deref());
         let entries = storage_version::register(&entries, &membership, &entry).ok()?;
         let holder = own.life.map(|life| format!("{}_{life}", NAMES[own.server]));
-        let occasion =
-            Occasion { generation: Some(1), registrant: holder.as_deref(), now: at_clock(own.clock) };
-        Some(Status::new(storage_version::status(before.as_deref(), &entries, occasion)))
+        let context =
+            StatusContext { generation: Some(1), registrant: holder.as_deref(), now: at_clock(own.clock) };
+        Some(Status::new(storage_version::status(before.as_deref(), &entries, context)))
     })
 }
 
@@ -257,11 +259,11 @@ pub(crate) fn collect(
         };
         let before = read.read();
         match storage_version::collect(&storage_version::entries(before.as_deref()), &membership) {
-            Collection::Keep => None,
-            Collection::Delete => Some(Change::Delete),
-            Collection::Update(entries) => {
-                let occasion = Occasion { generation: Some(1), registrant: None, now: at_clock(clock) };
-                let status = storage_version::status(before.as_deref(), &entries, occasion);
+            CollectAction::Keep => None,
+            CollectAction::Delete => Some(Change::Delete),
+            CollectAction::Update(entries) => {
+                let context = StatusContext { generation: Some(1), registrant: None, now: at_clock(clock) };
+                let status = storage_version::status(before.as_deref(), &entries, context);
                 Some(Change::Update(Status::new(status)))
             }
         }
@@ -276,7 +278,7 @@ pub(crate) struct Seen {
     pub(crate) generation: Option<u8>,
     /// Whether it is an aggregated API server's resource, whose servers are not the members.
     pub(crate) aggregated: bool,
-    /// The word of one server, where that is taken for the word of all.
+    /// What one server reports, where that counts for all.
     pub(crate) one: Option<Version>,
     /// Whether it is not asked since when they agree.
     pub(crate) blind_between: bool,
@@ -303,15 +305,15 @@ impl Seen {
             }
         };
         let answer =
-            |version| agreement::version::Answered { server: "one".to_owned(), hash: Ok(hash(version)) };
+            |version| agreement::version::ServerAnswer { server: "one".to_owned(), hash: Ok(hash(version)) };
         ServerObservation {
             kind: KIND.to_owned(),
             members: Ok(members(self.ages)),
             storage_version: Ok(self.object.map(read)),
             asked: match (self.one, self.object) {
-                (Some(one), _) => Asked::Single(answer(one)),
-                (None, Some(_)) if !self.aggregated => Asked::Members(Vec::new()),
-                _ => Asked::Aggregated,
+                (Some(one), _) => DiscoveryAnswers::Single(answer(one)),
+                (None, Some(_)) if !self.aggregated => DiscoveryAnswers::Members(Vec::new()),
+                _ => DiscoveryAnswers::Aggregated,
             },
             definition: self.generation.map(definition),
         }
@@ -327,12 +329,12 @@ impl Seen {
         thread_local!(static KNOWN: Memory<Seen, Result<Version, Silent>> = Memory::default());
         remember(&KNOWN, *self, || match self.agreement() {
             Ok(agreement) => version_of_hash(&agreement.hash).ok_or(Silent(false)),
-            Err(why) => Err(Silent(matches!(why, Disagreement::Unasked(_)))),
+            Err(why) => Err(Silent(matches!(why, Disagreement::NotReached(_)))),
         })
     }
 
-    /// The servers' word, for the trigger.
-    pub(crate) fn word(&self) -> Consensus {
+    /// What the servers report together, for the trigger.
+    pub(crate) fn consensus(&self) -> Consensus {
         let seen = self.sighting();
         match agreement::version::decide(&seen, now()) {
             Ok(agreement) => Consensus::Agreed(agreement.hash),

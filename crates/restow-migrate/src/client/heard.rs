@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use restow_core::agreement::transient::Before;
+use restow_core::agreement::transient::PriorAnswers;
 
 /// What one server has answered well, by path.
 #[derive(Default)]
@@ -11,9 +11,9 @@ pub(crate) struct Heard(Mutex<HashSet<String>>);
 
 impl Heard {
     /// What was answered well before.
-    pub(crate) fn before(&self, path: &str) -> Before {
+    pub(crate) fn before(&self, path: &str) -> PriorAnswers {
         let paths = self.paths();
-        Before { anything: !paths.is_empty(), this: paths.contains(without_query(path)) }
+        PriorAnswers { anything: !paths.is_empty(), this: paths.contains(without_query(path)) }
     }
 
     /// Takes in that a read was answered with what it asked for.
@@ -40,9 +40,9 @@ mod tests {
     #[test]
     fn a_page_shows_that_the_whole_list_may_be_read() {
         let heard = Heard::default();
-        assert_eq!(heard.before("/b"), Before::default());
+        assert_eq!(heard.before("/b"), PriorAnswers::default());
         heard.well("/b?limit=1");
-        assert_eq!(heard.before("/b?limit=2"), Before::ALL);
-        assert_eq!(heard.before("/c"), Before { anything: true, this: false });
+        assert_eq!(heard.before("/b?limit=2"), PriorAnswers::ALL);
+        assert_eq!(heard.before("/c"), PriorAnswers { anything: true, this: false });
     }
 }

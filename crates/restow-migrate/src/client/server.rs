@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use kube::client::{Body, ClientBuilder};
 use restow_clock::Instant;
-use restow_core::agreement::transient::Before;
+use restow_core::agreement::transient::PriorAnswers;
 use restow_core::rewrite::outcome::{Answer, Returned, backoff};
 use serde::de::DeserializeOwned;
 
@@ -209,7 +209,7 @@ impl Server {
     }
 
     /// What it has answered well before, of which a path may be a part.
-    pub(crate) fn before(&self, path: &str) -> Before {
+    pub(crate) fn before(&self, path: &str) -> PriorAnswers {
         self.heard.before(path)
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use restow_core::agreement;
 use restow_core::agreement::member::Member;
-use restow_core::agreement::version::{Agreement, Asked, ServerObservation};
+use restow_core::agreement::version::{Agreement, DiscoveryAnswers, ServerObservation};
 use restow_core::resource::inventory::{Document, Obstacle, Origin, Resource, inventory, take_registered};
 use serde::Deserialize;
 
@@ -87,7 +87,7 @@ impl Cluster {
         let kind = resource.kind.clone();
         let definition = self.definition(resource).await?;
         if let Trust::Single = self.trust {
-            let asked = Asked::Single(answered(&self.server, resource).await?);
+            let asked = DiscoveryAnswers::Single(answered(&self.server, resource).await?);
             return Ok(ServerObservation {
                 kind,
                 members: Ok(Vec::new()),
@@ -100,15 +100,15 @@ impl Cluster {
         let members = members.map(|members| members.that_may_store(resource.origin).to_vec());
         let storage_version = self.storage_version(resource).await?;
         let asked = match (&self.trust, &storage_version) {
-            _ if resource.origin == Origin::Aggregated => Asked::Aggregated,
+            _ if resource.origin == Origin::Aggregated => DiscoveryAnswers::Aggregated,
             // Whom the user names is asked, whatever else there is to go by.
             (Trust::Named(_), _) => self.ask_named(&members, resource).await,
             (Trust::Sampled(period), _) => {
                 let version = resource.endpoint().into_iter().cloned().collect();
                 self.sample(*period, version, &members).await?.of(resource)
             }
-            (_, Ok(Some(_))) => Asked::Members(Vec::new()),
-            (_, Ok(None) | Err(_)) => Asked::Members(self.ask_members(&members, resource).await?),
+            (_, Ok(Some(_))) => DiscoveryAnswers::Members(Vec::new()),
+            (_, Ok(None) | Err(_)) => DiscoveryAnswers::Members(self.ask_members(&members, resource).await?),
         };
         Ok(ServerObservation { kind, members, storage_version, asked, definition })
     }

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use restow_core::agreement;
-use restow_core::agreement::encryption::{self, Config, Encryption, Unread};
+use restow_core::agreement::encryption::{self, Config, Encryption, MetricsError};
 use restow_core::agreement::member::Member;
 
 use super::handle::{Cluster, SAMPLE_EVERY, Trust, Unreported};
@@ -33,7 +33,7 @@ impl Cluster {
         for (server, peer) in self.peers(&members) {
             let config = match peer {
                 Ok(peer) => usable(&peer).await.map_err(|error| unread(&error)),
-                Err(why) => Err(Unread::Refused(why)),
+                Err(why) => Err(MetricsError::Refused(why)),
             };
             answers.push((server, config));
         }
@@ -48,7 +48,7 @@ impl Cluster {
             }
             Err(why) => matches!(self.trust, Trust::Members).then(|| why.clone()),
         };
-        answers.extend(missed.map(|why| (OTHERS.to_owned(), Err(Unread::Refused(why)))));
+        answers.extend(missed.map(|why| (OTHERS.to_owned(), Err(MetricsError::Refused(why)))));
         Ok(encryption::agree(&answers))
     }
 
@@ -66,7 +66,7 @@ impl Cluster {
         let look = self.encryption().await?;
         let reported = look.heard.iter().any(|(_, hash)| hash.is_some());
         // Who was not heard is asked again.
-        let complete = look.unasked.is_empty() && look.refused.is_empty();
+        let complete = look.unreachable.is_empty() && look.refused.is_empty();
         *self.unreported.lock().unwrap_or_else(PoisonError::into_inner) = (!reported && complete)
             .then(|| Unreported { since: restow_clock::Instant::now(), holders, look: look.clone() });
         Ok(look)
@@ -113,14 +113,14 @@ impl Cluster {
                 .map(|why| format!("{why} on fresh connections in {} s", period.as_secs())),
             Err(why) => Some(why),
         };
-        answers.extend(missed.map(|why| (OTHERS.to_owned(), Err(Unread::Refused(why)))));
+        answers.extend(missed.map(|why| (OTHERS.to_owned(), Err(MetricsError::Refused(why)))));
         Ok(encryption::agree(&answers))
     }
 }
 
-fn unread(error: &RequestError) -> Unread {
+fn unread(error: &RequestError) -> MetricsError {
     let why = format!("its metrics cannot be read: {error}");
-    if is_refused(error) { Unread::Refused(why) } else { Unread::Silent(why) }
+    if is_refused(error) { MetricsError::Refused(why) } else { MetricsError::Silent(why) }
 }
 
 /// Whether a server refuses its metrics, or shows something else in their place.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use restow_core::agreement;
 use restow_core::agreement::identity::Identity;
 use restow_core::agreement::member::Member;
-use restow_core::agreement::version::{Answered, Asked};
+use restow_core::agreement::version::{DiscoveryAnswers, ServerAnswer};
 use restow_core::resource::inventory::{Resource, Served};
 
 use super::discovery;
@@ -47,7 +47,7 @@ impl Cluster {
         &self,
         members: &Result<Vec<Member>, String>,
         resource: &Resource,
-    ) -> Result<Vec<Answered>, RequestError> {
+    ) -> Result<Vec<ServerAnswer>, RequestError> {
         let peers = self.peers(members);
         if peers.is_empty() {
             let live = agreement::member::live(members.as_deref().unwrap_or_default(), restow_clock::now());
@@ -62,7 +62,7 @@ impl Cluster {
                 Ok(peer) => answered(&peer, resource).await.map_or_else(|e| Err(e.to_string()), |a| a.hash),
                 Err(why) => Err(why),
             };
-            answers.push(Answered { server, hash });
+            answers.push(ServerAnswer { server, hash });
         }
         Ok(answers)
     }
@@ -72,7 +72,7 @@ impl Cluster {
         &self,
         members: &Result<Vec<Member>, String>,
         resource: &Resource,
-    ) -> Asked {
+    ) -> DiscoveryAnswers {
         let (mut answers, mut met) = (Vec::new(), Vec::new());
         for (server, peer) in self.peers(members) {
             let hash = match peer {
@@ -85,9 +85,9 @@ impl Cluster {
                 },
                 Err(why) => Err(why),
             };
-            answers.push(Answered { server, hash });
+            answers.push(ServerAnswer { server, hash });
         }
-        Asked::Named { answers, distinct: self.distinct(met).await }
+        DiscoveryAnswers::Named { answers, distinct: self.distinct(met).await }
     }
 
     /// How many different servers have answered. Where their addresses do not tell, their metrics may.
@@ -172,9 +172,12 @@ pub(crate) async fn told<T>(
 }
 
 /// Asks one server for the hash it publishes.
-pub(super) async fn answered(server: &Server, resource: &Resource) -> Result<Answered, RequestError> {
+pub(super) async fn answered(server: &Server, resource: &Resource) -> Result<ServerAnswer, RequestError> {
     let Some(version) = resource.endpoint() else {
-        return Ok(Answered { server: server.name().to_owned(), hash: Err("it is not served".to_owned()) });
+        return Ok(ServerAnswer {
+            server: server.name().to_owned(),
+            hash: Err("it is not served".to_owned()),
+        });
     };
     let hash = match discovery::document_if_listed(server, version).await? {
         Some(served) => {
@@ -183,5 +186,5 @@ pub(super) async fn answered(server: &Server, resource: &Resource) -> Result<Ans
         // An answer all the same: that server stores it in another way.
         None => Ok(format!("nothing as {version}")),
     };
-    Ok(Answered { server: server.name().to_owned(), hash })
+    Ok(ServerAnswer { server: server.name().to_owned(), hash })
 }

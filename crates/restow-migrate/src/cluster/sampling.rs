@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::agreement::version::{Answered, Asked};
+use restow_core::agreement::version::{DiscoveryAnswers, ServerAnswer};
 use restow_core::resource::inventory::{Resource, Served};
 use restow_core::resource::name::GroupVersion;
 
@@ -74,9 +74,9 @@ impl Samples {
 
 impl Round {
     /// What it says of one resource.
-    pub(crate) fn of(&self, resource: &Resource) -> Asked {
+    pub(crate) fn of(&self, resource: &Resource) -> DiscoveryAnswers {
         let Some(version) = resource.endpoint() else {
-            return Asked::Samples { answers: Vec::new(), steady: self.steady };
+            return DiscoveryAnswers::Samples { answers: Vec::new(), steady: self.steady };
         };
         let each = |(number, answer): (usize, &Answer)| {
             let hash = match answer {
@@ -87,10 +87,10 @@ impl Round {
                 },
                 Err(why) => Err(why.clone()),
             };
-            Answered { server: format!("sample {}", number + 1), hash }
+            ServerAnswer { server: format!("sample {}", number + 1), hash }
         };
         let answers = self.shown.get(version).into_iter().flatten().enumerate().map(each).collect();
-        Asked::Samples { answers, steady: self.steady }
+        DiscoveryAnswers::Samples { answers, steady: self.steady }
     }
 }
 

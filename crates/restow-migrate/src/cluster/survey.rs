@@ -10,7 +10,7 @@ use restow_core::agreement;
 use restow_core::agreement::consensus::Consensus;
 use restow_core::agreement::identity::Identity;
 use restow_core::agreement::version::{
-    Agreement, Answered, Asked, Disagreement, ServerObservation, StorageVersion,
+    Agreement, Disagreement, DiscoveryAnswers, ServerAnswer, ServerObservation, StorageVersion,
 };
 use restow_core::protocol::storage_version;
 use restow_core::resource::inventory::{Crd, Document, Obstacle, Origin, Resource};
@@ -215,16 +215,16 @@ impl Survey {
     }
 
     /// What the API servers say of one resource, and whether that is an agreement.
-    pub fn word(&self, resource: &Resource) -> (Consensus, Result<Agreement, Disagreement>) {
+    pub fn consensus(&self, resource: &Resource) -> (Consensus, Result<Agreement, Disagreement>) {
         let seen = self.sighting(resource);
         let agreement = agreement::version::decide(&seen, self.now);
-        // A definition is ahead of its discovery for a moment; its word is not the servers' own.
-        let word = match &agreement {
+        // A definition is ahead of its discovery for a moment; it is not what the servers report.
+        let consensus = match &agreement {
             Ok(agreement) => Consensus::Agreed(agreement.hash.clone()),
             Err(Disagreement::Split(_)) => Consensus::Split(agreement::version::hashes(&seen)),
             Err(_) => Consensus::Silent(agreement::version::hashes(&seen)),
         };
-        (word, agreement)
+        (consensus, agreement)
     }
 
     fn sighting(&self, resource: &Resource) -> ServerObservation {
@@ -238,13 +238,15 @@ impl Survey {
         };
         let own = || answer("the API server", &self.documents, resource);
         let asked = match &self.trust {
-            Trust::Single => Asked::Single(own()),
-            _ if resource.origin == Origin::Aggregated => Asked::Aggregated,
+            Trust::Single => DiscoveryAnswers::Single(own()),
+            _ if resource.origin == Origin::Aggregated => DiscoveryAnswers::Aggregated,
             Trust::Sampled(_) => self.sampled.of(resource),
-            Trust::Named(_) => Asked::Named { answers: self.answers(resource), distinct: self.distinct },
-            Trust::Members if matches!(storage_version, Ok(Some(_))) => Asked::Members(Vec::new()),
-            Trust::Members if self.peers.is_empty() => Asked::Members(vec![own()]),
-            Trust::Members => Asked::Members(self.answers(resource)),
+            Trust::Named(_) => {
+                DiscoveryAnswers::Named { answers: self.answers(resource), distinct: self.distinct }
+            }
+            Trust::Members if matches!(storage_version, Ok(Some(_))) => DiscoveryAnswers::Members(Vec::new()),
+            Trust::Members if self.peers.is_empty() => DiscoveryAnswers::Members(vec![own()]),
+            Trust::Members => DiscoveryAnswers::Members(self.answers(resource)),
         };
         let definition = resource.crd.as_ref().map(Crd::definition);
         ServerObservation {
@@ -260,17 +262,17 @@ impl Survey {
         }
     }
 
-    fn answers(&self, resource: &Resource) -> Vec<Answered> {
+    fn answers(&self, resource: &Resource) -> Vec<ServerAnswer> {
         let each = |(server, said): &(String, Result<Documents, String>)| match said {
             Ok(documents) => answer(server, documents, resource),
-            Err(why) => Answered { server: server.clone(), hash: Err(why.clone()) },
+            Err(why) => ServerAnswer { server: server.clone(), hash: Err(why.clone()) },
         };
         self.peers.iter().map(each).collect()
     }
 }
 
 /// What one server's documents say of a resource.
-fn answer(server: &str, documents: &Documents, resource: &Resource) -> Answered {
+fn answer(server: &str, documents: &Documents, resource: &Resource) -> ServerAnswer {
     let version = resource.endpoint();
     let hash = match version.and_then(|version| documents.get(version)) {
         Some(Ok(served)) => published(served, resource).map_or_else(
@@ -280,5 +282,5 @@ fn answer(server: &str, documents: &Documents, resource: &Resource) -> Answered 
         Some(Err(why)) => Err(why.clone()),
         None => Err("it was not asked".to_owned()),
     };
-    Answered { server: server.to_owned(), hash }
+    ServerAnswer { server: server.to_owned(), hash }
 }

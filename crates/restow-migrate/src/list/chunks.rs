@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::agreement::transient::Before;
+use restow_core::agreement::transient::PriorAnswers;
 use restow_core::resource::name::GroupVersion;
-use restow_core::rewrite::isolate::{Bad, Hunt, Shown, blame_after};
-use restow_core::rewrite::outcome::{OUTAGE, backoff};
-use restow_core::rewrite::page::{Refusal, Step, goes_in_circles, longest, next_limit, step};
+use restow_core::rewrite::isolate::{BadKey, BadKeySearch, ProbeResult, blame_after};
+use restow_core::rewrite::outcome::{OUTAGE_TIMEOUT, backoff};
+use restow_core::rewrite::page::{Refusal, Step, is_stuck, longest, next_limit, step};
 use restow_core::rewrite::progress::Quarantined;
 use restow_core::rewrite::sequence::{self, Sequence};
 use restow_core::rewrite::token::{NEWEST, Token};
@@ -117,7 +117,9 @@ impl<'a> Chunks<'a> {
                 Step::Isolate => match self.isolate(&refusal, since).await? {
                     Isolated::Elsewhere(page) => match self.take(page, false) {
                         Ok(page) => return Ok(page),
-                        Err(refusal) if since.elapsed() >= OUTAGE => return Err(self.unavailable(refusal)),
+                        Err(refusal) if since.elapsed() >= OUTAGE_TIMEOUT => {
+                            return Err(self.unavailable(refusal));
+                        }
                         Err(refusal) => {
                             waits += 1;
                             self.wait(&refusal, waits, None).await;
@@ -130,7 +132,7 @@ impl<'a> Chunks<'a> {
                         (failing, row) = (None, Row::default());
                     }
                     Isolated::Nowhere => {
-                        if since.elapsed() >= OUTAGE {
+                        if since.elapsed() >= OUTAGE_TIMEOUT {
                             return Err(self.unavailable(refusal));
                         }
                         tries = 0;
@@ -154,7 +156,7 @@ impl<'a> Chunks<'a> {
     /// Begins the list anew, unless that has led nowhere before.
     fn start_over(&mut self, refusal: &Refusal) -> Result<(), PageError> {
         self.restarts += 1;
-        if goes_in_circles(self.restarts) {
+        if is_stuck(self.restarts) {
             let message = format!("the list began anew {} times: {}", self.restarts - 1, refusal.message);
             return Err(self.unavailable(Refusal { message, ..refusal.clone() }));
         }
@@ -220,7 +222,7 @@ impl<'a> Chunks<'a> {
 
     /// Takes a page in, unless it cannot follow the one before; `smooth` says that nothing failed on the way.
     fn take(&mut self, (mut page, version): (Page, i64), smooth: bool) -> Result<Page, Refusal> {
-        let shown = sequence::Shown {
+        let shown = sequence::PageSummary {
             ends: page.items.first().zip(page.items.last()).map(|(a, b)| (a.fingerprint(), b.fingerprint())),
             items: page.items.len() as u64,
             next: page.next.clone(),
@@ -229,7 +231,7 @@ impl<'a> Chunks<'a> {
         };
         self.sequence.take(self.token.as_deref(), &shown).map_err(|fault| Refusal {
             code: 200,
-            before: Before::ALL,
+            before: PriorAnswers::ALL,
             message: fault.to_string(),
             malformed: true,
             ..Refusal::default()
@@ -255,16 +257,16 @@ impl<'a> Chunks<'a> {
         let floor = match self.token.as_deref().map(Token::decode) {
             Some(Some(token)) => token.start,
             // Nothing can be searched for with tokens of another form.
-            Some(None) if since.elapsed() < OUTAGE => return Ok(false),
+            Some(None) if since.elapsed() < OUTAGE_TIMEOUT => return Ok(false),
             Some(None) => return Err(self.stuck(refusal)),
             None => String::new(),
         };
         let blind = self.is_blind();
-        let mut hunt = Hunt::from(&floor, self.sequence.announced());
+        let mut search = BadKeySearch::from(&floor, self.sequence.announced());
         let mut readable = false;
-        while let Some(start) = hunt.probe() {
-            // With its webhook down, a server can read nothing; a hunt would blame the last object for that.
-            if blind && hunt.sees_several() {
+        while let Some(start) = search.probe() {
+            // With its webhook down, a server can read nothing; a search would blame the last object for that.
+            if blind && search.sees_several() {
                 return Ok(false);
             }
             let Some(shown) = self.probe(&start).await else { return Ok(false) };
@@ -272,14 +274,14 @@ impl<'a> Chunks<'a> {
             let from =
                 shown.as_ref().and_then(|page| if page.last { Some(1) } else { Some(page.remaining? + 1) });
             readable |= first.is_some();
-            hunt.learn(match (&shown, &first) {
-                (None, _) => Shown::Nothing,
-                (Some(_), Some(key)) => Shown::Object { key, from },
-                (Some(_), None) => Shown::End,
+            search.learn(match (&shown, &first) {
+                (None, _) => ProbeResult::Nothing,
+                (Some(_), Some(key)) => ProbeResult::Object { key, from },
+                (Some(_), None) => ProbeResult::End,
             });
         }
         // A key below where the list stands would send it round in circles.
-        let Some(bad) = hunt.end().filter(|bad| bad.key >= floor) else { return Ok(false) };
+        let Some(bad) = search.end().filter(|bad| bad.key >= floor) else { return Ok(false) };
         if !self.is_to_blame(&bad.key, readable, refusal, since).await {
             return Ok(false);
         }
@@ -321,7 +323,7 @@ impl<'a> Chunks<'a> {
     }
 
     /// Names an object that cannot be read, and moves behind it.
-    fn leave(&mut self, bad: &Bad, refusal: &Refusal) {
+    fn leave(&mut self, bad: &BadKey, refusal: &Refusal) {
         let key = &bad.key;
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
         let left = Quarantined {

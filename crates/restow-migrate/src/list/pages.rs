@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 use http::header::LOCATION;
 use restow_clock::Instant;
-use restow_core::agreement::transient::Before;
+use restow_core::agreement::transient::PriorAnswers;
 use restow_core::resource::inventory::Resource;
 use restow_core::resource::name::{GroupResource, GroupVersion};
 use restow_core::rewrite::conversion::Conversion;
@@ -256,7 +256,7 @@ fn refusal(reply: &Reply) -> Refusal {
     Refusal {
         code: reply.code,
         status: status.kind == "Status",
-        before: Before::default(),
+        before: PriorAnswers::default(),
         retry_after: reply.retry_after(&status),
         too_new: causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge"),
         fresh: status.metadata.next,

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::rewrite::outcome::{LASTING, Outcome};
+use restow_core::rewrite::outcome::{Outcome, REFUSAL_TIMEOUT};
 use restow_core::rewrite::progress::{Progress, Quarantined, objects};
 
 use super::setup::{Failure, Journal, Migration, Observer};
@@ -44,7 +44,7 @@ struct Pending {
 impl Pending {
     /// How long its objects are left in peace.
     fn wait(&self, now: Instant) -> Duration {
-        if self.items.is_empty() { Duration::ZERO } else { LASTING.saturating_sub(now - self.at) }
+        if self.items.is_empty() { Duration::ZERO } else { REFUSAL_TIMEOUT.saturating_sub(now - self.at) }
     }
 }
 
@@ -122,7 +122,7 @@ impl<O: Observer> Migration<'_, O> {
                 left.append(&mut tally.quarantined);
                 let later = aside.pages.iter_mut().map(|page| &mut page.progress);
                 for progress in later.chain([&mut behind, &mut *progress]) {
-                    progress.tried_again(&tally.counts);
+                    progress.count_retried(&tally.counts);
                 }
             }
             let kept = if aside.pages.is_empty() { &*progress } else { &behind };

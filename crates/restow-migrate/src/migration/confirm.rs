@@ -72,7 +72,7 @@ impl<O: Observer> Migration<'_, O> {
             let page = self.unless_stopped(listing.next()).await??;
             for (item, outcome) in page.items.iter().filter_map(|listed| elsewhere.still_listed(listed)) {
                 let misplaced = misplaced();
-                progress.decided_anew(&outcome, &misplaced);
+                progress.recount(&outcome, &misplaced);
                 left.extend(quarantined(&item, misplaced));
             }
             if page.last {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::agreement::encryption::{Check, Demand, Encryption, UNREPORTED};
+use restow_core::agreement::encryption::{Check, Encryption, KeyRequirement, UNREPORTED};
 use restow_core::agreement::transient;
 use restow_core::agreement::version::{Disagreement, SILENT_SERVER_TIMEOUT};
 use restow_core::resource::inventory::Origin;
@@ -23,11 +23,12 @@ const NOBODY: &str = "the API servers";
 
 impl<O: Observer> Migration<'_, O> {
     /// What has to be proven about the key.
-    pub(super) fn demand(&self) -> Demand {
-        let demand = self.settings.encrypted;
+    pub(super) fn key_requirement(&self) -> KeyRequirement {
+        let key_requirement = self.settings.encrypted;
         // Its own server has a configuration of its own, if any.
-        let aggregated = self.resource.origin == Origin::Aggregated && demand != Demand::Declared;
-        if aggregated || self.settings.manner.dry_run { Demand::Nothing } else { demand }
+        let aggregated =
+            self.resource.origin == Origin::Aggregated && key_requirement != KeyRequirement::Declared;
+        if aggregated || self.settings.manner.dry_run { KeyRequirement::Nothing } else { key_requirement }
     }
 
     /// Looks at the encryption configurations, at both ends of a pass: servers' metrics are too large for every page,
@@ -40,12 +41,12 @@ impl<O: Observer> Migration<'_, O> {
         progress: &mut Progress,
         patience: Patience,
     ) -> Result<(), Failure> {
-        let demand = self.demand();
-        if demand == Demand::Nothing {
+        let key_requirement = self.key_requirement();
+        if key_requirement == KeyRequirement::Nothing {
             return Ok(());
         }
         if self.resource.origin == Origin::Aggregated {
-            progress.watch_keys("", Check::none(NOBODY, "an aggregated API server's metrics are not read"));
+            progress.observe_keys("", Check::none(NOBODY, "an aggregated API server's metrics are not read"));
             return Ok(());
         }
         let Some(look) = self.keys(progress, patience).await? else { return Ok(()) };
@@ -59,18 +60,20 @@ impl<O: Observer> Migration<'_, O> {
                     "the encryption configuration changed under the run, which was for {wanted}"
                 )));
             }
-            None if look.unasked.is_empty() && look.refused.is_empty() => {
+            None if look.unreachable.is_empty() && look.refused.is_empty() => {
                 progress.encryption = Some(common.to_owned());
             }
             _ => {}
         }
-        progress.watch_keys(&look.fingerprint, look.check());
+        progress.observe_keys(&look.fingerprint, look.check());
         Ok(())
     }
 
     /// Whether a look shows keys that were named since the first look of the pass, where the key is to be proven.
     fn is_new_enough(&self, progress: &Progress, look: &Encryption) -> bool {
-        !self.demand().is_watched() || progress.fingerprint.is_none() || progress.keys.is_followed_by(look)
+        !self.key_requirement().is_watched()
+            || progress.fingerprint.is_none()
+            || progress.keys.is_followed_by(look)
     }
 
     /// The servers' encryption configurations, of all that answer before patience ends; none when no metrics at all
@@ -82,8 +85,8 @@ impl<O: Observer> Migration<'_, O> {
         let expected = patience == Patience::Running && heard;
         loop {
             let look = async {
-                match self.demand() {
-                    Demand::Reported => self.cluster.encryption_if_reported().await,
+                match self.key_requirement() {
+                    KeyRequirement::Reported => self.cluster.encryption_if_reported().await,
                     _ => self.cluster.encryption().await,
                 }
             };
@@ -92,10 +95,10 @@ impl<O: Observer> Migration<'_, O> {
             let silent = match self.unless_stopped(Box::pin(look)).await? {
                 Ok(look) => {
                     let reported = look.heard.iter().any(|(_, hash)| hash.is_some());
-                    let silent = !look.unasked.is_empty() && (expected || reported);
+                    let silent = !look.unreachable.is_empty() && (expected || reported);
                     if silent && since.elapsed() >= SILENT_SERVER_TIMEOUT && patience == Patience::Beginning {
                         // Nothing is written yet, and it could not be proven.
-                        return Err(Failure::Disagreement(Disagreement::Unasked(look.unasked)));
+                        return Err(Failure::Disagreement(Disagreement::NotReached(look.unreachable)));
                     }
                     if !(silent && since.elapsed() < SILENT_SERVER_TIMEOUT
                         || doubtful && !look.refused.is_empty())
@@ -109,13 +112,13 @@ impl<O: Observer> Migration<'_, O> {
                         self.unless_stopped(tokio::time::sleep(NAMED_EVERY)).await?;
                         continue;
                     }
-                    Disagreement::Unasked([look.unasked, look.refused].concat()).to_string()
+                    Disagreement::NotReached([look.unreachable, look.refused].concat()).to_string()
                 }
                 Err(error) if doubtful => error.to_string(),
                 // Who may not read metrics goes by the storage version, and says so.
                 Err(error) if is_refused(&error) || since.elapsed() >= SILENT_SERVER_TIMEOUT => {
                     let why = format!("its metrics cannot be read: {error}");
-                    progress.watch_keys("", Check::none(self.cluster.server().name(), &why));
+                    progress.observe_keys("", Check::none(self.cluster.server().name(), &why));
                     return Ok(None);
                 }
                 Err(error) => error.to_string(),

@@ -44,7 +44,7 @@ impl<O: Observer> Migration<'_, O> {
     pub async fn check(&self, progress: &mut Progress) -> Result<(), Failure> {
         loop {
             let agreement = self.wait_for_agreement(progress).await?;
-            progress.watch(&agreement);
+            progress.observe_agreement(&agreement);
             if agreement.definition.is_none() || agreement.definition == progress.settled {
                 return Ok(());
             }
@@ -89,7 +89,7 @@ impl<O: Observer> Migration<'_, O> {
             let silent = match self.unless_stopped(asked).await? {
                 Ok(agreement) => return Ok(agreement),
                 Err(AgreementError::Disagreement(why))
-                    if since.elapsed() < agreement::version::patience(&why, known) =>
+                    if since.elapsed() < agreement::version::disagreement_timeout(&why, known) =>
                 {
                     why.to_string()
                 }

@@ -3,7 +3,9 @@
 use restow_clock::Instant;
 use restow_core::rewrite::outcome::Outcome;
 use restow_core::rewrite::page::is_worth_streaming;
-use restow_core::rewrite::progress::{Counts, Phase, Progress, Proof, Quarantined, judge, objects};
+use restow_core::rewrite::progress::{
+    Counts, PassVerdict, Phase, Progress, Quarantined, judge_pass, objects,
+};
 use restow_lease::Stop;
 
 use super::aside::Aside;
@@ -58,13 +60,13 @@ impl<O: Observer> Migration<'_, O> {
             if progress.verify.quarantined > 0 {
                 break;
             }
-            match judge(&progress.verify, progress.shifted, progress.unsure, progress.passes) {
-                Proof::Verified => {
-                    progress.conclude(self.demand());
+            match judge_pass(&progress.verify, progress.shifted, progress.unsure, progress.passes) {
+                PassVerdict::Verified => {
+                    progress.conclude(self.key_requirement());
                     break;
                 }
-                Proof::Again => progress.begin_verifying(),
-                Proof::Restless => {
+                PassVerdict::AnotherPass => progress.begin_verifying(),
+                PassVerdict::Restless => {
                     // Whoever resumes has mended the cause, and judges by a pass of its own.
                     let mut next = progress.clone();
                     next.passes = 0;
@@ -85,13 +87,13 @@ impl<O: Observer> Migration<'_, O> {
     async fn doubt_what_was_kept(&self, progress: &mut Progress) -> Result<(), Failure> {
         // Until it is looked at again, nothing is proven.
         let was_verified = std::mem::take(&mut progress.verified);
-        progress.list_anew();
-        let lasts = progress.outlasts_a_stop(self.demand());
+        progress.restart_list();
+        let lasts = progress.is_valid_after_restart(self.key_requirement());
         match progress.phase {
             Phase::Rewriting if progress.counts.listed == 0 => return Ok(()),
             Phase::Rewriting => {}
             Phase::Verifying if lasts && progress.verify.listed > 0 => progress.resumed = true,
-            Phase::Verifying => progress.verify_anew(),
+            Phase::Verifying => progress.restart_pass(),
             Phase::Done if was_verified && lasts => {}
             Phase::Done => {
                 progress.passes = 0;
@@ -101,13 +103,13 @@ impl<O: Observer> Migration<'_, O> {
         self.check(progress).await?;
         match self.check_keys(progress, Patience::Running).await {
             // What was rewritten is not under the key that the API servers use now.
-            Err(Failure::Moved(_)) => progress.begin_anew(),
+            Err(Failure::Moved(_)) => progress.restart(),
             looked => looked?,
         }
         if progress.phase == Phase::Done && progress.shifted {
             progress.passes = 0;
         } else if progress.phase == Phase::Done {
-            progress.conclude(self.demand());
+            progress.conclude(self.key_requirement());
         }
         Ok(())
     }
@@ -188,7 +190,7 @@ impl<O: Observer> Migration<'_, O> {
             let written = |item: &pages::Item| progress.is_written_since(&item.resource_version);
             let seems_written =
                 !tally.elsewhere.is_empty() || progress.resumed && page.items.iter().any(written);
-            progress.doubt(tally.answer_lost, seems_written);
+            progress.note_hidden_write(tally.answer_lost, seems_written);
             elsewhere.add(tally.elsewhere);
             tally.counts.quarantined += page.unreadable.len() as u64;
             tally.quarantined.append(&mut page.unreadable);
@@ -234,7 +236,7 @@ impl<O: Observer> Migration<'_, O> {
         // Objects that cannot be read, or were set aside, would be passed over. A pass that verifies does the page again:
         // what was rewritten behind its first objects shows there as written since.
         let whole = page.unreadable.is_empty() && aside.is_empty() && progress.phase == Phase::Rewriting;
-        let Some(last) = last.filter(|_| whole && journal.outlasts_a_stop()) else {
+        let Some(last) = last.filter(|_| whole && journal.can_save_after_stop()) else {
             aside.beyond = cut.done.rewritten + cut.beyond;
             return Ok(());
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use restow_core::agreement::encryption::Demand;
+use restow_core::agreement::encryption::KeyRequirement;
 use restow_core::agreement::version::Disagreement;
 use restow_core::resource::inventory::Resource;
 use restow_core::rewrite::outcome::Outcome;
@@ -39,7 +39,7 @@ pub struct Settings {
     /// How objects are written.
     pub manner: Manner,
     /// What has to be proven about the API servers' encryption configurations.
-    pub encrypted: Demand,
+    pub encrypted: KeyRequirement,
 }
 
 /// Where progress is kept between pages.
@@ -54,7 +54,7 @@ pub trait Journal {
     ) -> impl Future<Output = std::io::Result<()>> + Send;
 
     /// Whether something may be kept after the run was told to stop: a leader that has lost its Lease writes nothing.
-    fn outlasts_a_stop(&self) -> bool {
+    fn can_save_after_stop(&self) -> bool {
         false
     }
 }

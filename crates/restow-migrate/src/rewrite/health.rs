@@ -4,7 +4,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use restow_clock::Instant;
-use restow_core::rewrite::outcome::{Blame, Failed, Helper, Outcome, Patience, patience, shows_well};
+use restow_core::rewrite::outcome::{
+    Blame, FailureHistory, Outcome, RetryDecision, WebhookUse, retry_decision, shows_health,
+};
 
 use crate::list::Item;
 
@@ -55,7 +57,7 @@ impl Health {
     pub(crate) fn saw(
         &self,
         item: &Item,
-        helper: Helper,
+        helper: WebhookUse,
         outcome: &Outcome,
         version: Option<&str>,
         sent: Instant,
@@ -69,14 +71,14 @@ impl Health {
         if let (Some(version), Outcome::Rewritten | Outcome::Current) = (version, outcome) {
             state.stored = Some(as_answered(version));
         }
-        if !shows_well(outcome, helper) {
+        if !shows_health(outcome, helper) {
             return;
         }
         state.well = state.well.max(Some(sent));
         // One that no webhook has a part in says nothing of the webhook when it is asked again.
         if let Some(version) = version
             && state.witness.is_none()
-            && helper != Helper::Perhaps
+            && helper != WebhookUse::Perhaps
         {
             state.witness = Some(as_answered(version));
         }
@@ -159,7 +161,7 @@ impl Health {
         match outcome {
             Outcome::Gone => (state.witness, state.stored) = (None, None),
             // Even one that somebody else has written since was read and judged.
-            answered if shows_well(answered, Helper::None) => state.well = state.well.max(Some(sent)),
+            answered if shows_health(answered, WebhookUse::None) => state.well = state.well.max(Some(sent)),
             _ => state.unwell = Some(sent),
         }
     }
@@ -204,7 +206,7 @@ impl<'a> Failures<'a> {
     }
 
     /// Takes one more in, and says what to do about it.
-    pub(crate) fn add(&mut self, blame: Blame, now: Instant, webhook: bool) -> Patience {
+    pub(crate) fn add(&mut self, blame: Blame, now: Instant, webhook: bool) -> RetryDecision {
         let first = *self.first.get_or_insert_with(|| {
             self.health.state().failing += 1;
             now
@@ -221,14 +223,14 @@ impl<'a> Failures<'a> {
             self.health.state().refused = Some(now);
         }
         self.last = Some(now);
-        let failed = Failed {
+        let failed = FailureHistory {
             refused: self.refused,
             counted: self.counted,
             lasted: now - self.unauthorized.unwrap_or(first),
             elsewhere: (webhook || self.otherwise == Standing::Unstored) && self.health.fails_elsewhere(),
             alone: self.otherwise == Standing::Alone,
         };
-        patience(blame, failed)
+        retry_decision(blame, failed)
     }
 
     /// When the last one was; none when it has not failed.
@@ -274,16 +276,16 @@ mod tests {
 
     #[test]
     fn failures_count_while_the_server_is_well_otherwise() {
-        use Patience::{Again, GiveUp, Later};
+        use RetryDecision::{GiveUp, Later, Retry};
         let now = Instant::now();
         // Whether the server was well before each further try; seconds between them; whether another object fails too.
         for (well, seconds, others, expected) in [
-            ("yyyy", 1, false, [Again, Again, Again, Again, GiveUp]),
-            ("yyyy", 1, true, [Again, Again, Again, Again, GiveUp]),
-            ("nnnn", 5, true, [Again; 5]),
-            ("ynyy", 5, true, [Again; 5]),
-            ("nnnn", 100, true, [Again, Again, Again, Later, Later]),
-            ("nnnn", 100, false, [Again, Again, Again, GiveUp, GiveUp]),
+            ("yyyy", 1, false, [Retry, Retry, Retry, Retry, GiveUp]),
+            ("yyyy", 1, true, [Retry, Retry, Retry, Retry, GiveUp]),
+            ("nnnn", 5, true, [Retry; 5]),
+            ("ynyy", 5, true, [Retry; 5]),
+            ("nnnn", 100, true, [Retry, Retry, Retry, Later, Later]),
+            ("nnnn", 100, false, [Retry, Retry, Retry, GiveUp, GiveUp]),
         ] {
             let health = Health::default();
             let mut other = Failures::new(&health);
@@ -305,16 +307,16 @@ mod tests {
     #[test]
     fn credentials_are_given_up_when_they_alone_have_failed_for_a_minute() {
         use Blame::{Credentials, Server};
-        use Patience::{Again, Unauthorized};
+        use RetryDecision::{Retry, Unauthorized};
         let began = Instant::now();
         // When those of another request were accepted.
         for (failures, accepted, expected) in [
             (&[(Credentials, 0), (Credentials, 61)][..], None, Unauthorized),
-            (&[(Server, 0), (Server, 70), (Credentials, 71)], None, Again),
-            (&[(Credentials, 0), (Server, 50), (Credentials, 61)], None, Again),
+            (&[(Server, 0), (Server, 70), (Credentials, 71)], None, Retry),
+            (&[(Credentials, 0), (Server, 50), (Credentials, 61)], None, Retry),
             (&[(Server, 0), (Credentials, 10), (Credentials, 71)], None, Unauthorized),
             (&[(Credentials, 10), (Credentials, 71)], Some(5), Unauthorized),
-            (&[(Credentials, 10), (Credentials, 71)], Some(65), Again),
+            (&[(Credentials, 10), (Credentials, 71)], Some(65), Retry),
             (&[(Credentials, 10), (Credentials, 71), (Credentials, 132)], Some(65), Unauthorized),
         ] {
             let health = Health::default();
@@ -336,12 +338,12 @@ mod tests {
         let health = Health::default();
         let before = Instant::now();
         let failed = before + Duration::from_secs(1);
-        health.saw(&item("a", false), Helper::Perhaps, &Outcome::Rewritten, Some("2"), before);
+        health.saw(&item("a", false), WebhookUse::Perhaps, &Outcome::Rewritten, Some("2"), before);
         assert!(!health.is_well_since(failed), "it was sent before the failure");
         assert!(health.witness().is_none(), "asked again, it would need no webhook");
         assert_eq!(health.stored().map(|stored| stored.name), Some("a".into()));
         let after = failed + Duration::from_secs(1);
-        health.saw(&item("b", true), Helper::Webhook, &Outcome::Current, Some("3"), after);
+        health.saw(&item("b", true), WebhookUse::Webhook, &Outcome::Current, Some("3"), after);
         assert!(health.is_well_since(failed));
         assert_eq!(health.witness().map(|witness| witness.resource_version), Some("3".into()));
         assert!(!health.is_well_since(after));
@@ -362,17 +364,17 @@ mod tests {
         let at = |seconds| now + Duration::from_secs(seconds);
         let health = Health::default();
         assert!(!health.has_stored_since(now) && Health::assumed().has_stored_since(now));
-        health.saw(&item("a", false), Helper::None, &Outcome::Current, Some("2"), at(1));
+        health.saw(&item("a", false), WebhookUse::None, &Outcome::Current, Some("2"), at(1));
         assert!(health.is_well_since(now) && !health.has_stored_since(now));
         // Another object, and then this one, would be taken and are not stored.
         let (mut other, mut failures) = (Failures::new(&health), Failures::new(&health));
         other.add(Blame::Object, now, false);
         for seconds in [0, 1, 2, 4, 8, 16, 299] {
-            assert_eq!(failures.add(Blame::Object, at(seconds), false), Patience::Again, "{seconds}");
+            assert_eq!(failures.add(Blame::Object, at(seconds), false), RetryDecision::Retry, "{seconds}");
             failures.otherwise(Standing::Unstored);
         }
-        assert_eq!(failures.add(Blame::Object, at(300), false), Patience::Later);
-        health.saw(&item("a", false), Helper::None, &Outcome::Rewritten, Some("3"), at(301));
+        assert_eq!(failures.add(Blame::Object, at(300), false), RetryDecision::Later);
+        health.saw(&item("a", false), WebhookUse::None, &Outcome::Rewritten, Some("3"), at(301));
         assert!(health.has_stored_since(at(300)));
     }
 

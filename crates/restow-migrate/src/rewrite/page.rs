@@ -6,7 +6,8 @@ use restow_clock::Instant;
 use restow_core::agreement::transient;
 use restow_core::resource::name::GroupResource;
 use restow_core::rewrite::outcome::{
-    Blame, Helper, LASTING, LookupResult, Outcome, Patience, backoff, give_up, lasting, resolve, unsendable,
+    Blame, LookupResult, Outcome, REFUSAL_TIMEOUT, RetryDecision, WebhookUse, backoff, give_up,
+    quarantine_if_lasting, resolve, unsendable,
 };
 use restow_core::rewrite::pace::Signal;
 use restow_core::rewrite::progress::{Counts, Quarantined};
@@ -180,7 +181,7 @@ impl Rewriter<'_> {
         let mut failures = Failures::new(&self.health);
         let refused_for = |failures: &Failures<'_>, sent: Instant| match attempt {
             Attempt::First => failures.lasted(sent),
-            Attempt::Last => LASTING,
+            Attempt::Last => REFUSAL_TIMEOUT,
         };
         loop {
             let began = Instant::now();
@@ -188,7 +189,7 @@ impl Rewriter<'_> {
             if sent.accepted {
                 self.health.accepted(began);
             }
-            let overloaded = matches!(sent.outcome, Outcome::Again { overloaded: true, .. });
+            let overloaded = matches!(sent.outcome, Outcome::Retry { overloaded: true, .. });
             slot.ended(if overloaded { Signal::Overloaded } else { Signal::Fine }, sent.bytes);
             if stop.is_stopped() && is_written(&sent.outcome) {
                 // It counts, although the run is to stop.
@@ -201,25 +202,26 @@ impl Rewriter<'_> {
             if unserved.is_some_and(|since| since.elapsed() >= transient::TRANSIENT_ANSWER_TIMEOUT) {
                 return End::Unfinished(Unfinished::Vanished(self.target.name.clone()));
             }
-            let Outcome::Again { after, blame, reason, message, .. } = outcome else {
+            let Outcome::Retry { after, blame, reason, message, .. } = outcome else {
                 self.health.saw(item, self.helper(item), &outcome, sent.version.as_deref(), began);
-                let outcome = lasting(outcome, refused_for(&failures, began));
+                let outcome = quarantine_if_lasting(outcome, refused_for(&failures, began));
                 return End::Decided { outcome, answer_lost };
             };
             tries += 1;
             answer_lost |= sent.hides_a_write;
             match failures.add(blame, Instant::now(), self.target.conversion.is_some()) {
-                Patience::Again => {}
-                Patience::GiveUp => {
+                RetryDecision::Retry => {}
+                RetryDecision::GiveUp => {
                     self.health.gave_up(item);
-                    let outcome = lasting(give_up(reason, message), refused_for(&failures, began));
+                    let outcome =
+                        quarantine_if_lasting(give_up(reason, message), refused_for(&failures, began));
                     return End::Decided { outcome, answer_lost };
                 }
-                Patience::Later => {
+                RetryDecision::Later => {
                     let message = format!("{}: {message}", item.key());
                     return End::Unfinished(Unfinished::Unavailable(message));
                 }
-                Patience::Unauthorized => return End::Unfinished(Unfinished::Unauthorized(message)),
+                RetryDecision::Unauthorized => return End::Unfinished(Unfinished::Unauthorized(message)),
             }
             let wait = backoff(tries, after);
             self.waiting.waiting(&message, wait);
@@ -341,7 +343,8 @@ impl Rewriter<'_> {
             let others = self.health.besides(item);
             let another = lookup::another(self.server, self.target, &others).await.map_err(|_| Unasked)?;
             let Some(another) = another else { return Ok(None) };
-            let is_fit = |another: &Item| blame != Blame::Object || self.helper(another) != Helper::Perhaps;
+            let is_fit =
+                |another: &Item| blame != Blame::Object || self.helper(another) != WebhookUse::Perhaps;
             witness = Some(another).filter(is_fit);
         }
         let witness = witness.ok_or(Unasked)?;

@@ -2,8 +2,10 @@
 
 use http::Method;
 use restow_core::resource::name::GroupVersion;
-use restow_core::rewrite::managed_fields::{Care, care, moved};
-use restow_core::rewrite::outcome::{Answer, Doubt, Helper, Identity, Outcome, Returned, classify, is_about};
+use restow_core::rewrite::managed_fields::{DryRunVerdict, dry_run_verdict, moved};
+use restow_core::rewrite::outcome::{
+    Answer, Doubt, Identity, Outcome, Returned, WebhookUse, classify, is_about,
+};
 use serde::Serialize;
 
 use super::rewriter::Rewriter;
@@ -87,11 +89,11 @@ impl Sent {
 
 impl Rewriter<'_> {
     /// Who has a part in writing an object.
-    pub(crate) fn helper(&self, item: &Item) -> Helper {
+    pub(crate) fn helper(&self, item: &Item) -> WebhookUse {
         match (&self.target.conversion, item.converted_fields && !self.repairs(item)) {
-            (None, _) => Helper::None,
-            (Some(_), true) => Helper::Webhook,
-            (Some(_), false) => Helper::Perhaps,
+            (None, _) => WebhookUse::None,
+            (Some(_), true) => WebhookUse::Webhook,
+            (Some(_), false) => WebhookUse::Perhaps,
         }
     }
 
@@ -135,13 +137,13 @@ impl Rewriter<'_> {
         if tried.outcome != Outcome::Accepted {
             return Ok(tried);
         }
-        match care(entries, tried.kept) {
-            Care::Send if dry_run => Ok(tried),
-            Care::Send => {
+        match dry_run_verdict(entries, tried.kept) {
+            DryRunVerdict::Send if dry_run => Ok(tried),
+            DryRunVerdict::Send => {
                 let sent = self.send(item, way, false).await?;
                 Ok(Sent { bytes: tried.bytes + sent.bytes, ..sent })
             }
-            Care::Quarantine => {
+            DryRunVerdict::Quarantine => {
                 let advice = if self.target.versions.can_move() {
                     "--repair-managed-fields moves them to the storage version"
                 } else {

@@ -9,7 +9,7 @@ use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
 use restow_apiserver::{Server, Settings};
-use restow_core::agreement::encryption::Demand;
+use restow_core::agreement::encryption::KeyRequirement;
 use restow_core::resource::inventory::Resource;
 use restow_core::resource::inventory::find;
 use restow_core::rewrite::outcome::Outcome;
@@ -227,7 +227,7 @@ pub(crate) async fn migrate(
         list: ListMode::Chunked,
         verify: true,
         manner: Manner::default(),
-        encrypted: Demand::default(),
+        encrypted: KeyRequirement::default(),
     };
     let throttle = Throttle::new(Preset::Fast.bounds());
     let stop = Stop::from(CancellationToken::new());

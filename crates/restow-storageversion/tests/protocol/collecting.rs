@@ -7,7 +7,7 @@ use http::Method;
 use k8s_openapi::api::apiserverinternal::v1alpha1::{ServerStorageVersion, StorageVersion};
 use kube::api::PostParams;
 use kube::{Api, Client};
-use restow_core::protocol::storage_version::{self, Occasion};
+use restow_core::protocol::storage_version::{self, StatusContext};
 use restow_lab::{Action, Cluster, ClusterSpec, assets};
 use restow_lease::Election;
 use restow_lease::RequestError;
@@ -260,8 +260,8 @@ async fn haunt(api: &Api<StorageVersion>, name: &str) {
     };
     status.storage_versions.get_or_insert_default().push(ghost);
     let entries = storage_version::entries(object.status.as_ref());
-    let occasion = Occasion { generation: None, registrant: None, now: jiff::Timestamp::now() };
-    object.status = Some(storage_version::status(object.status.as_ref(), &entries, occasion));
+    let context = StatusContext { generation: None, registrant: None, now: jiff::Timestamp::now() };
+    object.status = Some(storage_version::status(object.status.as_ref(), &entries, context));
     api.replace_status(name, &PostParams::default(), &object).await.unwrap();
 }
 

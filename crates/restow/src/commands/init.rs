@@ -6,7 +6,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use kube::ResourceExt as _;
 use restow_api::{MANAGED_BY, MANAGER, StorageVersionMigration};
 use restow_core::controller::condition::Stage;
-use restow_core::resource::inventory::{Needed, Obstacle, Origin, Resource};
+use restow_core::resource::inventory::{Obstacle, Origin, Recommendation, Resource};
 use restow_migrate::client::Server;
 use restow_migrate::cluster::{Cluster, Inventory};
 use serde::Serialize;
@@ -142,7 +142,7 @@ async fn choose<'a>(
     let mut skipped = Vec::new();
     let mut chosen = Vec::new();
     for Assessed { resource, needed, .. } in assess(cluster, &inventory.resources, None).await {
-        let left_out = resource.obstacle.is_some() && !matches!(needed, Needed::No(_));
+        let left_out = resource.obstacle.is_some() && !matches!(needed, Recommendation::No(_));
         match why_not(resource, needed, flags.all) {
             None => chosen.push(resource),
             Some(reason) if is_stored(resource) => {
@@ -155,10 +155,12 @@ async fn choose<'a>(
 }
 
 /// Why a resource that nobody named gets no migration.
-fn why_not(resource: &Resource, needed: Needed, all: bool) -> Option<String> {
+fn why_not(resource: &Resource, needed: Recommendation, all: bool) -> Option<String> {
     match (&resource.obstacle, needed) {
         (Some(obstacle), _) => Some(obstacle.explain()),
-        (None, Needed::No(reason)) if !all => Some(format!("{reason}; use --all to migrate it anyway")),
+        (None, Recommendation::No(reason)) if !all => {
+            Some(format!("{reason}; use --all to migrate it anyway"))
+        }
         (None, _) => None,
     }
 }
@@ -362,7 +364,7 @@ mod tests {
             ("scales", true, Some("not stored"), false),
         ] {
             let resource = one(&resources, name);
-            let needed = resource.needed(None, Evidence::Nothing);
+            let needed = resource.recommend(None, Evidence::Nothing);
             assert_eq!(why_not(&resource, needed, all).as_deref(), why, "{name}");
             assert_eq!(is_stored(&resource), stored, "{name}");
         }
@@ -429,7 +431,7 @@ mod tests {
             created: vec![created("secrets-x7k2p", "secrets-")],
             skipped: vec![Skipped {
                 resource: "events".to_owned(),
-                reason: why_not(&events, events.needed(None, Evidence::Nothing), false).unwrap(),
+                reason: why_not(&events, events.recommend(None, Evidence::Nothing), false).unwrap(),
                 left_out: false,
             }],
             failed: vec![Failed { resource: "pods".to_owned(), message: "denied by policy".to_owned() }],

@@ -13,7 +13,8 @@ pub(crate) mod rules;
 pub(crate) mod workload;
 
 use restow_core::agreement::encryption::Pattern;
-use restow_core::resource::inventory::{NameError, Resource, find};
+use restow_core::controller::unmatched::is_gone;
+use restow_core::resource::inventory::Resource;
 use restow_core::resource::name::GroupResource;
 use restow_migrate::cluster::{Cluster, Inventory};
 
@@ -70,7 +71,7 @@ async fn setup(cluster: &Cluster, connection: &Connection, flags: &Install) -> R
         Ok(inventory) => inventory,
         Err(error) => return Err(unanswered(cluster, error).await),
     };
-    choice.drop_gone(&given, |name| is_gone(&inventory, name))?;
+    choice.drop_gone(&given, |name| is_gone(&inventory.resources, &inventory.unavailable, name))?;
     choice.controller.encryption_resources = resources::encryption_patterns(
         &inventory,
         &choice.controller.encryption_resources,
@@ -111,13 +112,6 @@ fn no_image() -> CliError {
 fn serves_in_tree(inventory: &Inventory) -> bool {
     let name = GroupResource::new("storagemigration.k8s.io", "storageversionmigrations");
     inventory.resources.iter().any(|resource| resource.name == name && resource.crd.is_none())
-}
-
-/// Whether nobody serves a resource that an earlier install was for, and nobody is silent who may.
-fn is_gone(inventory: &Inventory, name: &str) -> bool {
-    let group = GroupResource::parse(name).group;
-    let silent = inventory.unavailable.iter().any(|(version, _)| version.group == group);
-    !silent && matches!(find(&inventory.resources, name), Err(NameError::Unknown { .. }))
 }
 
 /// What may be rewritten; what the encryption controller is to rewrite is always part of it.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use restow_core::resource::inventory::{Needed, Obstacle, Resource};
+use restow_core::resource::inventory::{Obstacle, Recommendation, Resource};
 use restow_core::rewrite::estimate::{estimate, usual_rate};
 use restow_core::rewrite::progress::{End, exit_code};
 use restow_lease::Stop;
@@ -143,9 +143,9 @@ fn line(assessed: Assessed<'_>, flags: &Plan) -> Line {
         _ => resource.shared_by.iter().map(ToString::to_string).collect(),
     };
     let (needed, reason) = match needed {
-        Needed::Yes(why) => ("yes", why),
-        Needed::Maybe(why) => ("maybe", why),
-        Needed::No(why) => ("no", why),
+        Recommendation::Yes(why) => ("yes", why),
+        Recommendation::Maybe(why) => ("maybe", why),
+        Recommendation::No(why) => ("no", why),
     };
     Line {
         resource: resource.name.to_string(),

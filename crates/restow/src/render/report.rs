@@ -171,7 +171,7 @@ impl Serialize for ResourceReport {
 /// How a run that came to its end ended.
 pub(crate) fn finished(progress: &Progress) -> End {
     match progress.unproven {
-        _ if progress.counts.quarantined + progress.verify.quarantined > 0 => End::Left,
+        _ if progress.counts.quarantined + progress.verify.quarantined > 0 => End::ObjectsLeft,
         Some(_) => End::Unsafe,
         None => End::Succeeded,
     }
@@ -195,7 +195,7 @@ pub(crate) fn unproven(progress: &Progress) -> Option<String> {
 
 /// What a run that came to its end did not check.
 fn not_checked(report: &ResourceReport) -> Vec<String> {
-    let ended = matches!(report.end, End::Succeeded | End::Unsafe | End::Left) && !report.dry_run;
+    let ended = matches!(report.end, End::Succeeded | End::Unsafe | End::ObjectsLeft) && !report.dry_run;
     if ended && report.progress.phase == Phase::Done { report.progress.unchecked() } else { Vec::new() }
 }
 
@@ -236,7 +236,7 @@ fn told(report: &ResourceReport) -> Vec<String> {
         End::Succeeded if report.dry_run => "dry run",
         End::Succeeded if progress.verified => "verified",
         End::Succeeded => "done, not verified",
-        End::Left => "incomplete",
+        End::ObjectsLeft => "incomplete",
         End::Unsafe => "unsafe",
         End::Failed => "failed",
         End::Stopped => "stopped",
@@ -269,7 +269,7 @@ fn told(report: &ResourceReport) -> Vec<String> {
             Left::Here(_) => format!("and {rest} more; -o json lists all"),
         });
     }
-    if report.end == End::Left && !report.dry_run {
+    if report.end == End::ObjectsLeft && !report.dry_run {
         lines.push(explained(Reason::Quarantined, "what to do about quarantined objects"));
     }
     lines.extend(report.error.clone().filter(|_| report.end != End::Stopped));
@@ -281,7 +281,7 @@ fn next(report: &ResourceReport, flags: &str) -> Option<(&'static str, String)> 
     let (program, name) = (program(), &report.progress.resource);
     match report.end {
         _ if report.dry_run => None,
-        End::Left => {
+        End::ObjectsLeft => {
             Some(("once fixed, run", format!("{program} migrate {name} --retry-quarantined{flags}")))
         }
         End::Stopped | End::Failed => {
@@ -320,11 +320,11 @@ mod tests {
         };
         let unproven = Progress { unproven: Some("no metrics".to_owned()), ..progress.clone() };
         for (report, expected) in [
-            (report(End::Left, &progress, false), Some("docs/TROUBLESHOOTING.md#quarantined")),
+            (report(End::ObjectsLeft, &progress, false), Some("docs/TROUBLESHOOTING.md#quarantined")),
             (report(End::Unsafe, &unproven, false), Some("docs/TROUBLESHOOTING.md#unverified")),
             (report(End::Succeeded, &progress, false), None),
             // Nothing was left: nothing was done.
-            (report(End::Left, &progress, true), None),
+            (report(End::ObjectsLeft, &progress, true), None),
         ] {
             let text = summary(&report, "", None);
             assert_eq!(text.contains("TROUBLESHOOTING"), expected.is_some(), "{text}");
@@ -394,7 +394,7 @@ mod tests {
             ("verified", report(End::Succeeded, verified.clone())),
             ("pruned", ResourceReport { pruned: Some(pruned), ..report(End::Succeeded, verified) }),
             ("unverified", report(End::Succeeded, progress())),
-            ("quarantined", ResourceReport { left: left(12), ..report(End::Left, quarantined(12)) }),
+            ("quarantined", ResourceReport { left: left(12), ..report(End::ObjectsLeft, quarantined(12)) }),
             ("unsafe", report(End::Unsafe, unproven)),
             ("stopped", report(End::Stopped, stopped.clone())),
             (
@@ -409,7 +409,7 @@ mod tests {
                 ResourceReport {
                     dry_run: true,
                     left: left(2),
-                    ..report(End::Left, Progress { counts: accepted, ..progress() })
+                    ..report(End::ObjectsLeft, Progress { counts: accepted, ..progress() })
                 },
             ),
         ]

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use restow_api::{StorageState, StorageStateStatus, UNKNOWN};
-use restow_core::controller::trigger::STALE;
+use restow_core::controller::trigger::HEARTBEAT_TIMEOUT;
 use serde::Serialize;
 
 use crate::render::migration::seconds;
@@ -81,7 +81,7 @@ impl StorageSummary {
         ];
         let mut beneath = self.persisted();
         beneath.extend(self.message.clone());
-        if self.heartbeat_age.is_some_and(|age| age > STALE.as_secs_f64()) {
+        if self.heartbeat_age.is_some_and(|age| age > HEARTBEAT_TIMEOUT.as_secs_f64()) {
             beneath.push("the heartbeat is stale: no controller updates this state".to_owned());
         }
         Row { cells, beneath }

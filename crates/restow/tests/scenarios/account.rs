@@ -1,4 +1,6 @@
-//! The controller with the rights that `restow install` gives it, and no others.
+//! The controller with only the permissions that `restow install` grants.
+//!
+//! Only on a real kube-apiserver: the permissions are checked by its own RBAC authorizer and cover its StorageVersions.
 
 use restow_lab::ClusterSpec;
 use serde_json::json;
@@ -7,7 +9,7 @@ use crate::controller::{Controller, STATES, is, migrations};
 use crate::support::{Restow, Widgets, cluster, lab, send, try_send, wait};
 
 #[tokio::test]
-async fn the_installed_account_can_do_all_that_is_asked_of_it() {
+async fn the_installed_account_has_all_permissions_it_needs() {
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new().storage_version_api()).await;
     let client = cluster.client(0).unwrap();
@@ -55,7 +57,7 @@ async fn the_installed_account_can_do_all_that_is_asked_of_it() {
         assert!(reasons.contains(&reason), "{reason} is not among {reasons:?}");
     }
     assert!(controller.stop().await);
-    // What it was not given it does not have.
+    // It has no other permissions.
     let outside = restow.run(&["migrate", "configmaps", "--as", account]).await.expect(1);
     assert!(outside.stderr.contains("no permission"), "{outside:#?}");
 }

@@ -1,4 +1,6 @@
 //! APIs of an aggregated API server: Kubernetes' own example, which stores flunders as v1alpha1 JSON.
+//!
+//! Only on a real kube-apiserver: the embedded server has no aggregation layer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,7 +67,7 @@ fn counts(counts: &[(&str, usize)]) -> BTreeMap<String, usize> {
 }
 
 #[tokio::test]
-async fn aggregated_resources_are_rewritten_and_only_under_agreement() {
+async fn aggregated_resources_are_rewritten_only_under_agreement() {
     let Some(assets) = assets::aggregated_or_skip("aggregated resources") else { return };
     let cluster = cluster(&assets, ClusterSpec::new().aggregated().storage_version_api()).await;
     let client = cluster.client(0).unwrap();
@@ -157,7 +159,7 @@ async fn register(client: &kube::Client, versions: &[&str]) {
 }
 
 #[tokio::test]
-async fn an_aggregated_server_that_is_down_has_not_lost_its_resources() {
+async fn resources_of_an_unavailable_aggregated_server_are_kept() {
     let Some(assets) = assets::aggregated_or_skip("an aggregated API server that is down") else { return };
     let cluster = cluster(&assets, ClusterSpec::new().aggregated()).await;
     make_flunders(&cluster.client(0).unwrap(), 3).await;

@@ -12,14 +12,14 @@ use crate::support::{Lab, Ran, Restow, Widgets, cluster, create_all, lab, name, 
 use crate::traffic::Traffic;
 
 scenarios! {
-    a_storage_version_that_changes_under_the_run_ends_it,
-    a_double_change_under_the_verifying_pass_is_seen,
-    a_definition_that_changed_before_a_resume_settles_first,
+    a_storage_version_change_ends_the_run,
+    a_double_change_during_the_verifying_pass_is_detected,
+    a_resumed_run_waits_for_a_changed_crd_to_settle,
     ; real:
     // It needs two API servers.
-    a_disagreement_in_the_middle_aborts_within_a_page,
+    a_disagreement_stops_the_run_within_a_page,
     // It needs a server that registers no storage versions.
-    one_address_is_sampled_when_asked_to,
+    servers_behind_one_address_are_sampled_on_request,
 }
 
 const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
@@ -67,8 +67,9 @@ fn refusal(ran: &Ran) -> String {
     ran.resource()["error"].as_str().unwrap_or_default().to_owned()
 }
 
+// Only on a real kube-apiserver: it needs two servers that emulate different releases.
 #[tokio::test]
-async fn a_pair_that_disagrees_is_left_alone() {
+async fn nothing_is_written_while_two_servers_disagree() {
     let assets = lab!();
     let spec = ClusterSpec::new().servers(2).server(1, ServerSpec::new().emulated_version("1.34"));
     // With the StorageVersion API, whose objects tell; and on a stock cluster, whose servers are asked.
@@ -115,7 +116,7 @@ async fn a_pair_that_disagrees_is_left_alone() {
     }
 }
 
-async fn a_disagreement_in_the_middle_aborts_within_a_page(lab: Lab) {
+async fn a_disagreement_stops_the_run_within_a_page(lab: Lab) {
     const PAGE: usize = 20;
     let cluster = lab.cluster(ClusterSpec::new().servers(2).storage_version_api()).await;
     device_classes(&cluster.client(0).unwrap(), 200).await;
@@ -174,7 +175,7 @@ async fn a_disagreement_in_the_middle_aborts_within_a_page(lab: Lab) {
     assert!(open.contains("no API server reports an encryption configuration"), "{report:#}");
 }
 
-async fn a_storage_version_that_changes_under_the_run_ends_it(lab: Lab) {
+async fn a_storage_version_change_ends_the_run(lab: Lab) {
     const PAGE: usize = 20;
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
@@ -197,7 +198,7 @@ async fn a_storage_version_that_changes_under_the_run_ends_it(lab: Lab) {
 }
 
 /// Forth and back between two looks: the hash is the same again, but what was rewritten meanwhile is not proven.
-async fn a_double_change_under_the_verifying_pass_is_seen(lab: Lab) {
+async fn a_double_change_during_the_verifying_pass_is_detected(lab: Lab) {
     const MANY: usize = 60;
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
@@ -233,7 +234,7 @@ async fn a_double_change_under_the_verifying_pass_is_seen(lab: Lab) {
 }
 
 /// Forth and back before a resume: the hash is the one the run was for, and the handlers may still follow.
-async fn a_definition_that_changed_before_a_resume_settles_first(lab: Lab) {
+async fn a_resumed_run_waits_for_a_changed_crd_to_settle(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "resumptions" };
@@ -262,7 +263,7 @@ async fn a_definition_that_changed_before_a_resume_settles_first(lab: Lab) {
 }
 
 /// Servers behind one address: fresh connections show one hash for a while, and nobody comes or goes.
-async fn one_address_is_sampled_when_asked_to(lab: Lab) {
+async fn servers_behind_one_address_are_sampled_on_request(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "samples" };
@@ -280,7 +281,7 @@ async fn one_address_is_sampled_when_asked_to(lab: Lab) {
 }
 
 #[tokio::test]
-async fn a_change_in_the_middle_of_a_page_ends_the_run_at_once_where_it_can_be_watched() {
+async fn a_watched_change_ends_the_run_in_the_middle_of_a_page() {
     const MANY: usize = 200;
     let Some(cluster) = shared() else { return };
     let client = cluster.client(0).unwrap();

@@ -1,4 +1,4 @@
-//! `restow apiserver` as a process: what a person and a script find, and how it refuses.
+//! `restow apiserver` as a process, used by kubectl, restow and scripts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ fn dir() -> TempDir {
 }
 
 #[tokio::test]
-async fn what_was_stored_is_there_after_a_restart() {
+async fn stored_objects_survive_a_restart() {
     let dir = dir();
     let server = Running::start(dir.path(), &[]).await;
     assert!(server.welcome.starts_with("serving on https://127.0.0.1:"), "{}", server.welcome);
@@ -129,7 +129,7 @@ async fn what_was_stored_is_there_after_a_restart() {
 }
 
 #[tokio::test]
-async fn users_have_what_rbac_gives_them() {
+async fn users_have_the_permissions_that_rbac_grants() {
     let dir = dir();
     let tokens = dir.path().join("tokens.csv");
     std::fs::write(&tokens, "alice-token,alice,1,\"dev\"\n").unwrap();
@@ -160,8 +160,10 @@ async fn users_have_what_rbac_gives_them() {
 }
 
 #[tokio::test]
-async fn kubectl_and_restow_work_with_it() {
-    let Some((_, kubectl)) = restow_lab::assets::kubectl_or_skip("kubectl_and_restow_work_with_it") else {
+async fn kubectl_and_restow_work_with_the_embedded_server() {
+    let Some((_, kubectl)) =
+        restow_lab::assets::kubectl_or_skip("kubectl_and_restow_work_with_the_embedded_server")
+    else {
         return;
     };
     let dir = dir();
@@ -202,7 +204,7 @@ async fn kubectl_and_restow_work_with_it() {
 
 /// The controllers run on it as on any other cluster.
 #[tokio::test]
-async fn the_controllers_work_with_it() {
+async fn the_controllers_work_with_the_embedded_server() {
     let dir = dir();
     let server = Running::start(dir.path(), &[]).await;
     let client = server.client().await;
@@ -231,7 +233,7 @@ async fn the_controllers_work_with_it() {
 
 /// Two servers share an etcd: each sees what the other does, storage versions and keys are migrated on both.
 #[tokio::test]
-async fn a_pair_on_one_etcd() {
+async fn two_servers_share_one_etcd() {
     const MANY: usize = 30;
     let assets = lab!();
     let etcd = cluster(&assets, ClusterSpec::new().store_only()).await;
@@ -289,7 +291,7 @@ async fn a_pair_on_one_etcd() {
 
 /// What is stored of a custom resource is byte for byte what kube-apiserver stores, under the same key.
 #[tokio::test]
-async fn stored_bytes_are_those_of_a_real_server() {
+async fn stored_bytes_equal_those_of_a_real_server() {
     let Some(real) = shared() else { return };
     let assets = lab!();
     let etcd = cluster(&assets, ClusterSpec::new().store_only()).await;
@@ -326,7 +328,7 @@ async fn stored_bytes_are_those_of_a_real_server() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_told() {
+async fn invalid_settings_are_explained() {
     let dir = dir();
     let server = Running::start(dir.path(), &[]).await;
     let data = dir.path().join("data").display().to_string();

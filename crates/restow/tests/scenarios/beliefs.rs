@@ -1,5 +1,4 @@
-//! What restow believes about API servers is what an API server has said: an answer that may be somebody else's makes
-//! nothing vanish, proves nothing, and ends no run that is under way.
+//! An answer that may not come from an API server does not remove a resource, proves nothing and does not end a run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,15 +10,15 @@ use crate::support::{CRDS, Lab, Restow, Widgets};
 use crate::traffic::{Traffic, status};
 
 scenarios! {
-    a_404_makes_nothing_vanish_that_is_listed,
-    what_is_no_metrics_does_not_show_that_nothing_is_encrypted,
+    a_404_does_not_remove_a_listed_resource,
+    an_answer_without_metrics_does_not_show_that_nothing_is_encrypted,
     ; real:
     // It needs two API servers.
-    the_second_server_is_waited_for_and_two_names_of_one_are_one,
+    a_silent_server_is_awaited_and_two_names_of_one_server_count_once,
     // It needs a server that registers no storage versions.
-    addresses_without_identity_leases_are_not_called_every_server,
+    addresses_without_identity_leases_do_not_count_as_every_server,
     // It counts the requests to a server that registers no storage versions.
-    answers_of_somebody_else_between_two_pages_are_waited_out,
+    unexpected_answers_between_two_pages_are_waited_out,
 }
 
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
@@ -42,7 +41,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-async fn a_404_makes_nothing_vanish_that_is_listed(lab: Lab) {
+async fn a_404_does_not_remove_a_listed_resource(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = prepared(&client, "vanishings", 5).await;
@@ -79,7 +78,7 @@ async fn a_404_makes_nothing_vanish_that_is_listed(lab: Lab) {
     assert!(ran.stderr.contains(&format!("/apis lists {}/v", widgets.group())), "{ran:#?}");
 }
 
-async fn what_is_no_metrics_does_not_show_that_nothing_is_encrypted(lab: Lab) {
+async fn an_answer_without_metrics_does_not_show_that_nothing_is_encrypted(lab: Lab) {
     let cluster = lab.shared();
     for body in ["<html>log in</html>", "{}", "go_goroutines 7\nprocess_start_time_seconds 1.7e+09\n"] {
         let rule = move |seen: &Seen, _| {
@@ -97,7 +96,7 @@ async fn what_is_no_metrics_does_not_show_that_nothing_is_encrypted(lab: Lab) {
     assert!(text(&report["notChecked"][0]).contains("no API server reports"), "{report:#}");
 }
 
-async fn answers_of_somebody_else_between_two_pages_are_waited_out(lab: Lab) {
+async fn unexpected_answers_between_two_pages_are_waited_out(lab: Lab) {
     const MANY: usize = 30;
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
@@ -130,7 +129,7 @@ async fn answers_of_somebody_else_between_two_pages_are_waited_out(lab: Lab) {
     assert_eq!(widgets.stored_versions(&client).await, json!(["v2"]));
 }
 
-async fn addresses_without_identity_leases_are_not_called_every_server(lab: Lab) {
+async fn addresses_without_identity_leases_do_not_count_as_every_server(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = prepared(&client, "endpoints", 5).await;
@@ -162,7 +161,7 @@ impl Observer for Restarting {
     }
 }
 
-async fn the_second_server_is_waited_for_and_two_names_of_one_are_one(lab: Lab) {
+async fn a_silent_server_is_awaited_and_two_names_of_one_server_count_once(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new().servers(2)).await;
     let restow = Restow::new(&cluster);
     let (first, second) = (cluster.url(0), cluster.url(1));

@@ -1,4 +1,4 @@
-//! What restow says to a person: bad input, missing permissions, servers that are not there, forms of output.
+//! Messages of the command line: incorrect input, missing permissions, unreachable servers, output formats.
 
 use std::process::Stdio;
 
@@ -7,24 +7,24 @@ use serde_json::{Value, json};
 use crate::support::{Lab, Ran, Restow, Widgets, send};
 
 scenarios! {
-    a_server_that_is_not_there,
-    permissions_are_asked_for_by_name,
-    all_means_each_stored_resource_once,
-    out_of_time_is_resumed,
-    it_is_a_kubectl_plugin_by_its_name,
+    an_unreachable_server_is_reported,
+    missing_permissions_are_named,
+    all_selects_each_stored_resource_once,
+    a_run_that_timed_out_can_be_resumed,
+    the_binary_works_as_a_kubectl_plugin,
     ; real:
     // It needs objects that kube-apiserver creates for itself.
-    plan_shows_what_there_is_in_every_form,
+    plan_prints_the_inventory_in_every_format,
     // It needs objects that kube-apiserver creates for itself.
-    plan_tells_what_is_needed_until_it_is_done,
+    plan_lists_needed_migrations_until_they_are_done,
     // It needs the lab's own certificate authority.
-    connections_are_described_as_for_kubectl,
+    connection_flags_work_as_in_kubectl,
     // It names bindings, which the embedded server does not serve.
-    wrong_usage_is_explained,
+    incorrect_usage_is_explained,
 }
 
 /// Wrong words on the command line: exit code 2, and an answer that helps.
-async fn wrong_usage_is_explained(lab: Lab) {
+async fn incorrect_usage_is_explained(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "gadgets" };
@@ -74,7 +74,7 @@ async fn wrong_usage_is_explained(lab: Lab) {
     }
 }
 
-async fn a_server_that_is_not_there(lab: Lab) {
+async fn an_unreachable_server_is_reported(lab: Lab) {
     let cluster = lab.shared();
     let restow = Restow::new(cluster);
     for (args, address) in [
@@ -96,7 +96,7 @@ async fn a_server_that_is_not_there(lab: Lab) {
 }
 
 /// What users of kubectl are used to.
-async fn connections_are_described_as_for_kubectl(lab: Lab) {
+async fn connection_flags_work_as_in_kubectl(lab: Lab) {
     let cluster = lab.shared();
     let dir = tempfile::tempdir().unwrap();
     let lab = cluster.kubeconfig(0, "admin");
@@ -175,7 +175,7 @@ async fn connections_are_described_as_for_kubectl(lab: Lab) {
 }
 
 /// The rules the README names are enough, and what is missing is named with the rule that grants it.
-async fn permissions_are_asked_for_by_name(lab: Lab) {
+async fn missing_permissions_are_named(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "permits" };
@@ -272,7 +272,7 @@ pub(crate) async fn grant(client: &kube::Client, name: &str, rules: &[Value]) {
     .await;
 }
 
-async fn plan_shows_what_there_is_in_every_form(lab: Lab) {
+async fn plan_prints_the_inventory_in_every_format(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "plans" };
@@ -322,7 +322,7 @@ async fn plan_shows_what_there_is_in_every_form(lab: Lab) {
 }
 
 /// What is needed, for people and for CI: until a migration is verified, and as `init` sees it.
-async fn plan_tells_what_is_needed_until_it_is_done(lab: Lab) {
+async fn plan_lists_needed_migrations_until_they_are_done(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "needs" };
@@ -357,7 +357,7 @@ async fn plan_tells_what_is_needed_until_it_is_done(lab: Lab) {
     assert!(verbose.stderr.contains("a page is done") && verbose.stderr.contains("listed=3"), "{verbose:#?}");
 }
 
-async fn all_means_each_stored_resource_once(lab: Lab) {
+async fn all_selects_each_stored_resource_once(lab: Lab) {
     let cluster = lab.shared();
     let restow = Restow::new(cluster);
     let ran = restow.run(&["migrate", "--all", "--dry-run", "-o", "json"]).await;
@@ -374,7 +374,7 @@ async fn all_means_each_stored_resource_once(lab: Lab) {
 }
 
 /// A run that is out of time says how to go on, and does: with what was cut short, and with what had not begun.
-async fn out_of_time_is_resumed(lab: Lab) {
+async fn a_run_that_timed_out_can_be_resumed(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let all = [Widgets { plural: "hurries" }, Widgets { plural: "lates" }];
@@ -398,7 +398,7 @@ async fn out_of_time_is_resumed(lab: Lab) {
     restow.run(&["migrate", "--resume"]).await.expect(2);
 }
 
-async fn it_is_a_kubectl_plugin_by_its_name(lab: Lab) {
+async fn the_binary_works_as_a_kubectl_plugin(lab: Lab) {
     let dir = tempfile::tempdir().unwrap();
     let plugin = dir.path().join("kubectl-restow");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_restow"), &plugin).unwrap();

@@ -1,4 +1,4 @@
-//! `restow controller` as a process, and the objects it works on.
+//! Starts `restow controller` as a process, and reads the objects it works on.
 
 use std::process::Stdio;
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! The demo, as somebody without a cluster runs it.
+//! `restow demo`, which needs no cluster.
 
 use crate::support::Restow;
 
 #[tokio::test]
-async fn it_tells_the_whole_story_by_itself() {
+async fn the_demo_runs_from_start_to_end_without_input() {
     let told =
         Restow::with_kubeconfig("/dev/null".into()).run(&["demo", "--objects", "1000"]).await.expect(0);
     let told = told.stdout + &told.stderr;
@@ -23,7 +23,7 @@ async fn it_tells_the_whole_story_by_itself() {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_in_use_is_left_alone() {
+async fn the_demo_does_not_touch_a_folder_in_use() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("store.redb"), "a diary").unwrap();
     let told = Restow::with_kubeconfig("/dev/null".into())

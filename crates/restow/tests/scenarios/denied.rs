@@ -1,4 +1,4 @@
-//! Answers to a write that could be about something else than the object: none of them counts as done.
+//! Answers to a write that may not be about the object: none of them counts as done.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::traffic::{Traffic, number, status};
 scenarios! {
     answers_of_a_load_balancer_prove_nothing,
     two_rejected_conversions_do_not_block_the_rest,
-    a_manager_of_two_versions_keeps_all_its_fields,
+    a_field_manager_with_two_versions_keeps_all_fields,
     ; real:
     // It needs admission webhooks.
-    an_admission_webhook_denies_with_any_code,
+    a_denial_with_any_code_is_not_counted_as_done,
     // It writes past the API server.
-    an_object_that_vanishes_under_the_write_is_gone,
+    an_object_deleted_during_the_write_counts_as_gone,
     // It needs server-side apply.
-    ownership_that_a_webhook_would_have_to_convert_is_left_alone,
+    managed_fields_that_need_the_webhook_are_not_moved,
     // It needs writes into a namespace that is gone to fail.
-    an_orphan_of_a_finalised_namespace_is_named,
+    an_object_of_a_deleted_namespace_is_reported,
 }
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
@@ -68,7 +68,7 @@ fn names(left: &[[String; 4]]) -> Vec<String> {
 }
 
 /// An admission webhook's own code reaches the client unchanged, whatever it is.
-async fn an_admission_webhook_denies_with_any_code(lab: Lab) {
+async fn a_denial_with_any_code_is_not_counted_as_done(lab: Lab) {
     const OBJECTS: usize = 40;
     const CODES: [u16; 11] = [401, 404, 409, 410, 408, 418, 429, 500, 502, 503, 504];
     let cluster = lab.shared();
@@ -116,7 +116,7 @@ async fn an_admission_webhook_denies_with_any_code(lab: Lab) {
 }
 
 /// Every write in a namespace that was force-finalised answers 404, and its objects are listed for ever.
-async fn an_orphan_of_a_finalised_namespace_is_named(lab: Lab) {
+async fn an_object_of_a_deleted_namespace_is_reported(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "orphans" };
@@ -154,8 +154,9 @@ async fn an_orphan_of_a_finalised_namespace_is_named(lab: Lab) {
 }
 
 /// Without a uid a write has no precondition; under another key than its name, it reaches another object or none.
+// Only on a real kube-apiserver: it writes to etcd.
 #[tokio::test]
-async fn objects_stored_without_a_uid_or_under_another_key_are_named() {
+async fn objects_without_a_uid_or_under_another_key_are_reported() {
     let Some(cluster) = shared() else { return };
     strays(cluster, "strays", false, "500").await;
     // A watch cache sorts objects by their names, and etcd, which gives the first page, by their keys.
@@ -257,7 +258,7 @@ async fn answers_of_a_load_balancer_prove_nothing(lab: Lab) {
 }
 
 /// A terminating object whose last finalizer is taken away goes with the next write, which answers with it.
-async fn an_object_that_vanishes_under_the_write_is_gone(lab: Lab) {
+async fn an_object_deleted_during_the_write_counts_as_gone(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "vanishers" };
@@ -392,7 +393,7 @@ async fn through_both(client: &kube::Client, widgets: &Widgets, objects: usize) 
     }
 }
 
-async fn a_manager_of_two_versions_keeps_all_its_fields(lab: Lab) {
+async fn a_field_manager_with_two_versions_keeps_all_fields(lab: Lab) {
     const OBJECTS: usize = 4;
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
@@ -427,7 +428,7 @@ async fn a_manager_of_two_versions_keeps_all_its_fields(lab: Lab) {
 }
 
 /// Where a webhook converts, the paths of one version may mean nothing in another: ownership is not relabelled.
-async fn ownership_that_a_webhook_would_have_to_convert_is_left_alone(lab: Lab) {
+async fn managed_fields_that_need_the_webhook_are_not_moved(lab: Lab) {
     const OBJECTS: usize = 3;
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();

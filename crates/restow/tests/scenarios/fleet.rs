@@ -1,4 +1,4 @@
-//! The example of an aggregated API server, before a real kube-apiserver.
+//! Runs the example of an aggregated API server behind a real kube-apiserver.
 //!
 //! Its replicas run in the test's own process, each with a listener, an identity and clients of its own.
 

@@ -1,4 +1,4 @@
-//! The trigger follows what people and other processes do, at once and not at its next look.
+//! The trigger reacts at once to changes by users and other processes.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ use crate::support::{Lab, Restow, Widgets, patch, send, try_send, wait};
 use crate::traffic::{Traffic, status};
 
 scenarios! {
-    migrations_of_others_and_deleted_states_are_followed_at_once,
-    metrics_that_fail_hold_up_only_what_is_encrypted,
+    other_migrations_and_deleted_states_are_noticed_at_once,
+    unreadable_metrics_delay_only_encrypted_resources,
     ; real:
     // It needs kube-controller-manager.
-    an_unfinished_migration_goes_on_after_the_controllers_are_removed_and_reinstalled,
-    an_unfinished_migration_goes_on_after_the_trigger_was_away_for_long,
+    an_unfinished_migration_continues_after_a_reinstall,
+    an_unfinished_migration_continues_after_a_long_absence_of_the_trigger,
 }
 
-async fn migrations_of_others_and_deleted_states_are_followed_at_once(lab: Lab) {
+async fn other_migrations_and_deleted_states_are_noticed_at_once(lab: Lab) {
     const MANY: usize = 40;
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
@@ -73,7 +73,7 @@ async fn migrations_of_others_and_deleted_states_are_followed_at_once(lab: Lab) 
     assert_eq!(widgets.stored_as(&cluster).await, stored);
 }
 
-async fn metrics_that_fail_hold_up_only_what_is_encrypted(lab: Lab) {
+async fn unreadable_metrics_delay_only_encrypted_resources(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;
     let widgets = Widgets { plural: "unencrypted" };
@@ -100,7 +100,7 @@ async fn metrics_that_fail_hold_up_only_what_is_encrypted(lab: Lab) {
     assert_eq!(migrations(&client, "secrets").await, Vec::<Value>::new());
 }
 
-async fn an_unfinished_migration_goes_on_after_the_controllers_are_removed_and_reinstalled(lab: Lab) {
+async fn an_unfinished_migration_continues_after_a_reinstall(lab: Lab) {
     const MANY: usize = 200;
     let cluster = lab.cluster(ClusterSpec::new().controller_manager(&CONTROLLERS)).await;
     let client = cluster.client(0).unwrap();
@@ -135,7 +135,7 @@ async fn an_unfinished_migration_goes_on_after_the_controllers_are_removed_and_r
     assert_eq!(widgets.stored_as(&cluster).await, stored);
 }
 
-async fn an_unfinished_migration_goes_on_after_the_trigger_was_away_for_long(lab: Lab) {
+async fn an_unfinished_migration_continues_after_a_long_absence_of_the_trigger(lab: Lab) {
     const MANY: usize = 200;
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;

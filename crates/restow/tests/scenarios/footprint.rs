@@ -1,4 +1,6 @@
-//! What the controller costs a cluster in which nothing happens, and that it says how it is.
+//! What the controller costs an idle cluster, and what it reports about itself.
+//!
+//! Only on a real kube-apiserver: it needs the more than 40 built-in resources of kube-apiserver.
 
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use crate::traffic::Traffic;
 const QUIET: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn a_quiet_cluster_is_left_in_peace() {
+async fn an_idle_cluster_receives_few_requests() {
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new()).await;
     let client = cluster.client(0).unwrap();

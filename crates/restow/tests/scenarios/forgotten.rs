@@ -1,4 +1,6 @@
-//! What nobody watched may have changed: a state that may have missed something is forgotten, whoever is silent then.
+//! A StorageState that may have missed a change is forgotten, even if a server is silent at that moment.
+//!
+//! Only on a real kube-apiserver: it needs two API servers, and reads etcd.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ const CLASSES: &str = "deviceclasses.resource.k8s.io";
 const PATH: &str = "/apis/resource.k8s.io/v1/deviceclasses";
 
 #[tokio::test]
-async fn a_stale_state_is_forgotten_although_a_server_is_silent_at_the_first_look() {
+async fn a_stale_state_is_forgotten_even_if_a_server_is_silent() {
     const MANY: usize = 20;
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new().servers(2)).await;
@@ -82,7 +84,7 @@ async fn stored(cluster: &restow_lab::Cluster) -> (usize, usize) {
 }
 
 #[tokio::test]
-async fn a_key_that_was_in_force_between_two_looks_leaves_nothing_behind() {
+async fn objects_under_a_key_used_between_two_observations_are_migrated() {
     const MANY: usize = 20;
     let assets = lab!();
     let (first, second) = (Encryption::aescbc(&["key1", "key2"]), Encryption::aescbc(&["key2", "key1"]));
@@ -129,7 +131,7 @@ async fn a_key_that_was_in_force_between_two_looks_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_key_that_could_not_be_seen_is_not_taken_for_the_one_that_was_known() {
+async fn a_key_that_was_unreadable_does_not_count_as_unchanged() {
     const MANY: usize = 20;
     let assets = lab!();
     let (first, second) = (Encryption::aescbc(&["key1", "key2"]), Encryption::aescbc(&["key2", "key1"]));

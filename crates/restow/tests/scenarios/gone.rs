@@ -1,4 +1,4 @@
-//! A resource that is served no more, and one whose server only cannot be asked.
+//! A resource that is no longer served, and one whose server only does not answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,15 +11,15 @@ use crate::support::{CRDS, Lab, Restow, Widgets, create_all, name, send, try_sen
 use crate::traffic::{Traffic, status};
 
 scenarios! {
-    what_a_server_lacks_while_it_starts_is_not_gone,
+    a_resource_missing_on_a_starting_server_does_not_count_as_gone,
     ; real:
     // It needs an aggregated API server.
-    an_aggregated_server_that_is_down_is_not_gone,
+    an_unavailable_aggregated_server_does_not_count_as_gone,
 }
 
 const FLUNDERS: &str = "flunders.wardle.example.com";
 
-async fn an_aggregated_server_that_is_down_is_not_gone(lab: Lab) {
+async fn an_unavailable_aggregated_server_does_not_count_as_gone(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new().aggregated()).await;
     let (client, restow) = prepared(&cluster).await;
     let flunder = |index| json!({"apiVersion": "wardle.example.com/v1alpha1", "kind": "Flunder", "metadata": {"name": name(index)}, "spec": {}});
@@ -74,7 +74,7 @@ async fn an_aggregated_server_that_is_down_is_not_gone(lab: Lab) {
     assert!(state(FLUNDERS).await.is_some());
 }
 
-async fn what_a_server_lacks_while_it_starts_is_not_gone(lab: Lab) {
+async fn a_resource_missing_on_a_starting_server_does_not_count_as_gone(lab: Lab) {
     const DEPLOYMENTS: &str = "deployments.apps";
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;

@@ -1,4 +1,6 @@
-//! An aggregated API server that registers what it stores: what it refuses until it has, and to whom.
+//! An aggregated API server that registers its storage versions: which requests it refuses before, and from whom.
+//!
+//! Only on a real kube-apiserver: the embedded server has no aggregation layer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,7 +77,7 @@ fn make(name: &str) -> Request<Vec<u8>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_wait_until_the_versions_are_registered_and_stop_when_that_lapses() {
+async fn writes_are_allowed_only_while_the_versions_are_registered() {
     let assets = lab!();
     let fleet = Fleet::on_file(&assets).await;
     let refusal = Arc::new(Refusal(AtomicBool::new(true)));
@@ -120,7 +122,7 @@ async fn writes_wait_until_the_versions_are_registered_and_stop_when_that_lapses
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_but_the_front_proxy_speaks_for_others() {
+async fn only_the_front_proxy_may_set_user_headers() {
     let assets = lab!();
     let fleet = Fleet::on_file(&assets).await;
     let replica = fleet.start(FRONT, Version::V2).await;

@@ -1,4 +1,6 @@
-//! restow and the migrator that comes with Kubernetes: beside it, on top of it, and in its stead.
+//! restow and the built-in migrator of Kubernetes: beside it, delegating to it, and in its place.
+//!
+//! Only on a real kube-apiserver: the embedded server has neither the built-in API nor kube-controller-manager.
 
 use std::path::PathBuf;
 
@@ -67,7 +69,7 @@ async fn wait_for_reason(client: &kube::Client, name: &str, condition: &str, wan
 
 /// By default restow and the built-in controller each mind their own objects.
 #[tokio::test]
-async fn both_work_side_by_side() {
+async fn restow_works_beside_the_built_in_controller() {
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new().built_in_migrator()).await;
     let (client, restow) = prepared(&cluster).await;
@@ -164,7 +166,7 @@ async fn a_delegated_migration_survives_a_crash_and_is_verified() {
 /// What is handed over follows its migration: suspended, failed, retried, verified, deleted. The test itself plays
 /// the built-in controller.
 #[tokio::test]
-async fn what_is_handed_over_follows_its_migration() {
+async fn a_delegate_follows_its_migration() {
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new().storage_migration_api()).await;
     let (client, restow) = prepared(&cluster).await;
@@ -297,7 +299,7 @@ async fn adopted_migrations_are_served() {
 
 /// Where the API is not served, its definition is installed, and v1 and v1beta1 are the same objects.
 #[tokio::test]
-async fn where_the_api_is_not_served_its_definition_does() {
+async fn adoption_works_with_the_installed_crd() {
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;

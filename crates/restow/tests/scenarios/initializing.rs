@@ -1,4 +1,6 @@
 //! `restow init`: one migration for each resource, once.
+//!
+//! Only on a real kube-apiserver: it needs built-in resources that the embedded server does not serve.
 
 use std::collections::{BTreeMap, BTreeSet};
 

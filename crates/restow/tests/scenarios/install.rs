@@ -1,4 +1,4 @@
-//! `restow install`: what a real API server accepts, what is granted, and how it is waited for.
+//! `restow install`: what an API server accepts, which permissions it grants, and how `--wait` works.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use crate::snapshot::{assert_same, first_snapshot, snapshot};
 use crate::support::{CRDS, Lab, Restow, Widgets, patch, send, try_send, wait};
 
 scenarios! {
-    what_is_chosen_is_what_is_printed,
+    the_printed_manifests_follow_the_flags,
     ; real:
     // It needs kube-controller-manager.
-    applied_it_grants_what_is_needed_and_no_more,
+    install_grants_only_the_needed_permissions,
     // It names bindings, which the embedded server does not serve.
-    wrong_usage_of_install_is_explained,
+    incorrect_usage_of_install_is_explained,
     // It needs server-side apply.
-    what_is_printed_is_accepted,
+    the_printed_manifests_are_accepted,
 }
 
 pub(crate) const IMAGE: &str = "registry.example/restow:test";
@@ -108,7 +108,7 @@ async fn try_apply(client: &kube::Client, object: &Value) -> Result<Value, kube:
 }
 
 /// Everything that is printed passes a real server's strict validation, and the pods its strictest pod security.
-async fn what_is_printed_is_accepted(lab: Lab) {
+async fn the_printed_manifests_are_accepted(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let client = cluster.client(0).unwrap();
     let restow = Restow::new(&cluster);
@@ -142,7 +142,7 @@ async fn what_is_printed_is_accepted(lab: Lab) {
 }
 
 /// The choice of resources and controllers shows in the roles, and flags reach the pods.
-async fn what_is_chosen_is_what_is_printed(lab: Lab) {
+async fn the_printed_manifests_follow_the_flags(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "chosens" };
@@ -196,7 +196,7 @@ async fn what_is_chosen_is_what_is_printed(lab: Lab) {
     assert_eq!(kinds(&crds), BTreeSet::from(["CustomResourceDefinition"]));
 }
 
-async fn wrong_usage_of_install_is_explained(lab: Lab) {
+async fn incorrect_usage_of_install_is_explained(lab: Lab) {
     let cluster = lab.shared();
     let restow = Restow::new(cluster);
     for (args, words) in [
@@ -236,7 +236,7 @@ async fn wrong_usage_of_install_is_explained(lab: Lab) {
 }
 
 /// Installed, restow may do what it needs and no more, waits behind others, and a second install changes nothing.
-async fn applied_it_grants_what_is_needed_and_no_more(lab: Lab) {
+async fn install_grants_only_the_needed_permissions(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new().controller_manager(&CONTROLLERS)).await;
     let client = cluster.client(0).unwrap();
     let restow = Restow::new(&cluster);

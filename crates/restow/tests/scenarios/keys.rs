@@ -1,4 +1,6 @@
 //! Key rotation on two API servers, one of which lags behind.
+//!
+//! Only on a real kube-apiserver: it needs two API servers.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +11,7 @@ use crate::controller::{Controller, STATES, is, migrations, prepared};
 use crate::support::{cluster, create_all, lab, name, send, try_send, wait};
 
 #[tokio::test]
-async fn secrets_follow_when_all_servers_have_the_key() {
+async fn secrets_are_migrated_when_all_servers_use_the_new_key() {
     const MANY: usize = 100;
     let assets = lab!();
     let (first, second) = (Encryption::aescbc(&["key1"]), Encryption::aescbc(&["key2", "key1"]));

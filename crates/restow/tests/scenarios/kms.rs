@@ -1,4 +1,6 @@
 //! KMS v2: a plugin rotates its key, and no configuration changes.
+//!
+//! Only on a real kube-apiserver: the embedded server has no KMS providers.
 
 use restow_lab::{Action, Cluster, ClusterSpec, Encryption, KmsPlugin, Seen};
 use serde_json::{Value, json};
@@ -10,7 +12,7 @@ use crate::traffic::Traffic;
 const MANY: usize = 30;
 
 #[tokio::test]
-async fn secrets_follow_a_kms_key_when_the_api_server_uses_it() {
+async fn secrets_are_migrated_when_the_api_server_uses_the_new_kms_key() {
     let assets = lab!();
     let plugin = KmsPlugin::start("key-one").unwrap();
     let encryption = plugin.encryption();
@@ -73,7 +75,7 @@ async fn secrets_follow_a_kms_key_when_the_api_server_uses_it() {
 /// A KMS v1 plugin does not report which key it uses, and may change it at any time. All that shows one in an API server's
 /// metrics is added to them here.
 #[tokio::test]
-async fn a_key_that_cannot_be_told_is_not_called_verified() {
+async fn an_unknown_key_is_not_reported_as_verified() {
     let assets = lab!();
     let encryption = Encryption::aescbc(&["key1"]);
     let cluster = cluster(&assets, ClusterSpec::new().encryption(encryption)).await;

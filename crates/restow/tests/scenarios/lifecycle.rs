@@ -1,4 +1,4 @@
-//! The life of a StorageState, as the design tells it, on a custom resource.
+//! A StorageState from installation to rollback, on a custom resource.
 
 use std::cell::RefCell;
 
@@ -11,10 +11,10 @@ use crate::controller::{Controller, STATES, is, migrations, prepared, state};
 use crate::support::{Lab, Widgets, patch, send, wait};
 
 scenarios! {
-    install_migrate_outage_upgrade_and_roll_back,
+    a_storage_state_follows_install_outage_upgrade_and_rollback,
 }
 
-async fn install_migrate_outage_upgrade_and_roll_back(lab: Lab) {
+async fn a_storage_state_follows_install_outage_upgrade_and_rollback(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
     let widgets = Widgets { plural: "cronwidgets" };

@@ -1,4 +1,4 @@
-//! Lists that fail, lie or are large: a fault that passes is survived, and one that stays is never called verified.
+//! Lists that fail, are wrong or are large: a temporary fault is waited out, and a lasting one is never reported as verified.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,23 +6,24 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use http::Method;
-use restow_core::rewrite::token::Token;
+use restow_core::rewrite::token::{NEWEST, Token};
 use restow_lab::{Action, Cluster, ClusterSpec, Observer, Recorder, Seen};
 use serde_json::{Value, json};
 
-use crate::faults::{is_page, outdated, rewritten_once, verified};
+use crate::expected::{is_page, outdated, rewritten_once, verified};
 use crate::footprint::peak;
 use crate::support::{Lab, Restow, Widgets, create_all, name};
 use crate::traffic::{Traffic, ended, status, status_body};
 
 scenarios! {
-    a_page_that_is_no_list_is_asked_for_again,
-    a_page_that_stays_no_list_is_never_the_last,
-    a_token_that_repeats_is_not_followed,
-    lists_that_all_fail_for_a_while,
-    one_object_that_cannot_be_read_for_a_while,
-    a_redirect_a_401_and_a_404_pass,
-    a_list_that_always_expires_is_given_up,
+    a_page_that_is_not_a_list_is_requested_again,
+    a_page_that_never_is_a_list_does_not_end_the_list,
+    a_repeated_continue_token_is_not_followed,
+    a_run_waits_while_all_lists_fail,
+    an_object_that_is_unreadable_for_a_while_is_migrated,
+    a_temporary_redirect_401_or_404_is_waited_out,
+    a_list_that_always_expires_fails,
+    a_run_continues_after_pages_expire,
     lists_count_towards_the_bandwidth,
     ; real:
     // It needs 75 MiB of objects, which take an unoptimized embedded server minutes.
@@ -34,17 +35,17 @@ const PAGE: usize = 20;
 const FLAGS: [&str; 4] = ["--pace", "fast", "--page-size", "20"];
 const PRUNE: [&str; 5] = ["--pace", "fast", "--page-size", "20", "--prune-stored-versions"];
 
-/// Whether a request is for a page behind the first.
+/// Whether a request is for a page after the first.
 fn is_further_page(seen: &Seen, plural: &'static str) -> bool {
     is_page(&seen.path, &seen.query, &Widgets { plural }, PAGE) && seen.query.contains("continue=")
 }
 
-/// The token a page is asked for with.
+/// The continue token of a request.
 fn token(seen: &Seen) -> Option<Token> {
     Token::decode(seen.query.split("continue=").nth(1)?.split('&').next()?)
 }
 
-/// A 200 with a body that is not the page that was asked for.
+/// A 200 whose body is not the requested page.
 fn no_page(kind: &str, seen: &Seen) -> Action {
     let version = token(seen).map_or(0, |token| token.resource_version).to_string();
     let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "items": []});
@@ -72,7 +73,7 @@ fn no_page(kind: &str, seen: &Seen) -> Action {
     Action::reply(200, &body)
 }
 
-async fn a_page_that_is_no_list_is_asked_for_again(lab: Lab) {
+async fn a_page_that_is_not_a_list_is_requested_again(lab: Lab) {
     let cluster = lab.shared();
     for (plural, kinds) in [
         ("nolists", ["an empty object", "a Status", "another error", "HTML", "a body cut short"].as_slice()),
@@ -94,7 +95,7 @@ async fn a_page_that_is_no_list_is_asked_for_again(lab: Lab) {
     }
 }
 
-async fn a_page_that_stays_no_list_is_never_the_last(lab: Lab) {
+async fn a_page_that_never_is_a_list_does_not_end_the_list(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = outdated(cluster, "neverlists", OBJECTS).await;
@@ -134,7 +135,7 @@ async fn real_page(cluster: &Cluster, widgets: &Widgets) -> String {
     cluster.client(0).unwrap().request_text(request).await.unwrap()
 }
 
-async fn a_token_that_repeats_is_not_followed(lab: Lab) {
+async fn a_repeated_continue_token_is_not_followed(lab: Lab) {
     let cluster = lab.shared();
     let widgets = outdated(cluster, "repeats", OBJECTS).await;
     let page = real_page(cluster, &widgets).await;
@@ -152,7 +153,7 @@ async fn a_token_that_repeats_is_not_followed(lab: Lab) {
 }
 
 /// A KMS plugin that restarts, say: nothing can be listed, and no object is to blame for that.
-async fn lists_that_all_fail_for_a_while(lab: Lab) {
+async fn a_run_waits_while_all_lists_fail(lab: Lab) {
     let cluster = lab.shared();
     for (plural, first, length) in [("stumbles", 0, 1), ("trips", 2, 1), ("falls", 2, 6)] {
         let widgets = outdated(cluster, plural, OBJECTS).await;
@@ -179,7 +180,7 @@ async fn lists_that_all_fail_for_a_while(lab: Lab) {
 }
 
 /// Some objects can be read during an outage and others cannot; none of them is broken.
-async fn one_object_that_cannot_be_read_for_a_while(lab: Lab) {
+async fn an_object_that_is_unreadable_for_a_while_is_migrated(lab: Lab) {
     let cluster = lab.shared();
     let widgets = outdated(cluster, "glimpses", OBJECTS).await;
     let until = OnceLock::new();
@@ -206,7 +207,7 @@ async fn one_object_that_cannot_be_read_for_a_while(lab: Lab) {
     rewritten_once(cluster, &widgets, OBJECTS).await;
 }
 
-async fn a_redirect_a_401_and_a_404_pass(lab: Lab) {
+async fn a_temporary_redirect_401_or_404_is_waited_out(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = outdated(cluster, "detours", OBJECTS).await;
@@ -235,7 +236,7 @@ async fn a_redirect_a_401_and_a_404_pass(lab: Lab) {
 }
 
 /// A list that expires again and again ends in an error, and not in writes without end.
-async fn a_list_that_always_expires_is_given_up(lab: Lab) {
+async fn a_list_that_always_expires_fails(lab: Lab) {
     let cluster = lab.shared();
     let widgets = outdated(cluster, "vapours", OBJECTS).await;
     let rule = move |seen: &Seen, _: usize| {
@@ -335,4 +336,47 @@ async fn lists_count_towards_the_bandwidth(lab: Lab) {
         let least = (all - 2 * 10 * 51 * 1024) as f64 / BANDWIDTH as f64;
         assert!(seconds >= least, "{list}: {all} bytes, {lists} of them in lists, in {seconds} s");
     }
+}
+
+async fn a_run_continues_after_pages_expire(lab: Lab) {
+    const OBJECTS: usize = 400;
+    const PAGE: usize = 50;
+    let cluster = lab.shared();
+    let widgets = outdated(cluster, "expiries", OBJECTS).await;
+    let fresh = |seen: &Seen| {
+        let token = seen.query.split("continue=").nth(1)?;
+        let token = Token::decode(token).expect("a token of kube-apiserver");
+        (token.resource_version != NEWEST).then(|| Token { resource_version: NEWEST, ..token }.encode())
+    };
+    let pages = AtomicUsize::new(0);
+    let (list, plural) = (widgets.path("v2", "").replace("/namespaces/default", ""), widgets.plural);
+    let rule = move |seen: &Seen, _: usize| {
+        if seen.path != list || !is_page(&seen.path, &seen.query, &Widgets { plural }, PAGE) {
+            return Action::Forward;
+        }
+        let mut body = status_body(410, "Expired", "the provided continue parameter is too old");
+        match pages.fetch_add(1, Ordering::SeqCst) {
+            2 => body["metadata"]["continue"] = fresh(seen).unwrap().into(),
+            5 => {}
+            _ => return Action::Forward,
+        }
+        Action::reply(410, &body.to_string())
+    };
+    let (recorder, traffic) = Traffic::record(cluster, rule).await;
+    let restow = Restow::with_kubeconfig(recorder.kubeconfig().to_owned());
+    let report =
+        verified(restow.migrate(&widgets.name(), &["--pace", "fast", "--page-size", "50"]).await, OBJECTS);
+    assert_eq!(report["rewritten"], OBJECTS, "{report}");
+    rewritten_once(cluster, &widgets, OBJECTS).await;
+    let queries: Vec<String> = traffic
+        .requests()
+        .into_iter()
+        .filter(|request| is_page(&request.path, &request.query, &widgets, PAGE))
+        .filter(|request| request.method == Method::GET)
+        .map(|request| request.query)
+        .collect();
+    let token = |query: &str| Token::decode(query.split("continue=").nth(1)?);
+    let [before, after] = [2, 3].map(|page| token(&queries[page]).unwrap());
+    assert_eq!((before.start, after.resource_version), (after.start.clone(), NEWEST), "not the fresh token");
+    assert!(token(&queries[5]).is_some() && token(&queries[6]).is_none(), "it did not start over");
 }

@@ -1,4 +1,4 @@
-//! Lists in chunks and as a stream find the same objects, and a stream that breaks goes on.
+//! Chunked lists and streams find the same objects, and a broken stream continues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use crate::support::{Lab, Ran, Restow, Widgets, wait};
 
 scenarios! {
-    long_lists_are_streamed_and_short_ones_come_in_pages,
-    a_stream_instead_of_pages,
-    a_stream_that_is_cut_goes_on_behind_the_last_object,
+    long_lists_are_streamed_and_short_ones_are_paged,
+    a_stream_lists_the_same_objects_as_pages,
+    a_broken_stream_continues_after_the_last_object,
     ; real:
     // It switches a feature of kube-apiserver off.
-    a_server_that_cannot_stream_is_asked_for_pages,
+    a_server_without_streaming_is_listed_in_pages,
 }
 
 /// Counts lists and streams.
@@ -43,7 +43,7 @@ impl Observer for Lists {
     }
 }
 
-async fn long_lists_are_streamed_and_short_ones_come_in_pages(lab: Lab) {
+async fn long_lists_are_streamed_and_short_ones_are_paged(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "choices" };
@@ -63,7 +63,7 @@ async fn long_lists_are_streamed_and_short_ones_come_in_pages(lab: Lab) {
     }
 }
 
-async fn a_stream_instead_of_pages(lab: Lab) {
+async fn a_stream_lists_the_same_objects_as_pages(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "streams" };
@@ -82,7 +82,7 @@ async fn a_stream_instead_of_pages(lab: Lab) {
     assert!(asked.0 >= 2 && asked.1 == 0, "{asked:?} {ran:#?}");
 }
 
-async fn a_stream_that_is_cut_goes_on_behind_the_last_object(lab: Lab) {
+async fn a_broken_stream_continues_after_the_last_object(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "snips" };
@@ -107,7 +107,7 @@ async fn a_stream_that_is_cut_goes_on_behind_the_last_object(lab: Lab) {
     assert_eq!(widgets.stored_as(cluster).await[&format!("{}/v2", widgets.group())], 1000);
 }
 
-async fn a_server_that_cannot_stream_is_asked_for_pages(lab: Lab) {
+async fn a_server_without_streaming_is_listed_in_pages(lab: Lab) {
     let spec = ClusterSpec::new().server(0, ServerSpec::new().feature_gate("WatchList", false));
     let cluster = lab.cluster(spec).await;
     let client = cluster.client(0).unwrap();

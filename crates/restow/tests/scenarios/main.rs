@@ -1,7 +1,7 @@
-//! What restow must do, shown on a real kube-apiserver and etcd, and on the embedded API server: one module for each topic.
+//! Scenarios of restow on a real kube-apiserver and etcd, and on the embedded API server, one module for each topic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, clippy::disallowed_methods)]
 
-/// Makes of each scenario a test on each server; after `; real:` come those that need what only kube-apiserver, etcd or
+/// Makes a test on each server from each scenario. Those after `; real:` need something that only kube-apiserver, etcd or
 /// kube-controller-manager has.
 macro_rules! scenarios {
     ($($both:ident),* $(,)? $(; real: $($real:ident),* $(,)?)?) => {
@@ -23,6 +23,7 @@ macro_rules! scenarios {
     };
 }
 
+mod expected;
 mod fleet;
 mod snapshot;
 mod support;
@@ -38,7 +39,6 @@ mod cli;
 mod controller;
 mod demo;
 mod denied;
-mod faults;
 mod following;
 mod footprint;
 mod forgotten;
@@ -47,6 +47,7 @@ mod guarded;
 mod in_tree;
 mod initializing;
 mod install;
+mod interruptions;
 mod keys;
 mod kms;
 mod lifecycle;
@@ -65,6 +66,7 @@ mod resuming;
 mod retiring;
 mod rewriting;
 mod rolling;
+mod signals;
 mod steering;
 mod storm;
 mod turns;
@@ -72,3 +74,4 @@ mod uninstall;
 mod unreadable;
 mod upgrade;
 mod webhook;
+mod write_faults;

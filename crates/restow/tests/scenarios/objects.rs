@@ -1,4 +1,4 @@
-//! Migrations and storage states as objects: what the server makes of their definitions, and how they are shown.
+//! Migrations and StorageStates as objects: what their CRDs validate, and how they are shown.
 
 use std::process::Stdio;
 
@@ -16,7 +16,7 @@ use crate::support::{CRDS, Lab, Restow, cluster, lab, patch, send, try_send};
 use crate::terminal::{OnTerminal, interrupt};
 
 scenarios! {
-    status_in_every_form,
+    status_is_printed_in_every_format,
 }
 
 fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
@@ -80,8 +80,9 @@ pub(crate) async fn get(client: &kube::Client, name: &str) -> Value {
     send(client, "GET", &format!("{MIGRATIONS}/{name}"), None).await
 }
 
+// Only on a real kube-apiserver: it runs kubectl.
 #[tokio::test]
-async fn definitions_hold_what_they_promise() {
+async fn the_crds_validate_and_default_as_documented() {
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new()).await;
     let client = cluster.client(0).unwrap();
@@ -210,7 +211,7 @@ async fn permissions(cluster: &Cluster, client: &kube::Client) {
     assert!(ran.stderr.contains("you may not get clusterroles.rbac.authorization.k8s.io"), "{ran:#?}");
 }
 
-async fn status_in_every_form(lab: Lab) {
+async fn status_is_printed_in_every_format(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let client = cluster.client(0).unwrap();
     let restow = Restow::new(&cluster);
@@ -279,8 +280,8 @@ async fn status_in_every_form(lab: Lab) {
     assert!(ran.stderr.contains("did you mean widgets.example.com or "), "{ran:#?}");
 
     narrow(&restow).await;
-    watched_in_a_pipe(&cluster, &client, &restow).await;
-    watched_on_a_terminal(&cluster.client(0).unwrap(), &restow).await;
+    watch_prints_lines_into_a_pipe(&cluster, &client, &restow).await;
+    watch_redraws_on_a_terminal(&cluster.client(0).unwrap(), &restow).await;
 }
 
 /// On a terminal of 80 columns, nothing is wider, and all is there.
@@ -327,7 +328,7 @@ impl Said {
     }
 }
 
-async fn watched_in_a_pipe(cluster: &Cluster, client: &kube::Client, restow: &Restow) {
+async fn watch_prints_lines_into_a_pipe(cluster: &Cluster, client: &kube::Client, restow: &Restow) {
     let mut lines = Said::start(restow.command(&["status", "-w"]));
     let mut documents = Said::start(restow.command(&["status", "-w", "mine", "-o", "json"]));
     assert!(lines.until("mine: ").await.starts_with("mine: Running, 42%, 420/1,000, 42/s, "));
@@ -359,7 +360,7 @@ async fn watched_in_a_pipe(cluster: &Cluster, client: &kube::Client, restow: &Re
     restow.run(&["status", "-w", "untouched", "--timeout", "1s"]).await.expect(0);
 }
 
-async fn watched_on_a_terminal(client: &kube::Client, restow: &Restow) {
+async fn watch_redraws_on_a_terminal(client: &kube::Client, restow: &Restow) {
     create(client, "drawn").await;
     let terminal = OnTerminal::start(restow.command(&["status", "-w", "drawn"]), 80, 24);
     terminal.shows("drawn      Waiting").await;

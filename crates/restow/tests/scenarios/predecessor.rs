@@ -1,4 +1,6 @@
-//! Whoever used kube-storage-version-migrator goes on with what they have.
+//! Users of kube-storage-version-migrator keep their objects and commands.
+//!
+//! Only on a real kube-apiserver: it runs kubectl, and resumes with a continue token of kube-apiserver.
 
 use restow_core::resource::hash::storage_version_hash;
 use restow_core::resource::name::GroupVersion;
@@ -68,7 +70,7 @@ async fn define_old(client: &kube::Client) {
 }
 
 #[tokio::test]
-async fn old_objects_and_habits_go_on_working() {
+async fn objects_of_the_predecessor_keep_working() {
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new()).await;
     let client = cluster.client(0).unwrap();
@@ -185,7 +187,7 @@ async fn a_migration_that_another_migrator_ended_is_reported_and_replaced() {
 }
 
 #[tokio::test]
-async fn a_predecessor_that_runs_is_noticed_and_what_it_calls_migrated_is_not_believed() {
+async fn a_running_predecessor_is_reported_and_its_states_are_not_trusted() {
     const MANY: usize = 20;
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new()).await;

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::support::{Lab, Restow, create_all, name, send};
 
 scenarios! {
-    a_canary_in_a_thousand_secrets_is_never_heard,
+    the_data_of_a_thousand_secrets_never_reaches_restow,
 }
 
 const CANARY: &str = "canary-7f3a9c51";
@@ -33,7 +33,7 @@ impl Observer for Listener {
     }
 }
 
-async fn a_canary_in_a_thousand_secrets_is_never_heard(lab: Lab) {
+async fn the_data_of_a_thousand_secrets_never_reaches_restow(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "private"}});

@@ -1,4 +1,4 @@
-//! "Verified" says no more than was checked: every API server, every resource, the storage version and the key.
+//! "Verified" means only what was checked: every API server, every resource, the storage version and the key.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -13,18 +13,18 @@ use crate::support::{CRDS, Lab, Ran, Restow, Widgets, create_all, name, send, tr
 use crate::traffic::{Traffic, status};
 
 scenarios! {
-    a_key_that_changed_before_a_resume_is_found_out,
-    a_server_that_is_away_between_two_resources_is_waited_for,
-    a_single_401_on_any_read_does_not_end_a_run,
+    a_key_that_changed_before_a_resume_is_detected,
+    a_server_that_is_unavailable_between_two_resources_is_waited_for,
+    one_401_on_a_read_does_not_end_a_run,
     ; real:
     // It needs two API servers.
     a_key_rotation_is_verified_only_if_every_server_shows_the_new_key,
     // It needs two API servers.
-    a_server_that_is_silent_at_the_end_of_a_pass_changes_no_key,
+    a_server_that_is_silent_at_the_end_of_a_pass_does_not_count_as_changed,
     // It needs two API servers.
-    every_resource_is_sampled_and_a_restart_is_sampled_anew,
+    a_restart_of_a_server_starts_a_new_sampling_period,
     // A server that registers its storage versions can be migrated all the same.
-    a_storage_version_that_is_not_served_is_said_to_be_served_first,
+    an_unserved_storage_version_is_reported,
 }
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -115,7 +115,7 @@ async fn a_key_rotation_is_verified_only_if_every_server_shows_the_new_key(lab: 
     assert!(said.stdout.contains(&format!("under encryption configuration {}", new.hash())), "{said:#?}");
 }
 
-async fn a_key_that_changed_before_a_resume_is_found_out(lab: Lab) {
+async fn a_key_that_changed_before_a_resume_is_detected(lab: Lab) {
     const MANY: usize = 40;
     let cluster = lab.cluster(ClusterSpec::new().encryption(encryption(&["key1"]))).await;
     let client = cluster.client(0).unwrap();
@@ -175,7 +175,7 @@ impl Observer for SilentAtTheEnd {
     }
 }
 
-async fn a_server_that_is_silent_at_the_end_of_a_pass_changes_no_key(lab: Lab) {
+async fn a_server_that_is_silent_at_the_end_of_a_pass_does_not_count_as_changed(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new().servers(2).storage_version_api()).await;
     let silent = Arc::new(SilentAtTheEnd::default());
     let recorder = Recorder::start(&cluster, 1, "admin", Arc::clone(&silent)).await.unwrap();
@@ -241,7 +241,7 @@ impl Observer for Away {
     }
 }
 
-async fn a_server_that_is_away_between_two_resources_is_waited_for(lab: Lab) {
+async fn a_server_that_is_unavailable_between_two_resources_is_waited_for(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "absences" };
@@ -274,7 +274,7 @@ async fn balance(servers: Vec<SocketAddr>) -> String {
     url
 }
 
-async fn every_resource_is_sampled_and_a_restart_is_sampled_anew(lab: Lab) {
+async fn a_restart_of_a_server_starts_a_new_sampling_period(lab: Lab) {
     const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
     let spec = ClusterSpec::new().servers(2).server(1, ServerSpec::new().emulated_version("1.34"));
     let cluster = lab.cluster(spec).await;
@@ -321,7 +321,7 @@ fn kept(dir: &std::path::Path) -> String {
     text
 }
 
-async fn a_storage_version_that_is_not_served_is_said_to_be_served_first(lab: Lab) {
+async fn an_unserved_storage_version_is_reported(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "unserved" };
@@ -350,7 +350,7 @@ async fn a_storage_version_that_is_not_served_is_said_to_be_served_first(lab: La
     assert_eq!(widgets.stored_as(cluster).await[&format!("{}/v2", widgets.group())], 5);
 }
 
-async fn a_single_401_on_any_read_does_not_end_a_run(lab: Lab) {
+async fn one_401_on_a_read_does_not_end_a_run(lab: Lab) {
     const MANY: usize = 30;
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();

@@ -1,4 +1,6 @@
-//! An aggregated API server that registers what it stores: found, agreed on, migrated and verified.
+//! An aggregated API server that registers its storage versions is found, migrated under agreement, and verified.
+//!
+//! Only on a real kube-apiserver: the embedded server has no aggregation layer.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +19,7 @@ fn counts(version: &str, port: &str, count: usize) -> BTreeMap<String, usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_of_a_registering_server_is_migrated_when_all_its_replicas_agree() {
+async fn an_upgraded_registering_server_is_migrated_once_its_replicas_agree() {
     const MANY: usize = 40;
     let assets = lab!();
     let fleet = Fleet::on_etcd(&assets).await;
@@ -106,7 +108,7 @@ async fn the_controller_follows_an_upgrade_of_a_registering_server() {
 }
 
 #[tokio::test]
-async fn a_resource_whose_discovery_tells_nothing_is_migrated_by_its_storage_version() {
+async fn a_resource_without_a_hash_is_migrated_by_its_storage_version_object() {
     const MANY: usize = 20;
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new().storage_version_api()).await;

@@ -1,4 +1,6 @@
-//! Objects that the server will not take are named, and the others go on.
+//! Objects that the server refuses are named, and the others are migrated.
+//!
+//! Only on a real kube-apiserver: it needs admission policies, and an etcd that is full.
 
 use restow_lab::{Action, ClusterSpec, Seen};
 use serde_json::{Value, json};
@@ -48,7 +50,7 @@ async fn touch(client: &kube::Client, widgets: &Widgets, index: usize) -> Result
 }
 
 #[tokio::test]
-async fn a_policy_that_denies_some() {
+async fn objects_denied_by_a_policy_are_quarantined() {
     let Some(cluster) = shared() else { return };
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "denials" };
@@ -93,7 +95,7 @@ async fn a_policy_that_denies_some() {
 
 /// An etcd without space reads well and stores nothing, and dry runs are accepted: no object is to blame.
 #[tokio::test]
-async fn a_store_that_is_full_makes_no_object_look_refused() {
+async fn a_full_store_does_not_quarantine_objects() {
     // More than are remembered as given up, so that there is always one whose dry run is accepted.
     const MANY: usize = 120;
     let assets = lab!();

@@ -1,4 +1,4 @@
-//! A migration that failed for a reason that may pass is replaced after a pause; one with a long name is one like others.
+//! A migration that failed for a temporary reason is replaced after a pause, also one with the longest name.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +13,9 @@ use crate::support::{CRDS, Lab, Restow, Widgets, create_all, name, patch, send, 
 use crate::traffic::{Traffic, status};
 
 scenarios! {
-    a_failure_of_the_cluster_is_retried_by_whichever_controller_is_there,
-    a_resource_whose_name_is_as_long_as_it_may_be_is_migrated,
-    a_migration_is_made_although_its_state_and_then_itself_are_refused_at_first,
+    a_failure_of_the_cluster_is_retried_by_the_current_leader,
+    a_resource_with_the_longest_name_is_migrated,
+    a_migration_is_created_although_its_first_requests_are_refused,
 }
 
 /// The Events about objects of a kind.
@@ -25,7 +25,7 @@ pub(crate) async fn events(client: &kube::Client, kind: &str) -> Vec<Value> {
     all["items"].as_array().unwrap().iter().filter(about).cloned().collect()
 }
 
-async fn a_failure_of_the_cluster_is_retried_by_whichever_controller_is_there(lab: Lab) {
+async fn a_failure_of_the_cluster_is_retried_by_the_current_leader(lab: Lab) {
     const MANY: usize = 40;
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;
@@ -86,7 +86,7 @@ async fn a_failure_of_the_cluster_is_retried_by_whichever_controller_is_there(la
     assert!(settled["nextMigrationTime"].is_null() && settled["replacedMigrations"].is_null(), "{settled:#}");
 }
 
-async fn a_resource_whose_name_is_as_long_as_it_may_be_is_migrated(lab: Lab) {
+async fn a_resource_with_the_longest_name_is_migrated(lab: Lab) {
     const MANY: usize = 5;
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
@@ -135,7 +135,7 @@ async fn a_resource_whose_name_is_as_long_as_it_may_be_is_migrated(lab: Lab) {
     .await;
 }
 
-async fn a_migration_is_made_although_its_state_and_then_itself_are_refused_at_first(lab: Lab) {
+async fn a_migration_is_created_although_its_first_requests_are_refused(lab: Lab) {
     const MANY: usize = 20;
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;

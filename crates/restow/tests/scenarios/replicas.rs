@@ -1,4 +1,6 @@
-//! Controllers that are killed, paused and replaced: what they do is done once.
+//! Controllers that are killed, paused and replaced do everything once.
+//!
+//! Only on a real kube-apiserver: it counts the writes in etcd.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -107,7 +109,7 @@ impl Watch {
 }
 
 #[tokio::test]
-async fn ten_migrations_under_twenty_kills_and_a_paused_leader() {
+async fn ten_migrations_complete_under_twenty_kills_and_a_paused_leader() {
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;

@@ -1,4 +1,4 @@
-//! Runs that are stopped or cut off: what they report, and what a resumed run does again and leaves out.
+//! Runs that are stopped or interrupted: what they report, and what a resumed run repeats.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,19 +9,19 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::faults::{outdated, signal};
+use crate::expected::{outdated, signal};
 use crate::support::{CRDS, Lab, Restow, Widgets, send, wait};
 use crate::traffic::{Held, Traffic, ended, number, status};
 
 scenarios! {
-    a_stop_during_the_last_write_of_a_resource_reports_the_others_as_stopped,
-    what_was_written_of_a_page_before_a_stop_is_reported_and_never_taken_for_others_writes,
-    a_proof_that_was_kept_is_doubted_when_the_definition_has_moved_since,
-    a_deleted_resource_or_a_damaged_state_file_does_not_pass_for_success,
-    a_run_goes_on_and_reports_when_nobody_reads_its_progress,
+    a_stop_during_the_last_write_reports_later_resources_as_stopped,
+    writes_before_a_stop_are_counted_as_restows_own,
+    a_saved_proof_does_not_count_after_the_crd_changed,
+    a_deleted_resource_or_a_damaged_state_file_is_a_failure,
+    a_run_continues_when_its_progress_output_is_closed,
     a_run_that_fails_before_its_first_resource_still_prints_its_report,
     ; real:
-    what_was_rewritten_behind_an_object_that_is_tried_again_is_reported_apart,
+    rewrites_after_a_retried_object_are_reported_separately,
 }
 
 const OBJECTS: usize = 40;
@@ -49,7 +49,7 @@ fn first_write(write: &Held, path: String) -> impl Fn(&restow_lab::Seen, usize) 
     }
 }
 
-async fn a_stop_during_the_last_write_of_a_resource_reports_the_others_as_stopped(lab: Lab) {
+async fn a_stop_during_the_last_write_reports_later_resources_as_stopped(lab: Lab) {
     let cluster = lab.shared();
     let first = outdated(cluster, "stoppedfirst", OBJECTS).await;
     let second = outdated(cluster, "stoppedsecond", OBJECTS).await;
@@ -93,7 +93,7 @@ fn counts(report: &Value) -> [u64; 3] {
     ["rewritten", "current", "conflicted"].map(|count| report[count].as_u64().unwrap())
 }
 
-async fn what_was_written_of_a_page_before_a_stop_is_reported_and_never_taken_for_others_writes(lab: Lab) {
+async fn writes_before_a_stop_are_counted_as_restows_own(lab: Lab) {
     let cluster = lab.shared();
     for (plural, killed) in [("halved", false), ("halvedkilled", true)] {
         let widgets = outdated(cluster, plural, OBJECTS).await;
@@ -131,7 +131,7 @@ async fn what_was_written_of_a_page_before_a_stop_is_reported_and_never_taken_fo
     }
 }
 
-async fn what_was_rewritten_behind_an_object_that_is_tried_again_is_reported_apart(lab: Lab) {
+async fn rewrites_after_a_retried_object_are_reported_separately(lab: Lab) {
     let cluster = lab.shared();
     let widgets = outdated(cluster, "beyonds", OBJECTS).await;
     let refused = Arc::new(AtomicBool::new(true));
@@ -165,7 +165,7 @@ async fn what_was_rewritten_behind_an_object_that_is_tried_again_is_reported_apa
     assert_eq!(stored_as_v2(cluster, &widgets).await, OBJECTS);
 }
 
-async fn a_proof_that_was_kept_is_doubted_when_the_definition_has_moved_since(lab: Lab) {
+async fn a_saved_proof_does_not_count_after_the_crd_changed(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let first = outdated(cluster, "movedfirst", OBJECTS).await;
@@ -196,7 +196,7 @@ async fn a_proof_that_was_kept_is_doubted_when_the_definition_has_moved_since(la
     assert_eq!(stored_as_v2(cluster, &first).await, OBJECTS, "{ran:#?}");
 }
 
-async fn a_deleted_resource_or_a_damaged_state_file_does_not_pass_for_success(lab: Lab) {
+async fn a_deleted_resource_or_a_damaged_state_file_is_a_failure(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let kept = outdated(cluster, "resumedkept", OBJECTS).await;
@@ -224,7 +224,7 @@ async fn a_deleted_resource_or_a_damaged_state_file_does_not_pass_for_success(la
     assert!(ran.report()["error"].as_str().unwrap().contains("state file"), "{ran:#?}");
 }
 
-async fn a_run_goes_on_and_reports_when_nobody_reads_its_progress(lab: Lab) {
+async fn a_run_continues_when_its_progress_output_is_closed(lab: Lab) {
     let cluster = lab.shared();
     let widgets = outdated(cluster, "unheard", OBJECTS).await;
     let write = Held::default();

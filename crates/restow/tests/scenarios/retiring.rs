@@ -1,4 +1,4 @@
-//! Retiring a version: storedVersions are pruned with every guard held, and managedFields survive.
+//! Retiring a version: storedVersions are pruned only if that is safe, and managedFields are kept.
 
 use restow_lab::ClusterSpec;
 use serde_json::{Value, json};
@@ -7,10 +7,10 @@ use crate::controller::{Controller, STATES, prepared};
 use crate::support::{Lab, Restow, Widgets, name, patch, send, try_send, wait};
 
 scenarios! {
-    stored_versions_are_pruned_after_a_verified_run_only,
-    managed_fields_of_a_dropped_version_are_not_wiped,
-    an_unserved_version_is_repaired_before_it_is_dropped,
-    the_controller_follows_a_version_into_retirement,
+    stored_versions_are_pruned_only_after_a_verified_run,
+    managed_fields_of_a_removed_version_are_kept,
+    managed_fields_of_an_unserved_version_are_moved_before_its_removal,
+    the_controller_migrates_when_a_version_is_retired,
 }
 
 /// The versions of an object's managedFields entries.
@@ -20,7 +20,7 @@ async fn field_versions(client: &kube::Client, path: &str) -> Vec<String> {
     entries.iter().map(|entry| entry["apiVersion"].as_str().unwrap().to_owned()).collect()
 }
 
-async fn stored_versions_are_pruned_after_a_verified_run_only(lab: Lab) {
+async fn stored_versions_are_pruned_only_after_a_verified_run(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "prunes" };
@@ -44,7 +44,7 @@ async fn stored_versions_are_pruned_after_a_verified_run_only(lab: Lab) {
     widgets.set_versions(&client, &[("v2", true, true)]).await;
 }
 
-async fn managed_fields_of_a_dropped_version_are_not_wiped(lab: Lab) {
+async fn managed_fields_of_a_removed_version_are_kept(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "owners" };
@@ -87,7 +87,7 @@ async fn managed_fields_of_a_dropped_version_are_not_wiped(lab: Lab) {
     assert!(!field_versions(&client, &widgets.path("v2", &name(1))).await.is_empty());
 }
 
-async fn an_unserved_version_is_repaired_before_it_is_dropped(lab: Lab) {
+async fn managed_fields_of_an_unserved_version_are_moved_before_its_removal(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "retirees" };
@@ -106,7 +106,7 @@ async fn an_unserved_version_is_repaired_before_it_is_dropped(lab: Lab) {
 }
 
 /// In a cluster with the controller, a version is retired by changing its definition, and nothing else.
-async fn the_controller_follows_a_version_into_retirement(lab: Lab) {
+async fn the_controller_migrates_when_a_version_is_retired(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
     let widgets = Widgets { plural: "pensions" };

@@ -1,4 +1,4 @@
-//! Everything is rewritten once, and a second run finds nothing to do.
+//! Every object is rewritten once, and a second run finds nothing to do.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use serde_json::json;
 use crate::support::{Lab, Restow, Widgets, contents, create_all, name};
 
 scenarios! {
-    custom_resources_after_a_storage_flip,
-    secrets_after_a_key_rotation,
+    custom_resources_are_rewritten_after_a_storage_version_change,
+    secrets_are_rewritten_after_a_key_rotation,
     ; real:
     // It emulates an older Kubernetes.
-    a_built_in_whose_storage_version_changed,
+    a_built_in_resource_is_rewritten_after_a_storage_version_change,
 }
 
 const MANY: usize = 10_000;
 
-async fn custom_resources_after_a_storage_flip(lab: Lab) {
+async fn custom_resources_are_rewritten_after_a_storage_version_change(lab: Lab) {
     let many = lab.objects(MANY);
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
@@ -53,7 +53,7 @@ async fn custom_resources_after_a_storage_flip(lab: Lab) {
     assert!(after == again, "a resourceVersion moved in a run that had nothing to do");
 }
 
-async fn secrets_after_a_key_rotation(lab: Lab) {
+async fn secrets_are_rewritten_after_a_key_rotation(lab: Lab) {
     let many = lab.objects(MANY);
     let spec = ClusterSpec::new().encryption(Encryption::aescbc(&["key1"]));
     let cluster = lab.cluster(spec).await;
@@ -85,7 +85,7 @@ async fn secrets_after_a_key_rotation(lab: Lab) {
     assert!(after == contents(&client, "/api/v1/namespaces/default/secrets").await);
 }
 
-async fn a_built_in_whose_storage_version_changed(lab: Lab) {
+async fn a_built_in_resource_is_rewritten_after_a_storage_version_change(lab: Lab) {
     let spec = ClusterSpec::new().server(0, ServerSpec::new().emulated_version("1.34"));
     let cluster = lab.cluster(spec).await;
     let client = cluster.client(0).unwrap();

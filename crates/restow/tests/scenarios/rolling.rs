@@ -1,4 +1,6 @@
-//! A pair of API servers in a rolling upgrade: nothing starts before they agree.
+//! Two API servers in a rolling upgrade: no migration starts before they agree.
+//!
+//! Only on a real kube-apiserver: it needs two API servers that emulate different releases.
 
 use restow_core::resource::hash::storage_version_hash;
 use restow_core::resource::name::GroupVersion;
@@ -14,12 +16,12 @@ const CLASSES: &str = "deviceclasses.resource.k8s.io";
 const STORED: &str = "/registry/deviceclasses/";
 
 #[tokio::test]
-async fn with_storage_version_objects() {
+async fn nothing_starts_before_two_servers_agree_by_storage_versions() {
     upgrade(true).await;
 }
 
 #[tokio::test]
-async fn on_a_stock_cluster() {
+async fn nothing_starts_before_two_servers_agree_by_discovery() {
     upgrade(false).await;
 }
 

@@ -1,4 +1,4 @@
-//! The name of everything in a cluster, to be compared before and after.
+//! Lists the names of all objects in a cluster, to compare before and after.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a person asks of migrations: suspend, resume, retry, cancel. The test stands for the controller.
+//! `restow suspend`, `resume`, `retry` and `cancel`. The test plays the controller.
 
 use restow_lab::ClusterSpec;
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use crate::support::{Lab, Ran, Restow, patch, send, try_send, wait};
 use crate::terminal::interrupt;
 
 scenarios! {
-    migrations_are_steered,
+    migrations_can_be_suspended_resumed_retried_and_cancelled,
 }
 
-async fn migrations_are_steered(lab: Lab) {
+async fn migrations_can_be_suspended_resumed_retried_and_cancelled(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let client = cluster.client(0).unwrap();
     let restow = Restow::new(&cluster);

@@ -1,4 +1,4 @@
-//! Users go on working while restow rewrites: nothing of theirs is lost, changed or brought back.
+//! Users write during a migration: none of their writes is lost, changed or undone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::support::{Lab, Restow, Widgets, contents, name, patch, send, try_send
 use crate::traffic::{Traffic, ended, number};
 
 scenarios! {
-    users_write_before_during_and_after,
-    users_write_between_list_and_patch,
+    no_write_of_a_user_is_lost_or_undone,
+    a_write_between_list_and_patch_is_kept,
 }
 
 const OBJECTS: usize = 2_000;
@@ -184,7 +184,7 @@ async fn more_writes(storm: &Storm, writes: usize) {
     wait("the storm", || async { storm.writes.load(Ordering::SeqCst) >= enough }).await;
 }
 
-async fn users_write_before_during_and_after(lab: Lab) {
+async fn no_write_of_a_user_is_lost_or_undone(lab: Lab) {
     static WIDGETS: Widgets = Widgets { plural: "storms" };
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
@@ -257,7 +257,7 @@ async fn users_write_before_during_and_after(lab: Lab) {
 }
 
 /// The moment between the list and the write is held open while a user deletes, recreates and changes objects.
-async fn users_write_between_list_and_patch(lab: Lab) {
+async fn a_write_between_list_and_patch_is_kept(lab: Lab) {
     let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     let widgets = Widgets { plural: "windows" };

@@ -1,4 +1,4 @@
-//! Real clusters, many objects quickly, and the restow binary.
+//! Clusters, many objects created quickly, and the restow binary.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

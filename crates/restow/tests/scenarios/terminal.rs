@@ -1,4 +1,4 @@
-//! A terminal for restow to draw on, and what it shows.
+//! A pseudo-terminal for restow, and what it shows.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! A restow whose every request is seen, held, lost or answered as a test says; and what it kept.
+//! Runs restow through a proxy that records, delays, drops or answers each request as a test says.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,4 +1,4 @@
-//! Migrations as objects in the hands of a person: suspended, deleted, queued, retried.
+//! Migration objects that users suspend, delete, queue and retry.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::support::{Lab, Restow, Widgets, cluster, lab, name, patch, send, wait
 use crate::traffic::Traffic;
 
 scenarios! {
-    suspended_resumed_deleted_and_queued,
-    what_can_and_cannot_be_asked_for,
-    an_api_server_that_goes_away_and_comes_back,
-    a_slow_status_write_beside_a_wait_is_no_deadlock,
-    a_server_that_is_slow_to_take_words_does_not_hold_up_who_works,
+    migrations_can_be_suspended_resumed_deleted_and_queued,
+    a_migration_that_is_not_possible_fails_with_a_reason,
+    a_migration_survives_an_outage_of_the_api_server,
+    a_slow_status_write_does_not_cause_a_deadlock,
+    slow_status_writes_do_not_delay_running_migrations,
 }
 
 const PAGE: u64 = 20;
@@ -41,7 +41,7 @@ fn reason(migration: &Value) -> String {
     migration["status"]["conditions"][0]["reason"].as_str().unwrap_or_default().to_owned()
 }
 
-async fn suspended_resumed_deleted_and_queued(lab: Lab) {
+async fn migrations_can_be_suspended_resumed_deleted_and_queued(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;
     let (recorder, traffic) = Traffic::record(&cluster, |_, _| Action::Forward).await;
@@ -104,7 +104,7 @@ async fn suspended_resumed_deleted_and_queued(lab: Lab) {
 }
 
 /// Whoever asks for events gets them, and a resource that nobody serves is no riddle.
-async fn what_can_and_cannot_be_asked_for(lab: Lab) {
+async fn a_migration_that_is_not_possible_fails_with_a_reason(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
     let _controller = Controller::start(&restow, &["--controllers", "migrator"]).await;
@@ -132,7 +132,7 @@ async fn what_can_and_cannot_be_asked_for(lab: Lab) {
 }
 
 /// A refused connection is never a final failure.
-async fn an_api_server_that_goes_away_and_comes_back(lab: Lab) {
+async fn a_migration_survives_an_outage_of_the_api_server(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
     let widgets = flipped(&client, "outages").await;
@@ -150,8 +150,9 @@ async fn an_api_server_that_goes_away_and_comes_back(lab: Lab) {
     assert_eq!(widgets.stored_as(&cluster).await[&format!("{}/v2", widgets.group())], MANY);
 }
 
+// Only on a real kube-apiserver: it needs an admission policy, and runs kubectl.
 #[tokio::test]
-async fn what_was_quarantined_is_named_and_tried_again() {
+async fn quarantined_objects_are_named_and_retried() {
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
@@ -208,7 +209,7 @@ async fn describe(cluster: &Cluster, assets: &restow_lab::Assets, name: &str) ->
 }
 
 /// What tells that a migration waits must not get in the way of what keeps its progress.
-async fn a_slow_status_write_beside_a_wait_is_no_deadlock(lab: Lab) {
+async fn a_slow_status_write_does_not_cause_a_deadlock(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;
     let widgets = flipped(&client, "slows").await;
@@ -237,7 +238,7 @@ async fn a_slow_status_write_beside_a_wait_is_no_deadlock(lab: Lab) {
     wait_for(&client, "slow", "Succeeded").await;
 }
 
-async fn a_server_that_is_slow_to_take_words_does_not_hold_up_who_works(lab: Lab) {
+async fn slow_status_writes_do_not_delay_running_migrations(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;
     // Whatever is said about those that wait, and every Event, takes for ever.

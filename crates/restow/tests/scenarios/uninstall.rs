@@ -1,4 +1,6 @@
-//! `restow uninstall`: what is left, and what was there before.
+//! `restow uninstall` keeps what users created and what existed before.
+//!
+//! Only on a real kube-apiserver: it needs kube-controller-manager.
 
 use restow_lab::{Cluster, ClusterSpec};
 use serde_json::{Value, json};
@@ -19,7 +21,7 @@ fn migration(name: &str) -> Value {
 
 /// An uninstall takes all that install made, what its pods made, and nothing of anybody else's.
 #[tokio::test]
-async fn uninstalled_it_leaves_what_users_made() {
+async fn uninstall_keeps_what_users_created() {
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new().controller_manager(&CONTROLLERS)).await;
     let client = cluster.client(0).unwrap();
@@ -137,7 +139,7 @@ async fn installed(cluster: &Cluster, restow: &Restow) {
 
 /// What was there before is taken over where it is the same API, used where it serves, and else refused untouched.
 #[tokio::test]
-async fn what_was_there_before_is_respected() {
+async fn uninstall_keeps_what_existed_before() {
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new().controller_manager(&["namespace-controller"])).await;
     let client = cluster.client(0).unwrap();

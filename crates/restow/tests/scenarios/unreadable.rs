@@ -1,4 +1,6 @@
-//! Stored bytes that cannot be decoded are named, and everything else is rewritten.
+//! Objects that cannot be decoded are named, and all others are rewritten.
+//!
+//! Only on a real kube-apiserver: it writes garbage into etcd.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +21,7 @@ fn names(report: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn garbage_in_etcd() {
+async fn unreadable_objects_are_named_and_others_rewritten() {
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new()).await;
     let client = cluster.client(0).unwrap();

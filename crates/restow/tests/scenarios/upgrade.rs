@@ -1,6 +1,8 @@
 //! A cluster upgrade with two releases of Kubernetes: the API servers are replaced one at a time while the controller runs.
 //!
 //! VolumeAttributesClasses are stored as v1beta1 by 1.35 and as v1 by 1.36.
+//!
+//! Only on a real kube-apiserver: it needs two releases of Kubernetes.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,7 @@
-//! A conversion webhook that is down for a while, or denies some objects: the rest are migrated, the reasons are to
-//! be seen, and nothing has to be made anew.
+//! A conversion webhook that is down for a while, or denies some objects: the others are migrated, the status says why, and
+//! the same migration is retried.
+//!
+//! Only on a real kube-apiserver: it reads etcd and runs kubectl.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -118,8 +120,11 @@ fn all_done(progress: &Value, answer_lost: &str) {
 
 /// Down when the migration begins, in the middle of it, and while it verifies.
 #[tokio::test]
-async fn down_for_a_while() {
-    let Some((assets, kubectl)) = assets::kubectl_or_skip("webhook::down_for_a_while") else { return };
+async fn an_outage_of_the_webhook_is_waited_out() {
+    let Some((assets, kubectl)) = assets::kubectl_or_skip("webhook::an_outage_of_the_webhook_is_waited_out")
+    else {
+        return;
+    };
     let cluster = cluster(&assets, ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
     let (widgets, webhook) = converted(&cluster, "outages", true).await;
@@ -145,8 +150,10 @@ async fn down_for_a_while() {
 
 /// With v1 served no more, nothing can even be read without the webhook.
 #[tokio::test]
-async fn down_while_nothing_can_be_read() {
-    let Some((assets, kubectl)) = assets::kubectl_or_skip("webhook::down_while_nothing_can_be_read") else {
+async fn an_outage_that_makes_every_object_unreadable_is_waited_out() {
+    let Some((assets, kubectl)) =
+        assets::kubectl_or_skip("webhook::an_outage_that_makes_every_object_unreadable_is_waited_out")
+    else {
         return;
     };
     let cluster = cluster(&assets, ClusterSpec::new()).await;
@@ -203,8 +210,12 @@ async fn retry(client: &kube::Client, name: &str, still: usize) -> Value {
 }
 
 #[tokio::test]
-async fn denies_ten() {
-    let Some((assets, kubectl)) = assets::kubectl_or_skip("webhook::denies_ten") else { return };
+async fn ten_objects_that_the_webhook_denies_are_quarantined() {
+    let Some((assets, kubectl)) =
+        assets::kubectl_or_skip("webhook::ten_objects_that_the_webhook_denies_are_quarantined")
+    else {
+        return;
+    };
     let cluster = cluster(&assets, ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
     let (widgets, webhook) = converted(&cluster, "denials", true).await;
@@ -239,7 +250,7 @@ async fn denies_ten() {
 }
 
 #[tokio::test]
-async fn on_the_command_line() {
+async fn the_command_line_waits_out_an_outage_of_the_webhook() {
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new()).await;
     let restow = Restow::new(&cluster);
@@ -286,7 +297,7 @@ fn names(report: &Value) -> Vec<String> {
 
 /// Denied objects that only the webhook can read are found like those that cannot be decoded.
 #[tokio::test]
-async fn denies_what_only_it_can_read() {
+async fn objects_that_only_the_webhook_could_read_are_named() {
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new()).await;
     let restow = Restow::new(&cluster);
@@ -308,7 +319,7 @@ async fn denies_what_only_it_can_read() {
 
 /// A merge patch would be taken, and would wipe the managedFields that the webhook fails to convert.
 #[tokio::test]
-async fn denies_the_way_back() {
+async fn objects_that_cannot_be_converted_back_are_quarantined() {
     let assets = lab!();
     let cluster = cluster(&assets, ClusterSpec::new()).await;
     let client = cluster.client(0).unwrap();

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
-use restow_core::protocol::storage_version::{self, Upkeep, Versions};
+use restow_core::protocol::storage_version::{self, OwnEntryAction, Versions};
 use restow_core::resource::name::GroupResource;
 use restow_storageversion::registration::Resource as Registration;
 use restow_storageversion::{CustomResource, Tenure, register};
@@ -48,10 +48,10 @@ impl Definitions {
             }
         };
         let handled = self.handled(&resource);
-        match storage_version::upkeep(&entries, &self.api.server_id, handled.as_ref()) {
-            Upkeep::Keep => {}
-            Upkeep::Register => self.register_again(resource, handled, &tenure).await,
-            Upkeep::Drop => {
+        match storage_version::own_entry_action(&entries, &self.api.server_id, handled.as_ref()) {
+            OwnEntryAction::Keep => {}
+            OwnEntryAction::Register => self.register_again(resource, handled, &tenure).await,
+            OwnEntryAction::Drop => {
                 tracing::info!(%resource, "this server does not serve it; its registration is taken back");
                 let drained = CustomResource::disabled(resource).drain().await;
                 if drained.unregister(&self.client, &tenure, &self.stop).await.is_err() {

@@ -44,7 +44,7 @@ impl ResourceMetrics {
             Outcome::Conflicted => &self.conflicted,
             Outcome::Gone => &self.gone,
             Outcome::Quarantined { .. } => &self.quarantined,
-            Outcome::Accepted | Outcome::Refused { .. } | Outcome::Again { .. } | Outcome::Doubtful(_) => {
+            Outcome::Accepted | Outcome::Refused { .. } | Outcome::Retry { .. } | Outcome::Doubtful(_) => {
                 return;
             }
         };

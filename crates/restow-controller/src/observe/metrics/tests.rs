@@ -45,7 +45,7 @@ fn objects_are_counted_under_new_and_old_names() {
         [Outcome::Rewritten, Outcome::Rewritten, Outcome::Current, Outcome::Conflicted, Outcome::Gone];
     outcomes.iter().for_each(|outcome| widgets.decided(outcome));
     widgets.decided(&quarantined());
-    let again = Outcome::Again {
+    let again = Outcome::Retry {
         after: None,
         blame: restow_core::rewrite::outcome::Blame::Server,
         overloaded: true,

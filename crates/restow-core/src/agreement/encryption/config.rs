@@ -1,44 +1,44 @@
-//! What one API server's metrics say of how it encrypts.
+//! What the metrics of one API server show about its encryption.
 
 use std::collections::BTreeMap;
 
 use super::kms::KmsKeys;
 use super::metric::label;
 
-/// Stands for the hash of a server that reports none: it has no configuration, or one it does not reload by itself.
+/// The hash of a server that reports none: it has no configuration, or one that it does not reload automatically.
 pub const UNREPORTED: &str = "unreported";
 
-/// The metric that names the configuration an API server uses.
+/// The metric that has the hash of the configuration an API server uses.
 const INFO: &str = "apiserver_encryption_config_controller_last_config_info";
-/// The metric that tells when it last took one up.
+/// The metric that has the time of the last reload.
 const RELOADED: &str = "apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds";
-/// The metric that tells when the process started.
+/// The metric that has the start time of the process.
 const STARTED: &str = "process_start_time_seconds";
-/// The label that tells which server it is.
+/// The label that identifies the server.
 const ID: &str = "apiserver_id_hash";
 
-/// What one API server's metrics say.
+/// The encryption metrics of one API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// The hash of its configuration; none when it has none.
+    /// The hash of its configuration, if it reports one.
     pub hash: Option<String>,
-    /// When it took one up, in the server's own words.
+    /// When it last loaded a configuration, as the metric shows it.
     pub reloaded: String,
     /// Which server it is, as a hash of its identity.
     pub id: String,
-    /// When its process started, in the server's own words.
+    /// When its process started, as the metric shows it.
     pub started: String,
-    /// The address it tells its clients, which is not in its metrics.
+    /// The address that it advertises to clients; it is not in the metrics.
     pub address: String,
     /// The keys of its KMS plugins.
     pub kms: KmsKeys,
-    /// Whether an API server's metrics were read, up to behind those about encryption: they are sorted by name. Of
-    /// anything else nothing can be missing.
+    /// Whether the metrics are those of an API server and were read past those about encryption; they are sorted by name.
+    /// Otherwise, a metric that was not found may exist.
     pub complete: bool,
 }
 
 impl Config {
-    /// Takes one line of metrics in.
+    /// Reads one line of metrics.
     pub fn read(&mut self, line: &str) {
         let (name, rest) = line.split_at(line.find(['{', ' ']).unwrap_or(line.len()));
         let value = || rest.rsplit_once(' ').map_or("", |(_, value)| value).trim().to_owned();
@@ -57,7 +57,7 @@ impl Config {
         self.complete |= name.starts_with("apiserver_") && KmsKeys::are_before(name);
     }
 
-    /// The hash of its configuration, and the key that each KMS plugin names: `HASH+PLUGIN:KEY`. None when it reports
+    /// The hash of its configuration and the current key of each KMS plugin, as `HASH+PLUGIN:KEY`; none if it reports
     /// neither.
     pub fn identity(&self) -> Option<String> {
         let keys = self.kms.current();
@@ -68,7 +68,7 @@ impl Config {
         Some([vec![hash], keys].concat().join("+"))
     }
 
-    /// When it last took up a configuration without a restart, and when its plugins last named each former key.
+    /// When it last loaded a configuration without a restart, and when its plugins last reported each former key.
     pub(super) fn changes(&self, server: &str) -> BTreeMap<String, String> {
         let id = if self.id.is_empty() { server } else { &self.id };
         let reload = (!self.reloaded.is_empty()).then(|| (id.to_owned(), self.reloaded.clone()));
@@ -76,7 +76,7 @@ impl Config {
         reload.into_iter().chain(former).collect()
     }
 
-    /// Why nothing tells under which key it writes, although it says something of its encryption.
+    /// Why its current key is not known, although it reports something about its encryption.
     pub(super) fn untold(&self) -> Option<String> {
         let unreported = || {
             let only_key = self.hash.is_none() && !self.kms.is_empty();
@@ -85,7 +85,7 @@ impl Config {
         self.kms.untold().or_else(unreported)
     }
 
-    /// Which process it is; empty when it does not tell.
+    /// Identifies the process; empty if the metrics do not.
     pub fn process(&self) -> String {
         if self.id.is_empty() && self.started.is_empty() {
             return String::new();
@@ -93,7 +93,7 @@ impl Config {
         format!("{}@{}", self.id, self.started)
     }
 
-    /// All that tells it from other servers.
+    /// Identifies the server among others, by everything that is known.
     pub fn name(&self) -> String {
         format!("{} {}", self.address, self.process()).trim().to_owned()
     }

@@ -1,4 +1,4 @@
-//! The keys of KMS plugins, as one API server's metrics tell them.
+//! The keys of KMS plugins, from the metrics of one API server.
 //!
 //! A KMS v2 plugin may rotate its key while the encryption configuration stays the same. The API server asks the
 //! plugin's Status for the id of the current key once a minute and publishes a hash of it.
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::metric::label;
 
-/// Tells when a plugin's Status last named a key.
+/// The time at which a plugin's Status last returned a key.
 const NAMED: &str = "apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds";
 /// Counts the calls to KMS v2 plugins; the last of the metrics about plugins by name.
 const CALLS: &str = "apiserver_envelope_encryption_kms_operations_latency_seconds";
@@ -19,19 +19,19 @@ const OUTDATED: f64 = 300.0;
 /// How many hexadecimal digits of a key id's hash are shown.
 const SHOWN: usize = 16;
 
-/// The keys that the KMS plugins of one API server have named.
+/// The keys that the KMS plugins of one API server have reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KmsKeys {
-    /// When each was named last, by plugin and hash of the key id, in the server's own words.
+    /// When each key was last reported, by plugin and hash of the key id, as the metric shows it.
     named: BTreeMap<(String, String), String>,
-    /// The KMS v2 plugins that were called.
+    /// The KMS v2 plugins that the server has called.
     called: BTreeSet<String>,
     /// Whether a KMS v1 plugin is used.
     v1: bool,
 }
 
 impl KmsKeys {
-    /// Takes in a metric, by its name, its labels and its value.
+    /// Reads a metric, given its name, labels and value.
     pub(super) fn read(&mut self, name: &str, labels: &str, value: &str) {
         let provider = || label(labels, "provider_name").unwrap_or_default().to_owned();
         if name == NAMED {
@@ -43,17 +43,17 @@ impl KmsKeys {
         self.v1 |= name.starts_with(V1);
     }
 
-    /// Whether a metric stands behind all that are read here; metrics are sorted by name.
+    /// Whether a metric comes after all that are read here; metrics are sorted by name.
     pub(super) fn are_before(name: &str) -> bool {
         name > CALLS && !name.starts_with(CALLS)
     }
 
-    /// Whether no plugin has named a key.
+    /// Whether no plugin has reported a key.
     pub fn is_empty(&self) -> bool {
         self.named.is_empty()
     }
 
-    /// The key each configured plugin names now, as `PLUGIN:HASH`.
+    /// The current key of each configured plugin, as `PLUGIN:HASH`.
     pub(super) fn current(&self) -> Vec<String> {
         let show = |(provider, key): (&str, &str)| {
             let digits = key.trim_start_matches("sha256:");
@@ -62,9 +62,9 @@ impl KmsKeys {
         self.newest().into_iter().map(show).collect()
     }
 
-    /// When the configured plugins last named each key that is no longer current, by plugin and key.
+    /// When the configured plugins last reported each key that is no longer current, by plugin and key.
     ///
-    /// One that is new here, or named again, was current in between.
+    /// A key that is new here, or has a new time, was current in between.
     pub(super) fn former(&self) -> impl Iterator<Item = (String, String)> {
         let newest = self.newest();
         let is_former = move |(provider, key): &(String, String)| {
@@ -74,8 +74,7 @@ impl KmsKeys {
         former.map(|((provider, key), time)| (format!("{provider}:{key}"), time.clone()))
     }
 
-    /// When the configured plugins had last named their keys, all of them, in the server's own words; none where there is
-    /// no plugin.
+    /// The time by which all configured plugins had reported their keys, as the metric shows it; none without a plugin.
     pub(super) fn named_at(&self) -> Option<String> {
         let newest = self.newest();
         let current = self.named.iter().filter(|((provider, key), _)| {
@@ -84,7 +83,7 @@ impl KmsKeys {
         current.map(|(_, time)| time).min_by(|one, other| seconds(one).total_cmp(&seconds(other))).cloned()
     }
 
-    /// Why it cannot be told under which key a plugin writes; none when it can, and when there is no plugin.
+    /// Why the current key of a plugin is not known; none if it is known or there is no plugin.
     pub(super) fn untold(&self) -> Option<String> {
         if self.v1 {
             return Some("a KMS v1 plugin does not report which key it uses".to_owned());
@@ -94,7 +93,7 @@ impl KmsKeys {
         Some(format!("the KMS plugin {silent} does not report which key it uses"))
     }
 
-    /// The key named last by each plugin that is still asked.
+    /// The key last reported by each plugin that is still configured.
     fn newest(&self) -> BTreeMap<&str, &str> {
         let last = self.named.values().map(|time| seconds(time)).fold(0.0, f64::max);
         let mut newest: BTreeMap<&str, (&str, f64)> = BTreeMap::new();
@@ -109,7 +108,7 @@ impl KmsKeys {
     }
 }
 
-/// A time of a metric as a number.
+/// The time of a metric in seconds.
 pub(super) fn seconds(time: &str) -> f64 {
     time.parse().unwrap_or_default()
 }
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_named_last_is_the_current_one() {
+    fn the_key_reported_last_is_the_current_one() {
         for (hash, named, identity, former) in [
             (Some("a"), "", Some("a"), ""),
             (None, "", None, ""),
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_names_no_key_is_reported() {
+    fn a_kms_plugin_without_a_key_is_reported() {
         let called =
             "apiserver_envelope_encryption_kms_operations_latency_seconds_count{provider_name=\"q\"} 1\n";
         let v1 = "apiserver_envelope_encryption_dek_cache_inter_arrival_time_seconds_count{transformation_type=\"to_storage\"} 1\n";

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn metrics_tell_the_configuration() {
+fn the_configuration_is_read_from_metrics() {
     let text = "# HELP apiserver_encryption_config_controller_last_config_info [ALPHA] x\n\
         apiserver_encryption_config_controller_last_config_info{apiserver_id_hash=\"sha256:aa\",hash=\"sha256:bb\"} 1\n\
         apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds{apiserver_id_hash=\"sha256:aa\",status=\"failure\"} 1.5e+09\n\
@@ -54,7 +54,7 @@ fn only_metrics_of_an_api_server_show_that_it_has_no_configuration() {
 }
 
 #[test]
-fn every_live_server_must_be_met() {
+fn every_live_server_must_be_reached() {
     for (answers, live, expected) in [
         (vec!["x", "y"], 2, None),
         // Two names of one server.
@@ -67,7 +67,7 @@ fn every_live_server_must_be_met() {
     ] {
         let answer = |process: &&str| {
             let config = match *process {
-                "403" => Err(Unread::Refused("403".to_owned())),
+                "403" => Err(MetricsError::Refused("403".to_owned())),
                 id => Ok(Config { id: id.to_owned(), ..Config::default() }),
             };
             ("s".to_owned(), config)
@@ -84,8 +84,8 @@ fn servers_agree_or_not() {
         Ok(Config { hash, ..Config::default() })
     };
     let list = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let down = || Err(Unread::Silent("down".to_owned()));
-    let forbidden = || Err(Unread::Refused("forbidden".to_owned()));
+    let down = || Err(MetricsError::Silent("down".to_owned()));
+    let forbidden = || Err(MetricsError::Refused("forbidden".to_owned()));
     for (answers, expected) in [
         (vec![ok("a")], Some(Consensus::Agreed("a".to_owned()))),
         (vec![ok("a"), ok("a")], Some(Consensus::Agreed("a".to_owned()))),
@@ -101,7 +101,7 @@ fn servers_agree_or_not() {
     ] {
         let answers: Vec<_> =
             answers.into_iter().enumerate().map(|(index, answer)| (index.to_string(), answer)).collect();
-        assert_eq!(agree(&answers).word, expected, "{answers:?}");
+        assert_eq!(agree(&answers).consensus, expected, "{answers:?}");
     }
     // The same configuration, taken up again: something else may have been in force in between.
     let at = |time: &str| {
@@ -121,8 +121,8 @@ fn kms_v1() -> Config {
 fn looked(answers: &[&str]) -> Encryption {
     let answer = |(index, answer): (usize, &&str)| {
         let config = match *answer {
-            "down" => Err(Unread::Silent("down".to_owned())),
-            "403" => Err(Unread::Refused("403".to_owned())),
+            "down" => Err(MetricsError::Silent("down".to_owned())),
+            "403" => Err(MetricsError::Refused("403".to_owned())),
             "v1" => Ok(kms_v1()),
             hash => Ok(Config { hash: (hash != "-").then(|| hash.to_owned()), ..Config::default() }),
         };
@@ -146,17 +146,17 @@ fn a_key_is_proven_only_if_every_server_reported_it() {
     ] {
         let check = looked(&answers).check();
         assert_eq!(check.open().as_deref(), open, "{answers:?}");
-        assert_eq!(Demand::Nothing.unmet(&check), None, "{answers:?}");
-        assert_eq!(Demand::Reported.unmet(&check).is_none(), reported, "{answers:?}");
-        assert_eq!(Demand::Usual.unmet(&check).is_none(), usual, "{answers:?}");
-        assert_eq!(Demand::Declared.unmet(&check).is_none(), declared, "{answers:?}");
+        assert_eq!(KeyRequirement::Nothing.unmet(&check), None, "{answers:?}");
+        assert_eq!(KeyRequirement::Reported.unmet(&check).is_none(), reported, "{answers:?}");
+        assert_eq!(KeyRequirement::Usual.unmet(&check).is_none(), usual, "{answers:?}");
+        assert_eq!(KeyRequirement::Declared.unmet(&check).is_none(), declared, "{answers:?}");
     }
     // A checkpoint of a version that did not keep it.
-    assert!(Demand::Usual.unmet(&Check::default()).is_some());
+    assert!(KeyRequirement::Usual.unmet(&Check::default()).is_some());
 }
 
 #[test]
-fn both_ends_of_a_pass_count() {
+fn a_pass_checks_the_keys_at_both_ends() {
     for (before, after, checked, unchecked) in [
         (vec!["a", "a"], vec!["a", "a"], true, 0),
         (vec!["a", "down"], vec!["a", "a"], false, 1),
@@ -167,13 +167,13 @@ fn both_ends_of_a_pass_count() {
     ] {
         let both = looked(&before).check().and(looked(&after).check());
         assert_eq!((both.checked, both.unchecked.len()), (checked, unchecked), "{before:?} {after:?}");
-        let unmet = Demand::Reported.unmet(&both).is_some();
+        let unmet = KeyRequirement::Reported.unmet(&both).is_some();
         assert_eq!(unmet, !checked, "a configuration was reported: {before:?} {after:?}");
     }
 }
 
 #[test]
-fn a_kms_key_is_proven_only_if_it_was_named_since_the_pass_began() {
+fn a_kms_key_is_proven_only_if_reported_after_the_pass_began() {
     let look = |times: [&str; 2]| {
         let config = |time: &str| {
             let mut config = Config { hash: Some("a".to_owned()), ..Config::default() };
@@ -194,7 +194,7 @@ fn a_kms_key_is_proven_only_if_it_was_named_since_the_pass_began() {
         assert_eq!(first.check().is_followed_by(&later), checked, "{later:?}");
         let both = first.check().and(later.check());
         assert_eq!((both.checked, both.open().is_none()), (checked, checked), "{both:?}");
-        assert_eq!(Demand::Usual.unmet(&both).is_none(), checked, "{both:?}");
+        assert_eq!(KeyRequirement::Usual.unmet(&both).is_none(), checked, "{both:?}");
         // The first look is what counts.
         assert!(both.and(look(["1.8e+09", "1.8e+09"]).check()).named.values().all(|time| time == "1.7e+09"));
     }
@@ -202,7 +202,7 @@ fn a_kms_key_is_proven_only_if_it_was_named_since_the_pass_began() {
 }
 
 #[test]
-fn what_was_heard_differs_or_not() {
+fn servers_that_report_different_configurations_disagree() {
     assert_eq!(looked(&["a", "down"]).common(), Ok(Some("a")));
     assert_eq!(looked(&["-", "-"]).common(), Ok(None));
     assert_eq!(looked(&["down"]).common(), Ok(None));
@@ -210,32 +210,32 @@ fn what_was_heard_differs_or_not() {
 }
 
 #[test]
-fn who_says_what_is_encrypted() {
+fn the_key_requirement_follows_the_declared_patterns() {
     let patterns = |text: &str| text.split(',').map(Pattern::new).collect::<Vec<_>>();
     for (resource, declared, expected) in [
-        ("secrets", None, Demand::Usual),
-        ("configmaps", None, Demand::Reported),
-        ("configmaps", Some("configmaps"), Demand::Declared),
-        ("secrets", Some("configmaps"), Demand::Nothing),
-        ("secrets", Some("none"), Demand::Nothing),
-        ("widgets.example.com", Some("secrets,widgets.example.com"), Demand::Declared),
-        ("widgets.example.com", Some("*.example.com"), Demand::Declared),
-        ("widgets.example.com", Some("*."), Demand::Nothing),
-        ("configmaps", Some("*."), Demand::Declared),
-        ("widgets.example.com", Some("*.*"), Demand::Declared),
+        ("secrets", None, KeyRequirement::Usual),
+        ("configmaps", None, KeyRequirement::Reported),
+        ("configmaps", Some("configmaps"), KeyRequirement::Declared),
+        ("secrets", Some("configmaps"), KeyRequirement::Nothing),
+        ("secrets", Some("none"), KeyRequirement::Nothing),
+        ("widgets.example.com", Some("secrets,widgets.example.com"), KeyRequirement::Declared),
+        ("widgets.example.com", Some("*.example.com"), KeyRequirement::Declared),
+        ("widgets.example.com", Some("*."), KeyRequirement::Nothing),
+        ("configmaps", Some("*."), KeyRequirement::Declared),
+        ("widgets.example.com", Some("*.*"), KeyRequirement::Declared),
     ] {
         let declared = declared.map(patterns);
         let resource = GroupResource::parse(resource);
-        let demand = Demand::of(&resource, declared.as_deref());
-        assert_eq!(demand, expected, "{resource} {declared:?}");
-        let controller = Demand::of_controller(&resource, declared.as_deref());
-        let expected = if expected == Demand::Nothing { Demand::Reported } else { expected };
+        let key_requirement = KeyRequirement::of(&resource, declared.as_deref());
+        assert_eq!(key_requirement, expected, "{resource} {declared:?}");
+        let controller = KeyRequirement::of_controller(&resource, declared.as_deref());
+        let expected = if expected == KeyRequirement::Nothing { KeyRequirement::Reported } else { expected };
         assert_eq!(controller, expected, "{resource} {declared:?}");
     }
 }
 
 #[test]
-fn reloads_are_told_by_server_and_none_before_the_first() {
+fn reloads_are_listed_by_server_once_they_happen() {
     let config = |id: &str, reloaded: &str| {
         let (id, reloaded) = (id.to_owned(), reloaded.to_owned());
         Ok(Config { hash: Some("a".to_owned()), reloaded, id, ..Config::default() })
@@ -244,7 +244,7 @@ fn reloads_are_told_by_server_and_none_before_the_first() {
         ("one".to_owned(), config("id-1", "1.7e+09")),
         ("two".to_owned(), config("id-2", "")),
         ("three".to_owned(), config("", "1.8e+09")),
-        ("four".to_owned(), Err(Unread::Silent("down".to_owned()))),
+        ("four".to_owned(), Err(MetricsError::Silent("down".to_owned()))),
     ];
     let expected = [("id-1", "1.7e+09"), ("three", "1.8e+09")].map(|(a, b)| (a.to_owned(), b.to_owned()));
     assert_eq!(agree(&answers).reloads, BTreeMap::from(expected));

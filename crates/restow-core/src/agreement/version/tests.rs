@@ -17,21 +17,21 @@ fn member(name: &str, expires: i64) -> Member {
     }
 }
 
-fn answered(server: &str, hash: &str) -> Answered {
-    Answered { server: server.to_owned(), hash: Ok(hash.to_owned()) }
+fn answered(server: &str, hash: &str) -> ServerAnswer {
+    ServerAnswer { server: server.to_owned(), hash: Ok(hash.to_owned()) }
 }
 
-fn unreachable_server(server: &str) -> Answered {
-    Answered { server: server.to_owned(), hash: Err("connection refused".to_owned()) }
+fn unreachable_server(server: &str) -> ServerAnswer {
+    ServerAnswer { server: server.to_owned(), hash: Err("connection refused".to_owned()) }
 }
 
 /// Servers that were named, and can be told apart.
-fn named(answers: Vec<Answered>) -> Asked {
+fn named(answers: Vec<ServerAnswer>) -> DiscoveryAnswers {
     let distinct = answers.iter().filter(|answer| answer.hash.is_ok()).count();
-    Asked::Named { distinct: Some(distinct), answers }
+    DiscoveryAnswers::Named { distinct: Some(distinct), answers }
 }
 
-fn seen(members: Result<Vec<Member>, String>, asked: Asked) -> ServerObservation {
+fn seen(members: Result<Vec<Member>, String>, asked: DiscoveryAnswers) -> ServerObservation {
     ServerObservation {
         kind: "Widget".to_owned(),
         members,
@@ -49,28 +49,32 @@ fn verdict(sighting: &ServerObservation) -> String {
 }
 
 #[test]
-fn every_live_server_must_say_the_same() {
+fn every_live_server_must_report_the_same_hash() {
     let two = || Ok(vec![member("a", 200), member("b", 200)]);
     for (what, sighting, expected) in [
-        ("both say x", seen(two(), Asked::Members(vec![answered("a", "x"), answered("b", "x")])), "direct x"),
+        (
+            "both say x",
+            seen(two(), DiscoveryAnswers::Members(vec![answered("a", "x"), answered("b", "x")])),
+            "direct x",
+        ),
         (
             "one lags",
-            seen(two(), Asked::Members(vec![answered("a", "x"), answered("b", "y")])),
+            seen(two(), DiscoveryAnswers::Members(vec![answered("a", "x"), answered("b", "y")])),
             "the API servers disagree: a stores x; b stores y",
         ),
         (
             "one cannot be asked",
-            seen(two(), Asked::Members(vec![answered("a", "x"), unreachable_server("b")])),
+            seen(two(), DiscoveryAnswers::Members(vec![answered("a", "x"), unreachable_server("b")])),
             "could not query every live API server: b: connection refused",
         ),
         (
             "Leases cannot be read",
-            seen(Err("forbidden".to_owned()), Asked::Members(vec![answered("a", "x")])),
+            seen(Err("forbidden".to_owned()), DiscoveryAnswers::Members(vec![answered("a", "x")])),
             "cannot determine which API servers exist: forbidden",
         ),
         (
             "nobody is alive",
-            seen(Ok(vec![member("a", 50)]), Asked::Members(vec![])),
+            seen(Ok(vec![member("a", 50)]), DiscoveryAnswers::Members(vec![])),
             "cannot determine which API servers exist: no identity Lease and no endpoint shows one",
         ),
         (
@@ -92,23 +96,23 @@ fn every_live_server_must_say_the_same() {
             "sampled, all Leases expired by this clock",
             seen(
                 Ok(vec![member("a", 50)]),
-                Asked::Samples { answers: vec![answered("lb", "x"); 9], steady: true },
+                DiscoveryAnswers::Samples { answers: vec![answered("lb", "x"); 9], steady: true },
             ),
             "cannot determine which API servers exist: no identity Lease and no endpoint shows one",
         ),
         (
             "the user's word",
-            seen(Err("forbidden".to_owned()), Asked::Single(answered("https://a", "x"))),
+            seen(Err("forbidden".to_owned()), DiscoveryAnswers::Single(answered("https://a", "x"))),
             "assumed x",
         ),
         (
             "sampled",
-            seen(two(), Asked::Samples { answers: vec![answered("lb", "x"); 9], steady: true }),
+            seen(two(), DiscoveryAnswers::Samples { answers: vec![answered("lb", "x"); 9], steady: true }),
             "sampled x",
         ),
         (
             "sampled, but a server came",
-            seen(two(), Asked::Samples { answers: vec![answered("lb", "x"); 9], steady: false }),
+            seen(two(), DiscoveryAnswers::Samples { answers: vec![answered("lb", "x"); 9], steady: false }),
             "the set of API servers changed while it was sampled",
         ),
     ] {
@@ -117,10 +121,12 @@ fn every_live_server_must_say_the_same() {
 }
 
 #[test]
-fn a_storage_version_object_decides_where_there_is_one() {
+fn a_storage_version_object_takes_precedence() {
     let registered = |common: Option<&str>, entries: &[(&str, &str)]| {
-        let mut sighting =
-            seen(Ok(vec![member("a", 200), member("b", 200)]), Asked::Members(vec![answered("a", "other")]));
+        let mut sighting = seen(
+            Ok(vec![member("a", 200), member("b", 200)]),
+            DiscoveryAnswers::Members(vec![answered("a", "other")]),
+        );
         sighting.storage_version = Ok(Some(StorageVersion {
             resource_version: "7".to_owned(),
             entries: entries.iter().map(|(id, v)| ((*id).to_owned(), (*v).to_owned())).collect(),
@@ -149,13 +155,13 @@ fn a_storage_version_object_decides_where_there_is_one() {
 }
 
 #[test]
-fn an_aggregated_api_is_agreed_on_by_its_own_servers_alone() {
+fn an_aggregated_api_needs_the_agreement_of_its_own_servers() {
     let of = |component: &str, name: &str, expires| Member {
         component: component.to_owned(),
         ..member(name, expires)
     };
     let sighting = |storage_version, members: Vec<Member>| {
-        let mut sighting = seen(Ok(members), Asked::Aggregated);
+        let mut sighting = seen(Ok(members), DiscoveryAnswers::Aggregated);
         sighting.storage_version = Ok(storage_version);
         verdict(&sighting)
     };
@@ -171,14 +177,14 @@ fn an_aggregated_api_is_agreed_on_by_its_own_servers_alone() {
     // A StorageVersion that may not be read is not a missing one.
     let unread = ServerObservation {
         storage_version: Err("403".to_owned()),
-        ..seen(Ok(Vec::new()), Asked::Aggregated)
+        ..seen(Ok(Vec::new()), DiscoveryAnswers::Aggregated)
     };
     assert_eq!(
         verdict(&unread),
         "it is served by an aggregated API server, and its StorageVersion cannot be read: 403"
     );
     // Other API servers are asked instead.
-    let asked = Asked::Single(Answered { server: "a".to_owned(), hash: Ok("x".to_owned()) });
+    let asked = DiscoveryAnswers::Single(ServerAnswer { server: "a".to_owned(), hash: Ok("x".to_owned()) });
     let unread = ServerObservation { storage_version: Err("403".to_owned()), ..seen(Ok(Vec::new()), asked) };
     assert_eq!(verdict(&unread), "assumed x");
     // A server of a library that makes no Leases.
@@ -199,7 +205,7 @@ fn an_aggregated_api_is_agreed_on_by_its_own_servers_alone() {
 }
 
 #[test]
-fn named_servers_count_as_all_only_if_they_are_told_apart() {
+fn named_servers_count_as_all_only_if_they_can_be_distinguished() {
     let two = || Ok(vec![member("a", 200), member("b", 200)]);
     let one = || Ok(vec![member("a", 200)]);
     let endpoints = || {
@@ -220,7 +226,7 @@ fn named_servers_count_as_all_only_if_they_are_told_apart() {
         ("unreadable Leases", forbidden(), Some(2), "named x false".to_owned()),
     ] {
         let answers = vec![answered("https://a", "x"), answered("https://b", "x")];
-        let verdict = match decide(&seen(members, Asked::Named { answers, distinct }), at(100)) {
+        let verdict = match decide(&seen(members, DiscoveryAnswers::Named { answers, distinct }), at(100)) {
             Ok(agreed) => format!("{} {} {}", agreed.basis, agreed.hash, agreed.leased),
             Err(disagreement) => disagreement.to_string(),
         };
@@ -229,31 +235,40 @@ fn named_servers_count_as_all_only_if_they_are_told_apart() {
 }
 
 #[test]
-fn endpoints_are_not_every_server() {
+fn endpoints_do_not_prove_that_all_servers_answered() {
     let endpoint = |name: &str| Member { expires: None, ..member(name, 0) };
-    let sighting = seen(Ok(vec![endpoint("10.0.0.1:6443")]), Asked::Members(vec![answered("a", "x")]));
+    let sighting =
+        seen(Ok(vec![endpoint("10.0.0.1:6443")]), DiscoveryAnswers::Members(vec![answered("a", "x")]));
     assert_eq!(verdict(&sighting), "endpoints x");
     assert!(decide(&sighting, at(100)).is_ok_and(|agreement| !agreement.leased));
 }
 
 #[test]
-fn what_may_pass_by_itself_is_waited_out() {
+fn a_disagreement_that_may_go_away_is_waited_out() {
     let rows = || vec![("b".to_owned(), "connection refused".to_owned())];
     for (why, first, known) in [
-        (Disagreement::Unasked(rows()), FIRST_ANSWER_TIMEOUT, SILENT_SERVER_TIMEOUT),
+        (Disagreement::NotReached(rows()), FIRST_ANSWER_TIMEOUT, SILENT_SERVER_TIMEOUT),
         (
             Disagreement::UnknownMembers("forbidden".to_owned()),
             Duration::ZERO,
             transient::TRANSIENT_ANSWER_TIMEOUT,
         ),
-        (Disagreement::Unsteady, SILENT_SERVER_TIMEOUT, SILENT_SERVER_TIMEOUT),
+        (Disagreement::ServersChanged, SILENT_SERVER_TIMEOUT, SILENT_SERVER_TIMEOUT),
         (Disagreement::Split(rows()), Duration::ZERO, Duration::ZERO),
-        (Disagreement::Unnamed { live: 2, addresses: 1, named: 1 }, Duration::ZERO, Duration::ZERO),
+        (Disagreement::NotAllNamed { live: 2, addresses: 1, named: 1 }, Duration::ZERO, Duration::ZERO),
         (Disagreement::Encryption(Vec::new()), Duration::ZERO, Duration::ZERO),
         (Disagreement::Aggregated, Duration::ZERO, Duration::ZERO),
-        (Disagreement::Unread("forbidden".to_owned()), Duration::ZERO, transient::TRANSIENT_ANSWER_TIMEOUT),
+        (
+            Disagreement::StorageVersionUnreadable("forbidden".to_owned()),
+            Duration::ZERO,
+            transient::TRANSIENT_ANSWER_TIMEOUT,
+        ),
     ] {
-        assert_eq!((patience(&why, false), patience(&why, true)), (first, known), "{why}");
+        assert_eq!(
+            (disagreement_timeout(&why, false), disagreement_timeout(&why, true)),
+            (first, known),
+            "{why}"
+        );
     }
 }
 
@@ -280,10 +295,10 @@ fn a_restart_changes_the_mark_of_a_storage_version() {
 }
 
 #[test]
-fn the_mark_changes_with_servers_and_definition() {
+fn the_mark_changes_with_servers_and_crd() {
     let mark = |holder: &str, definition: Option<&str>| {
         let member = Member { holder: holder.to_owned(), ..member("a", 200) };
-        let mut sighting = seen(Ok(vec![member]), Asked::Members(vec![answered("a", "x")]));
+        let mut sighting = seen(Ok(vec![member]), DiscoveryAnswers::Members(vec![answered("a", "x")]));
         sighting.definition = definition.map(str::to_owned);
         decide(&sighting, at(100)).map(|agreement| agreement.mark)
     };
@@ -294,7 +309,7 @@ fn the_mark_changes_with_servers_and_definition() {
 }
 
 #[test]
-fn a_fresh_definition_is_given_time() {
+fn a_changed_crd_gets_time_to_settle() {
     for (changed, now, expected) in
         [(None, 100, 0), (Some(100), 100, 6), (Some(71), 100, 6), (Some(70), 100, 0), (Some(105), 100, 6)]
     {
@@ -303,13 +318,14 @@ fn a_fresh_definition_is_given_time() {
 }
 
 #[test]
-fn who_may_not_list_the_servers_does_not_know_that_there_are_none() {
+fn unlistable_servers_are_not_the_same_as_no_servers() {
     // The hash of example.com/v1 Widget.
     const V1: &str = "gIwvi5rymmg=";
     let forbidden = || Err("forbidden".to_owned());
     let both = |hashes: &[&str]| named(hashes.iter().map(|hash| answered("https://a", hash)).collect());
-    let samples = |hash: &str| Asked::Samples { answers: vec![answered("lb", hash); 9], steady: true };
-    let none = || Asked::Members(Vec::new());
+    let samples =
+        |hash: &str| DiscoveryAnswers::Samples { answers: vec![answered("lb", hash); 9], steady: true };
+    let none = || DiscoveryAnswers::Members(Vec::new());
     let two = || Ok(vec![member("a", 200), member("b", 200)]);
     let endpoint = || Ok(vec![Member { expires: None, ..member("10.0.0.1:6443", 200) }]);
     for (what, members, asked, expected) in [
@@ -329,7 +345,7 @@ fn who_may_not_list_the_servers_does_not_know_that_there_are_none() {
         (
             "an aggregated API",
             forbidden(),
-            Asked::Aggregated,
+            DiscoveryAnswers::Aggregated,
             "cannot determine which API servers exist: forbidden",
         ),
         ("the user's list", forbidden(), both(&[V1, V1]), "named gIwvi5rymmg="),

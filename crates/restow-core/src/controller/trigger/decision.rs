@@ -9,7 +9,7 @@ use super::observation::Wanted;
 pub struct Decision {
     /// Migrations to delete.
     pub delete: Vec<String>,
-    /// What the migration to make is for; its name is in the state.
+    /// What the migration to create is for; its name is in the state.
     pub create: Option<Wanted>,
     /// The state to write.
     pub state: Option<StorageStateStatus>,
@@ -31,10 +31,10 @@ pub enum Step {
 impl Decision {
     /// The requests that carry it out, given the state as it was seen.
     ///
-    /// A stop after any of them loses nothing. A migration is written down in the state before those it replaces are
-    /// deleted, and taken out of it when it is there; who looks next goes on with it. Where none can be made yet, the
-    /// state says first that nothing is known, so that the next agreement is news, whatever it is. Where one was made
-    /// already, the state is written last, so that who looks next deletes the rest.
+    /// A crash after any of them loses nothing. The state names a new migration before those it replaces are deleted, and
+    /// no longer names it once it exists; the next observation continues from there. If no migration can be created yet,
+    /// the state is written first and says that nothing is known, so that the next agreement counts as a change. If the
+    /// migration exists already, the state is written last, so that the next observation deletes the rest.
     pub fn steps(&self, known: Option<&StorageStateStatus>) -> Vec<Step> {
         let deletes = self.delete.iter().cloned().map(Step::Delete);
         let Some(state) = &self.state else { return deletes.collect() };
@@ -51,7 +51,7 @@ impl Decision {
         recorded.into_iter().chain(deletes).chain([create, Step::Write(Box::new(made))]).collect()
     }
 
-    /// Whether it does no more than renew the heartbeat of the state as it was seen.
+    /// Whether it only renews the heartbeat of the state as it was observed.
     pub fn is_heartbeat(&self, known: Option<&StorageStateStatus>) -> bool {
         let same = |(new, known): (&StorageStateStatus, &StorageStateStatus)| {
             let last_heartbeat_time = known.last_heartbeat_time.clone();
@@ -61,7 +61,7 @@ impl Decision {
     }
 }
 
-/// A sentence about why the trigger acts.
+/// Explains in a sentence why the trigger acts.
 pub fn explain(reason: Reason) -> &'static str {
     match reason {
         Reason::NewResource => "its storage is not known yet",

@@ -6,19 +6,18 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use restow_api::{Reason, StorageStateStatus, UNKNOWN};
 
-use super::news::knows_key;
 use super::observation::Observation;
+use super::state_update::knows_key;
 use crate::agreement::consensus::Consensus;
+use crate::agreement::version::SILENT_SERVER_TIMEOUT;
 
 /// A StorageState whose heartbeat is older than this may have missed a change.
-pub const STALE: Duration = Duration::from_secs(600);
-/// How long an API server may not answer before that counts as disagreement.
-pub const SILENCE: Duration = Duration::from_secs(300);
+pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(600);
 /// How far the clocks of two controllers may differ.
-pub const SKEW: Duration = Duration::from_secs(60);
+pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(60);
 
-/// Whether a controller other than restow wrote a state, such as kube-storage-version-migrator: what it calls migrated,
-/// nobody has verified. restow always says what an agreement rests on.
+/// Whether a controller other than restow wrote a state, such as kube-storage-version-migrator, which does not verify
+/// migrations. restow always writes `agreement`, so a state without it is foreign.
 pub fn is_foreign(state: &StorageStateStatus) -> bool {
     state.last_heartbeat_time.is_some() && state.agreement.is_none()
 }
@@ -33,8 +32,8 @@ pub fn distrust(state: &StorageStateStatus, at: Timestamp, stale: Duration) -> O
     }
 }
 
-/// Whether a state may have missed a change. One that knows nothing, and waits for all servers to be heard, can miss
-/// nothing: their agreement will be news to it.
+/// Whether a state may have missed a change. A state that knows nothing and waits for all servers to answer cannot miss
+/// anything: it will treat their agreement as a change.
 pub(super) fn is_stale(observation: &Observation<'_>, state: &StorageStateStatus) -> bool {
     let anything =
         |persisted: &[String]| persisted.is_empty() || persisted.iter().any(|hash| hash == UNKNOWN);
@@ -45,20 +44,21 @@ pub(super) fn is_stale(observation: &Observation<'_>, state: &StorageStateStatus
     distrust(state, observation.began, observation.stale).is_some() && !(nothing_known && waits)
 }
 
-/// Whether servers that are silent are waited for: what is current was known until now, and those that are heard say
-/// nothing else.
-pub(super) fn is_borne(observation: &Observation<'_>, state: &StorageStateStatus) -> bool {
-    let nothing_new = |word: &Consensus, current: &Option<String>| match word {
+/// Whether to wait for silent servers: the current hash was known until now, and the other servers still report it.
+pub(super) fn is_tolerated(observation: &Observation<'_>, state: &StorageStateStatus) -> bool {
+    let nothing_new = |consensus: &Consensus, current: &Option<String>| match consensus {
         Consensus::Agreed(hash) => current.as_ref() == Some(hash),
         Consensus::Split(_) => false,
         Consensus::Silent(heard) => {
             is_known(current) && heard.iter().all(|hash| current.as_ref() == Some(hash))
         }
     };
-    observation.silent_for < SILENCE
+    observation.silent_for < SILENT_SERVER_TIMEOUT
         && is_silent(observation)
         && nothing_new(observation.storage, &state.current_storage_version_hash)
-        && observation.encryption.is_none_or(|word| nothing_new(word, &state.current_encryption_config_hash))
+        && observation
+            .encryption
+            .is_none_or(|consensus| nothing_new(consensus, &state.current_encryption_config_hash))
 }
 
 pub(super) fn is_known(current: &Option<String>) -> bool {
@@ -69,26 +69,26 @@ pub(super) fn is_silent(observation: &Observation<'_>) -> bool {
     [Some(observation.storage), observation.encryption]
         .into_iter()
         .flatten()
-        .any(|word| matches!(word, Consensus::Silent(_)))
+        .any(|consensus| matches!(consensus, Consensus::Silent(_)))
 }
 
-/// Whether an observation is incomplete: a server does not tell its storage version or its key, or a key that is known cannot be
-/// seen any more.
+/// Whether an observation is incomplete: a server does not report its storage version or its key, or a known key can no
+/// longer be read.
 pub fn is_incomplete(
     storage: &Consensus,
     encryption: Option<&Consensus>,
     state: Option<&StorageStateStatus>,
 ) -> bool {
-    let silent = |word: &Consensus| matches!(word, Consensus::Silent(_));
+    let silent = |consensus: &Consensus| matches!(consensus, Consensus::Silent(_));
     silent(storage) || encryption.is_some_and(silent) || hides_key(encryption, state)
 }
 
-/// Whether the key cannot be seen although it is known.
+/// Whether the key is known from before and can no longer be read.
 pub(super) fn hides_key(encryption: Option<&Consensus>, state: Option<&StorageStateStatus>) -> bool {
     encryption.is_none() && state.is_some_and(knows_key)
 }
 
-/// The heartbeat after this observation. An observation that did not hear every server does not renew it.
+/// The heartbeat after this observation. An observation that did not reach every server does not renew it.
 pub(super) fn heartbeat(observation: &Observation<'_>) -> Option<Time> {
     if is_silent(observation) {
         return observation.state.and_then(|state| state.last_heartbeat_time.clone());
@@ -96,31 +96,32 @@ pub(super) fn heartbeat(observation: &Observation<'_>) -> Option<Time> {
     Some(Time(observation.now))
 }
 
-/// How old its heartbeat is. One in the future was written by another clock; too far in the future, it says nothing.
+/// How old the heartbeat of a state is. A heartbeat slightly in the future comes from another clock and counts as new; one further in
+/// the future cannot be relied on.
 pub(super) fn age(state: &StorageStateStatus, now: Timestamp) -> Duration {
     let beat = state.last_heartbeat_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     let age = now.duration_since(beat);
     match Duration::try_from(age) {
         Ok(age) => age,
-        Err(_) if age.unsigned_abs() <= SKEW => Duration::ZERO,
+        Err(_) if age.unsigned_abs() <= MAX_CLOCK_SKEW => Duration::ZERO,
         Err(_) => Duration::MAX,
     }
 }
 
-/// How old a heartbeat may be, for controllers that look this often.
+/// The age at which a heartbeat is stale, for controllers that observe at this interval.
 pub fn stale_after(poll: Duration) -> Duration {
-    STALE.max(poll)
+    HEARTBEAT_TIMEOUT.max(poll)
 }
 
-/// How often to observe, so that no heartbeat of a controller that runs becomes stale.
+/// How often to observe, so that the heartbeat of a running controller never becomes stale.
 ///
-/// An observation may come early and find a heartbeat that is not quite due, so the next one must come soon enough; a third of
-/// the time is left for looks that take long and for another controller to take over.
-pub fn look_every(poll: Duration) -> Duration {
+/// An observation may come just before a heartbeat is due, so the next one must come early enough. A third of the time is
+/// left for slow observations and for another controller to take over.
+pub fn observation_interval(poll: Duration) -> Duration {
     poll.min(stale_after(poll) / 3)
 }
 
-/// How old a heartbeat is renewed.
+/// The age at which a heartbeat is renewed.
 pub fn renew_after(poll: Duration) -> Duration {
-    look_every(poll)
+    observation_interval(poll)
 }

@@ -29,12 +29,12 @@ pub struct Attempt {
     /// What the trigger created it for; none when a user created it.
     pub made_for: Option<Wanted>,
     /// How it failed.
-    pub failed: Option<Failed>,
+    pub failed: Option<AttemptFailure>,
 }
 
 /// How a migration failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
+pub struct AttemptFailure {
     /// The reason of its condition; none when it is not one of restow's.
     pub reason: Option<Reason>,
     /// When.
@@ -66,13 +66,13 @@ pub struct Observation<'a> {
     pub stale: Duration,
     /// A heartbeat older than this is renewed.
     pub renew: Duration,
-    /// How long servers have been silent.
+    /// How long API servers have not answered.
     pub silent_for: Duration,
-    /// The name of a migration that is made by this observation.
+    /// The name for a migration that this observation creates.
     pub name: &'a str,
-    /// When the observation began: what is older than this was not heard by it.
+    /// When the observation began.
     pub began: Timestamp,
-    /// Now.
+    /// When the decision is made.
     pub now: Timestamp,
 }
 
@@ -86,7 +86,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Whether one that was made for this does for another purpose too.
+    /// Whether a migration for this also serves another purpose.
     pub(super) fn covers(&self, other: &Self) -> bool {
         self.hash == other.hash && (other.encryption.is_none() || self.encryption == other.encryption)
     }
@@ -103,7 +103,7 @@ pub(super) fn wanted(observation: &Observation<'_>) -> Option<Wanted> {
     Some(Wanted { hash: hash.clone(), encryption })
 }
 
-/// The verified migrations for just what is current, and whether what they prove still holds: a definition that was
+/// The migrations that were verified for the current hash and key, and whether each proof still holds: a CRD that has
 /// changed since may have stored another version in between.
 pub(super) fn proofs<'a>(
     observation: &'a Observation<'_>,

@@ -1,4 +1,4 @@
-//! Which migrations are deleted, and which one is made in their place.
+//! Which migrations are deleted, and which one replaces them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use restow_api::{PendingMigration, StorageStateStatus};
@@ -6,20 +6,20 @@ use restow_api::{PendingMigration, StorageStateStatus};
 use super::observation::{Attempt, Observation, Wanted, proofs};
 use crate::controller::retry;
 
-/// Migrations that are for something else now: all of them when a new one is made, else those under way.
+/// Migrations that are outdated: all of them when a new one is created, else those that are not finished.
 pub(super) fn superseded(observation: &Observation<'_>, all: bool) -> Vec<String> {
-    // One that is suspended does nothing, and hands its suspension on to the next.
+    // A suspended migration does nothing, and its replacement is suspended too.
     let goes = |attempt: &&Attempt| all || !(attempt.finished || attempt.suspended);
     names(observation.migrations.iter().filter(goes))
 }
 
-/// Migrations under way for just what is wanted, which go on although nobody has watched the resource for too long.
+/// Unfinished migrations for the wanted hash and key, which continue although nobody observed the resource for too long.
 #[derive(Default)]
 pub(super) struct Unfinished {
-    /// The trigger's own. The state names it as the one to make, so that what it replaces is deleted before anything of
-    /// that counts as a proof; it is there already.
+    /// The trigger's own, which exists already. The state names it as the migration to create, so that the migrations it
+    /// replaces are deleted before they count as proofs.
     pub(super) own: Option<PendingMigration>,
-    /// Those of others.
+    /// Those that users created.
     others: Vec<String>,
 }
 
@@ -29,8 +29,8 @@ impl Unfinished {
     }
 }
 
-/// Finds migrations that need not begin anew. A run goes on only if nothing has moved since it was stopped, and its
-/// verifying pass reads everything that was written meanwhile; one that has ended no longer proves anything.
+/// Finds migrations that need not start again. A run continues only if nothing has changed since it was stopped, and its
+/// verifying pass reads everything that was written meanwhile. A finished migration no longer proves anything.
 pub(super) fn unfinished(observation: &Observation<'_>, wanted: &Wanted) -> Unfinished {
     let mut found = Unfinished::default();
     for attempt in observation.migrations.iter().filter(|attempt| !attempt.finished) {
@@ -49,16 +49,16 @@ pub(super) fn unfinished(observation: &Observation<'_>, wanted: &Wanted) -> Unfi
     found
 }
 
-/// Migrations of the trigger's own that are under way while the API servers do not agree: one that was to delete them
-/// was stopped. Somebody else's waits for the agreement by itself.
+/// The trigger's own unfinished migrations while the API servers disagree: an earlier observation was stopped before it
+/// deleted them. A user's migration waits for the agreement by itself.
 pub(super) fn left_over(observation: &Observation<'_>) -> Vec<String> {
     let own = |attempt: &&Attempt| attempt.made_for.is_some() && !attempt.finished && !attempt.suspended;
     names(observation.migrations.iter().filter(own))
 }
 
-/// Whether a migration does nothing: it has ended, or somebody has made it and suspended it.
+/// Whether a migration does nothing: it has finished, or a user created and suspended it.
 ///
-/// The trigger's own that is suspended is what somebody has asked for, and holds up the next one.
+/// If a user suspended the trigger's own migration, that is a request not to migrate, and no other is started.
 fn is_idle(attempt: &Attempt) -> bool {
     attempt.finished || (attempt.suspended && attempt.made_for.is_none())
 }
@@ -67,7 +67,7 @@ fn names<'a>(attempts: impl Iterator<Item = &'a Attempt>) -> Vec<String> {
     attempts.map(|attempt| attempt.name.clone()).collect()
 }
 
-/// The migration to make by this observation: suspended, if somebody has suspended the one it replaces.
+/// The migration to create after this observation; it is suspended if a user suspended the one it replaces.
 pub(super) fn pending(observation: &Observation<'_>) -> PendingMigration {
     let suspends = |attempt: &Attempt| attempt.suspended && attempt.made_for.is_some() && !attempt.verified;
     PendingMigration {
@@ -76,17 +76,17 @@ pub(super) fn pending(observation: &Observation<'_>) -> PendingMigration {
     }
 }
 
-/// What is left to be done about a migration that an earlier observation was to make.
+/// What is left to do about the migration that an earlier observation decided to create.
 pub(super) enum Pending {
-    /// Somebody else is at it already.
+    /// Nothing: a user has created or retried a migration.
     Dropped,
-    /// It is there, and these are deleted.
+    /// It exists; these are to be deleted.
     Made(Vec<String>),
-    /// It is to be made, after these are deleted.
+    /// It is to be created after these are deleted.
     Due(Vec<String>),
 }
 
-/// Goes on with a migration that an earlier observation was to make.
+/// Continues with the migration that an earlier observation decided to create.
 pub(super) fn resume(
     observation: &Observation<'_>,
     state: &StorageStateStatus,
@@ -94,7 +94,7 @@ pub(super) fn resume(
 ) -> Pending {
     let others = || observation.migrations.iter().filter(|attempt| attempt.name != pending.name);
     let retries = state.replaced_migrations.is_some();
-    // Somebody has asked for another try of the one that failed, or has made one.
+    // A user has retried the failed migration or created another.
     if retries && !others().all(is_idle) {
         return Pending::Dropped;
     }
@@ -103,29 +103,29 @@ pub(super) fn resume(
     if made { Pending::Made(delete) } else { Pending::Due(delete) }
 }
 
-/// Whether a retry takes the place of a migration.
+/// Whether a retry replaces a migration.
 fn is_replaced(attempt: &Attempt) -> bool {
     attempt.made_for.is_some() && !attempt.verified
 }
 
-/// Whether all was proven under a definition that was changed since, and nothing else is under way.
+/// Whether everything was proven under a CRD that has changed since, and no migration is running.
 pub(super) fn outdated(observation: &Observation<'_>, wanted: &Wanted, state: &StorageStateStatus) -> bool {
     let idle = state.pending_migration.is_none() && observation.migrations.iter().all(is_idle);
     let mut proofs = proofs(observation, wanted).peekable();
     !state.is_settled() && idle && proofs.peek().is_some() && !proofs.any(|(_, holds)| holds)
 }
 
-/// What becomes of a failed migration.
+/// What to do about a failed migration.
 pub(super) enum Replacement {
-    /// Nothing: none failed, or it has to be looked at by somebody.
+    /// Nothing: none failed, or a user has to act.
     None,
     /// It is replaced later.
     Planned,
-    /// It is replaced now, and these are deleted.
+    /// It is replaced now; these are to be deleted.
     Due(Vec<String>),
 }
 
-/// Whether a migration that failed for a reason that may pass by itself is replaced, and when.
+/// Whether and when to replace a migration that failed for a reason that may go away.
 pub(super) fn replacement(
     observation: &Observation<'_>,
     wanted: &Wanted,
@@ -139,10 +139,10 @@ pub(super) fn replacement(
     let failed = observation.migrations.iter().filter(own).filter_map(|attempt| attempt.failed.as_ref());
     let Some(last) = failed.max_by_key(|failed| failed.at) else { return Replacement::None };
     let before = state.replaced_migrations.unwrap_or_default();
-    let Some(pause) = last.reason.and_then(|reason| retry::pause(reason, before)) else {
+    let Some(pause) = last.reason.and_then(|reason| retry::replacement_delay(reason, before)) else {
         return Replacement::None;
     };
-    // A time in the future is another clock's, and so may be what was planned by it.
+    // A failure time in the future comes from another clock, and so may the planned time.
     let latest = last.at.min(observation.now).checked_add(pause).unwrap_or(observation.now);
     let due = match planned {
         Some(planned) if last.at > observation.now => planned.0.min(latest),

@@ -75,7 +75,7 @@ impl Case {
     }
 
     fn decide(&self) -> Decision {
-        self.decide_with(STALE, Duration::from_secs(300))
+        self.decide_with(HEARTBEAT_TIMEOUT, Duration::from_secs(300))
     }
 
     fn decide_every(&self, poll: Duration) -> Decision {
@@ -95,7 +95,7 @@ impl Case {
                     leased: true,
                 })
             }
-            _ => Err(Disagreement::Unsteady),
+            _ => Err(Disagreement::ServersChanged),
         };
         decide(&Observation {
             storage: &self.storage,
@@ -143,7 +143,7 @@ fn expect(decision: &Decision, delete: &str, create: Option<&str>, state: Option
 }
 
 #[test]
-fn the_life_of_a_state() {
+fn a_state_follows_a_storage_version_change_from_start_to_end() {
     // Installed: nothing is known.
     let mut case = Case::new(agreed("A"), None);
     case.migrations = vec![attempt("old", "A", true, true)];
@@ -180,7 +180,7 @@ fn the_life_of_a_state() {
 }
 
 #[test]
-fn a_state_that_says_nothing_is_unknown() {
+fn a_state_without_information_is_unknown() {
     // As a predecessor may have left it.
     let empty =
         StorageStateStatus { last_heartbeat_time: Some(Time(now())), ..StorageStateStatus::default() };
@@ -188,7 +188,7 @@ fn a_state_that_says_nothing_is_unknown() {
 }
 
 #[test]
-fn what_another_controller_calls_migrated_is_not_believed() {
+fn a_state_of_another_controller_is_not_trusted() {
     let mut foreign = state("A", "A");
     foreign.agreement = None;
     let mut case = Case::new(agreed("A"), Some(foreign));
@@ -202,7 +202,7 @@ fn what_another_controller_calls_migrated_is_not_believed() {
 }
 
 #[test]
-fn only_a_renewed_heartbeat_is_a_heartbeat() {
+fn only_a_decision_that_renews_the_heartbeat_is_a_heartbeat() {
     let known = state("A", "A");
     let foreign = StorageStateStatus { agreement: None, ..known.clone() };
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
@@ -225,7 +225,7 @@ fn only_a_renewed_heartbeat_is_a_heartbeat() {
 }
 
 #[test]
-fn a_short_absence_is_forgiven_and_a_long_one_is_not() {
+fn a_state_is_forgotten_after_a_long_absence_only() {
     // A heartbeat in the future is another clock's.
     for (seconds, reset) in
         [(60, false), (599, false), (601, true), (86_400, true), (-60, false), (-61, true), (-599, true)]
@@ -283,7 +283,7 @@ fn a_stale_state_is_forgotten_even_while_a_server_is_silent() {
 }
 
 #[test]
-fn a_running_controllers_heartbeat_never_comes_near_to_stale() {
+fn the_heartbeat_of_a_running_controller_stays_fresh() {
     let mut random = 1_u64;
     let mut draw = |below: u64| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -293,7 +293,7 @@ fn a_running_controllers_heartbeat_never_comes_near_to_stale() {
     let slow = 60;
     for poll in [1, 10, 60, 200, 300, 600, 3600] {
         let poll = Duration::from_secs(poll);
-        let (stale, every) = (stale_after(poll), look_every(poll));
+        let (stale, every) = (stale_after(poll), observation_interval(poll));
         let mut case = Case::new(agreed("A"), Some(state("A", "A")));
         let mut beat = case.now;
         case.state.as_mut().unwrap().last_heartbeat_time = Some(Time(beat));
@@ -328,7 +328,7 @@ fn a_heartbeat_is_renewed_when_it_is_due_and_no_earlier() {
 }
 
 #[test]
-fn disagreement_lists_all_and_starts_nothing() {
+fn a_disagreement_lists_all_versions_and_starts_nothing() {
     let split = Consensus::Split(strings("A B"));
     expect(&Case::new(split.clone(), None).decide(), "", None, Some(("Unknown A B", "Unknown")));
     let mut case = Case::new(split, Some(state("A", "A")));
@@ -344,12 +344,12 @@ fn disagreement_lists_all_and_starts_nothing() {
 }
 
 #[test]
-fn silence_is_borne_for_a_while() {
+fn silent_servers_are_waited_for_a_limited_time() {
     let silent = Consensus::Silent(strings("A"));
     let mut case = Case::new(silent.clone(), Some(state("A", "A")));
     case.migrations = vec![attempt("m", "A", false, false)];
     expect(&case.decide(), "", None, None);
-    case.silent_for = SILENCE;
+    case.silent_for = SILENT_SERVER_TIMEOUT;
     expect(&case.decide(), "m", None, Some(("A Unknown", "Unknown")));
     // A look that could not hear everybody is no heartbeat.
     assert_eq!(case.decide().state.unwrap().last_heartbeat_time, state("A", "A").last_heartbeat_time);
@@ -371,7 +371,7 @@ fn silence_is_borne_for_a_while() {
 }
 
 #[test]
-fn a_version_that_is_served_no_more_is_cleaned_up_after_once() {
+fn a_retired_version_triggers_one_migration() {
     let mut known = state("A", "A");
     known.served_versions = strings("v1 v2");
     let mut case = Case::new(agreed("A"), Some(known));
@@ -387,7 +387,7 @@ fn a_version_that_is_served_no_more_is_cleaned_up_after_once() {
 }
 
 #[test]
-fn a_key_is_migrated_to_when_all_servers_have_it() {
+fn a_key_migration_starts_when_all_servers_use_the_key() {
     let mut known = state("A", "A");
     known.current_encryption_config_hash = Some("k1".to_owned());
     known.persisted_encryption_config_hashes = strings("k1");
@@ -427,17 +427,17 @@ fn heartbeats_are_renewed_before_they_are_stale() {
     for (poll, stale, every) in [(1, 600, 1), (200, 600, 200), (600, 600, 200), (3600, 3600, 1200)] {
         let poll = Duration::from_secs(poll);
         assert_eq!(stale_after(poll), Duration::from_secs(stale));
-        assert_eq!(look_every(poll), Duration::from_secs(every));
+        assert_eq!(observation_interval(poll), Duration::from_secs(every));
     }
 }
 
 #[test]
-fn a_configuration_that_was_used_in_between_is_told_by_the_reloads() {
+fn a_reload_shows_a_configuration_used_between_two_observations() {
     let reloads = |text: &str| -> BTreeMap<String, String> {
         let pair = |text: &str| text.split_once('@').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
         text.split_whitespace().map(pair).collect()
     };
-    for (what, before, now, word, made) in [
+    for (what, before, now, consensus, made) in [
         ("nothing happened", Some("a@1 b@1"), "a@1 b@1", agreed("k1"), false),
         ("one took up another one, and this one again", Some("a@1 b@1"), "a@1 b@2", agreed("k1"), true),
         ("the first time since it started", Some("a@1"), "a@1 b@2", agreed("k1"), true),
@@ -450,7 +450,7 @@ fn a_configuration_that_was_used_in_between_is_told_by_the_reloads() {
         known.persisted_encryption_config_hashes = strings("k1");
         known.encryption_config_reloads = before.map(reloads);
         let mut case = Case::new(agreed("A"), Some(known));
-        (case.encryption, case.reloads) = (Some(word), reloads(now));
+        (case.encryption, case.reloads) = (Some(consensus), reloads(now));
         case.migrations =
             vec![Attempt { encryption: Some("k1".to_owned()), ..attempt("done", "A", true, true) }];
         let decision = case.decide();
@@ -478,7 +478,7 @@ fn a_configuration_that_was_used_in_between_is_told_by_the_reloads() {
     assert_eq!(case.decide().reason, Some(Reason::EncryptionChanged));
     // What a silent server said before still stands.
     (case.encryption, case.reloads, case.silent_for) =
-        (Some(Consensus::Silent(strings("k1"))), reloads("a@2"), SILENCE);
+        (Some(Consensus::Silent(strings("k1"))), reloads("a@2"), SILENT_SERVER_TIMEOUT);
     assert_eq!(case.decide().state.unwrap().encryption_config_reloads, Some(reloads("a@2 b@1")));
 }
 
@@ -486,7 +486,7 @@ fn a_configuration_that_was_used_in_between_is_told_by_the_reloads() {
 fn failed(reason: Reason, ago: i64) -> Attempt {
     Attempt {
         made_for: Some(Wanted { hash: "A".to_owned(), encryption: None }),
-        failed: Some(Failed { reason: Some(reason), at: now() - SignedDuration::from_secs(ago) }),
+        failed: Some(AttemptFailure { reason: Some(reason), at: now() - SignedDuration::from_secs(ago) }),
         ..attempt("failed", "A", true, false)
     }
 }

@@ -38,7 +38,7 @@ fn members(text: &str) -> Membership {
 }
 
 #[test]
-fn a_server_registers_among_those_that_are_alive() {
+fn a_server_registers_and_drops_entries_of_absent_servers() {
     for (what, before, live, expected) in [
         ("the first", "", "me", "me=v2"),
         ("beside another", "a=v1", "a me", "a=v1 me=v2"),
@@ -56,48 +56,48 @@ fn a_server_registers_among_those_that_are_alive() {
 }
 
 #[test]
-fn what_is_garbage_and_what_is_not() {
+fn only_entries_of_absent_servers_are_garbage() {
     for (what, before, live, expected) in [
-        ("all are alive", "a=v1 b=v1", "a b", Collection::Keep),
-        ("one is gone", "a=v1 b=v2", "b c", Collection::Update(entries_of("b=v2"))),
-        ("all are gone", "a=v1 b=v2", "c", Collection::Delete),
-        ("nobody ever registered", "", "c", Collection::Delete),
-        ("an error is nobody's departure", "a=v1 b=v2", "?", Collection::Keep),
-        ("nor a reason to delete", "", "?", Collection::Keep),
+        ("all are alive", "a=v1 b=v1", "a b", CollectAction::Keep),
+        ("one is gone", "a=v1 b=v2", "b c", CollectAction::Update(entries_of("b=v2"))),
+        ("all are gone", "a=v1 b=v2", "c", CollectAction::Delete),
+        ("nobody ever registered", "", "c", CollectAction::Delete),
+        ("an error is nobody's departure", "a=v1 b=v2", "?", CollectAction::Keep),
+        ("nor a reason to delete", "", "?", CollectAction::Keep),
     ] {
         assert_eq!(collect(&entries_of(before), &members(live)), expected, "{what}");
     }
 }
 
 #[test]
-fn a_server_takes_back_its_own_entry_and_no_other() {
+fn a_server_unregisters_only_its_own_entry() {
     for (what, before, expected) in [
-        ("beside another", "a=v1 me=v2", Collection::Update(entries_of("a=v1"))),
-        ("the last", "me=v2", Collection::Delete),
-        ("it has none", "a=v1", Collection::Keep),
-        ("there is none", "", Collection::Keep),
+        ("beside another", "a=v1 me=v2", CollectAction::Update(entries_of("a=v1"))),
+        ("the last", "me=v2", CollectAction::Delete),
+        ("it has none", "a=v1", CollectAction::Keep),
+        ("there is none", "", CollectAction::Keep),
     ] {
         assert_eq!(unregister(&entries_of(before), "me"), expected, "{what}");
     }
 }
 
 #[test]
-fn a_server_looks_after_its_own_entry() {
+fn a_server_repairs_its_own_entry() {
     for (what, before, handled, expected) in [
-        ("it is as it should be", "a=v1 me=v2", Some("e/v2"), Upkeep::Keep),
-        ("somebody has changed it", "a=v1 me=v1", Some("e/v2"), Upkeep::Register),
-        ("somebody has taken it away", "a=v1", Some("e/v2"), Upkeep::Register),
-        ("somebody has deleted the object", "", Some("e/v2"), Upkeep::Register),
-        ("it is handled no more", "a=v1 me=v2", None, Upkeep::Drop),
-        ("others handle it", "a=v1", None, Upkeep::Keep),
+        ("it is as it should be", "a=v1 me=v2", Some("e/v2"), OwnEntryAction::Keep),
+        ("somebody has changed it", "a=v1 me=v1", Some("e/v2"), OwnEntryAction::Register),
+        ("somebody has taken it away", "a=v1", Some("e/v2"), OwnEntryAction::Register),
+        ("somebody has deleted the object", "", Some("e/v2"), OwnEntryAction::Register),
+        ("it is handled no more", "a=v1 me=v2", None, OwnEntryAction::Drop),
+        ("others handle it", "a=v1", None, OwnEntryAction::Keep),
     ] {
         let handled = handled.map(versions);
-        assert_eq!(upkeep(&entries_of(before), "me", handled.as_ref()), expected, "{what}");
+        assert_eq!(own_entry_action(&entries_of(before), "me", handled.as_ref()), expected, "{what}");
     }
 }
 
 #[test]
-fn names_tell_their_resource() {
+fn the_name_of_a_storage_version_yields_its_resource() {
     for resource in ["pods", "deployments.apps", "widgets.a.example.com"] {
         let resource = GroupResource::parse(resource);
         assert_eq!(super::resource(&name(&resource)), resource);
@@ -105,7 +105,7 @@ fn names_tell_their_resource() {
 }
 
 #[test]
-fn a_list_without_its_reader_is_not_the_list() {
+fn a_member_list_without_the_reader_is_not_trusted() {
     let seen = |ids: &[&str]| Membership::as_seen_by("me", ids.iter().map(|id| (*id).to_owned()).collect());
     assert_eq!(seen(&["a", "me"]), members("a me"));
     for list in [&[][..], &["a"]] {
@@ -114,8 +114,8 @@ fn a_list_without_its_reader_is_not_the_list() {
 }
 
 #[test]
-fn a_status_follows_from_its_entries() {
-    let occasion = |registrant, second| Occasion { generation: Some(1), registrant, now: at(second) };
+fn a_status_is_computed_from_its_entries() {
+    let context = |registrant, second| StatusContext { generation: Some(1), registrant, now: at(second) };
     let mut last = None;
     for (entries, second, common, state, since) in [
         ("a=v1", 1, Some("e/v1"), "True", 1),
@@ -127,7 +127,7 @@ fn a_status_follows_from_its_entries() {
         ("a=v1", 6, Some("e/v1"), "True", 6),
     ] {
         let entries = entries_of(entries);
-        let now = status(last.as_ref(), &entries, occasion(Some("b_1"), second));
+        let now = status(last.as_ref(), &entries, context(Some("b_1"), second));
         let condition = &now.conditions.as_deref().unwrap()[0];
         assert_eq!(now.common_encoding_version.as_deref(), common);
         assert_eq!((condition.type_.as_str(), condition.status.as_str()), (ALL_EQUAL, state));
@@ -139,10 +139,14 @@ fn a_status_follows_from_its_entries() {
 }
 
 #[test]
-fn another_life_leaves_another_trace_and_the_same_life_none() {
+fn only_a_restart_changes_an_unchanged_registration() {
     let entries = entries_of("a=v1");
     let status = |before, registrant, second| {
-        status(before, &entries, Occasion { generation: None, registrant: Some(registrant), now: at(second) })
+        status(
+            before,
+            &entries,
+            StatusContext { generation: None, registrant: Some(registrant), now: at(second) },
+        )
     };
     let first = status(None, "a_1", 1);
     assert_eq!(status(Some(&first), "a_1", 2), first);
@@ -150,16 +154,16 @@ fn another_life_leaves_another_trace_and_the_same_life_none() {
 }
 
 #[test]
-fn conditions_of_others_stay() {
+fn conditions_of_other_controllers_are_kept() {
     let foreign = StorageVersionCondition { type_: "Foreign".to_owned(), ..Default::default() };
     let before = StorageVersionStatus { conditions: Some(vec![foreign.clone()]), ..Default::default() };
-    let occasion = Occasion { generation: None, registrant: None, now: at(1) };
-    let after = status(Some(&before), &entries_of("a=v1"), occasion).conditions.unwrap();
+    let context = StatusContext { generation: None, registrant: None, now: at(1) };
+    let after = status(Some(&before), &entries_of("a=v1"), context).conditions.unwrap();
     assert_eq!((after.len(), &after[0]), (2, &foreign));
 }
 
 #[test]
-fn the_names_of_objects() {
+fn a_storage_version_is_named_by_group_and_resource() {
     for (resource, expected) in [
         ("widgets.example.com", "example.com.widgets"),
         ("secrets", "core.secrets"),
@@ -172,7 +176,7 @@ fn the_names_of_objects() {
 }
 
 #[test]
-fn only_what_can_be_read_back_may_be_written() {
+fn an_encoding_version_must_be_decodable() {
     let [one, two] = ["e/v1", "e/v2"].map(GroupVersion::parse);
     let only = |version: &GroupVersion| [version.clone()];
     assert_eq!(Versions::new(&one, &only(&two), &[]), Err(InvalidVersions::Encoding("e/v1".to_owned())));

@@ -68,7 +68,7 @@ fn cluster(include_events: bool) -> Vec<Resource> {
 }
 
 #[test]
-fn what_can_be_migrated_and_why_not() {
+fn a_resource_that_cannot_be_migrated_has_an_obstacle() {
     let cluster = cluster(false);
     let row = |name: &str| {
         let resource = find(&cluster, name).unwrap_or_else(|error| unreachable!("{error}"));
@@ -94,7 +94,7 @@ fn what_can_be_migrated_and_why_not() {
 }
 
 #[test]
-fn what_is_half_known_is_not_migrated() {
+fn a_resource_with_an_unreadable_version_is_not_migrated() {
     let all = ["list", "patch"];
     let widgets = || vec![served("widgets", "Widget", &all, Some("example.com/v1"))];
     let missing =
@@ -111,7 +111,7 @@ fn what_is_half_known_is_not_migrated() {
 }
 
 #[test]
-fn a_storage_version_that_is_not_served_is_to_be_served() {
+fn an_unserved_storage_version_is_an_obstacle() {
     let all = ["list", "patch"];
     for (served_too, expected) in [(true, None), (false, Some(Obstacle::Unserved("v2".to_owned())))] {
         let versions = vec![("v1".to_owned(), true), ("v2".to_owned(), served_too)];
@@ -125,7 +125,7 @@ fn a_storage_version_that_is_not_served_is_to_be_served() {
 }
 
 #[test]
-fn events_only_when_asked_and_once() {
+fn events_are_included_only_on_request_and_once() {
     let obstacle = |include, name: GroupResource| {
         cluster(include).into_iter().find(|resource| resource.name == name).and_then(|r| r.obstacle)
     };
@@ -136,7 +136,7 @@ fn events_only_when_asked_and_once() {
 }
 
 #[test]
-fn need_is_told_from_stored_versions() {
+fn the_need_for_a_migration_follows_from_stored_versions() {
     for (stored, need) in [
         (vec!["v2"], Need::Unlikely),
         (vec!["v1", "v2"], Need::Yes(vec!["v1".to_owned()])),
@@ -150,10 +150,10 @@ fn need_is_told_from_stored_versions() {
 }
 
 #[test]
-fn what_is_to_be_migrated_and_why() {
-    let yes = |why: &str| Needed::Yes(why.to_owned());
-    let no = |why: &str| Needed::No(why.to_owned());
-    let maybe = |why: &str| Needed::Maybe(why.to_owned());
+fn a_migration_is_recommended_with_a_reason() {
+    let yes = |why: &str| Recommendation::Yes(why.to_owned());
+    let no = |why: &str| Recommendation::No(why.to_owned());
+    let maybe = |why: &str| Recommendation::Maybe(why.to_owned());
     let nothing = Evidence::Nothing;
     let proof = Evidence::Proof("verified on 2026-11-16".to_owned());
     let doubt = Evidence::Doubt("verified on 2026-11-16, but".to_owned());
@@ -176,27 +176,27 @@ fn what_is_to_be_migrated_and_why() {
         if resource.crd.is_some() {
             resource.crd = Some(widgets(&stored));
         }
-        assert_eq!(resource.needed(objects, evidence.clone()), expected, "{name} {stored:?} {objects:?}");
+        assert_eq!(resource.recommend(objects, evidence.clone()), expected, "{name} {stored:?} {objects:?}");
         // Nor does it follow from a missing permission that nothing is needed; a CRD tells by itself.
         let hidden =
             Resource { obstacle: Some(Obstacle::Unregistered("403".to_owned())), ..resource.clone() };
-        let shown = hidden.needed(objects, evidence.clone());
+        let shown = hidden.recommend(objects, evidence.clone());
         match hidden.need() {
-            Need::Unknown => assert!(matches!(shown, Needed::Maybe(_)), "{name}: {shown:?}"),
+            Need::Unknown => assert!(matches!(shown, Recommendation::Maybe(_)), "{name}: {shown:?}"),
             Need::Yes(_) => assert_eq!(shown, expected, "{name}"),
-            Need::Unlikely => assert!(matches!(shown, Needed::No(_)), "{name}: {shown:?}"),
+            Need::Unlikely => assert!(matches!(shown, Recommendation::No(_)), "{name}: {shown:?}"),
         }
         assert_eq!(hidden.is_unseen(), hidden.need() == Need::Unknown, "{name}");
         // What its server does not show now, it may still have to be migrated.
         let silent = Resource { obstacle: Some(Obstacle::Unavailable("503".to_owned())), ..resource };
         assert!(silent.is_unseen());
         let unknown = maybe("cannot query its API server: 503");
-        assert_eq!(silent.needed(objects, evidence.clone()), unknown, "{name}");
+        assert_eq!(silent.recommend(objects, evidence.clone()), unknown, "{name}");
     }
 }
 
 #[test]
-fn names_are_found_as_kubectl_finds_them() {
+fn names_resolve_as_in_kubectl() {
     let cluster = cluster(false);
     for name in [
         "widgets",
@@ -228,7 +228,7 @@ fn names_are_found_as_kubectl_finds_them() {
 }
 
 #[test]
-fn a_registered_version_tells_what_discovery_does_not() {
+fn a_registered_version_fills_in_for_discovery() {
     let all = ["list", "patch"];
     let mut hidden = widgets(&["v1", "v2"]);
     hidden.versions = vec![("v1".to_owned(), true), ("v2".to_owned(), false)];

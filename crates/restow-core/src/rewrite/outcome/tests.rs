@@ -1,4 +1,4 @@
-//! Every answer, what it means, and what a look-up or patience makes of it.
+//! Table tests of what an answer means, alone, with a look-up, and after repeated failures.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn an_answer_that_does_not_refuse_may_hide_a_write() {
 }
 
 #[test]
-fn every_status_has_one_meaning() {
+fn every_status_code_has_one_meaning() {
     let name = |outcome: &Outcome| match outcome {
         Outcome::Rewritten => "rewritten",
         Outcome::Current => "current",
@@ -37,10 +37,10 @@ fn every_status_has_one_meaning() {
         Outcome::Refused { .. } => "refused",
         Outcome::Quarantined { .. } => "quarantined",
         Outcome::Doubtful(_) => "doubtful",
-        Outcome::Again { blame: Blame::Object, .. } => "again, object",
-        Outcome::Again { blame: Blame::Server, .. } => "again, server",
-        Outcome::Again { blame: Blame::Credentials, .. } => "again, credentials",
-        Outcome::Again { blame: Blame::Refusal, .. } => "again, refusal",
+        Outcome::Retry { blame: Blame::Object, .. } => "again, object",
+        Outcome::Retry { blame: Blame::Server, .. } => "again, server",
+        Outcome::Retry { blame: Blame::Credentials, .. } => "again, credentials",
+        Outcome::Retry { blame: Blame::Refusal, .. } => "again, refusal",
     };
     for (code, expected) in [
         (0, "refused"),
@@ -74,7 +74,7 @@ fn no_message_is_empty() {
     for code in [0, 200, 302, 400, 401, 404, 409, 418, 429, 500, 599] {
         let message = match classify(&Answer::http(code)) {
             Outcome::Refused { message, reason }
-            | Outcome::Again { message, reason, .. }
+            | Outcome::Retry { message, reason, .. }
             | Outcome::Doubtful(Doubt::Refusal { message, reason, .. }) => {
                 assert!(!reason.is_empty(), "{code}");
                 message
@@ -88,11 +88,11 @@ fn no_message_is_empty() {
         *location = Some("https://login.example.com/".to_owned());
     }
     let outcome = classify(&answer);
-    assert!(matches!(&outcome, Outcome::Again { message, .. } if message.contains("login.example.com")));
+    assert!(matches!(&outcome, Outcome::Retry { message, .. } if message.contains("login.example.com")));
 }
 
 #[test]
-fn a_success_is_judged_by_the_resource_version() {
+fn a_success_is_classified_by_the_resource_version() {
     for (before, after, expected) in [
         ("7", Some("7"), Outcome::Current),
         ("7", Some("8"), Outcome::Rewritten),
@@ -101,7 +101,7 @@ fn a_success_is_judged_by_the_resource_version() {
     ] {
         assert_eq!(classify(&Answer::http(200).with_versions(before, after)), expected);
     }
-    assert!(matches!(classify(&Answer::http(200)), Outcome::Again { blame: Blame::Object, .. }));
+    assert!(matches!(classify(&Answer::http(200)), Outcome::Retry { blame: Blame::Object, .. }));
     for (after, expected) in [("7", Outcome::Doubtful(Doubt::Terminating)), ("8", Outcome::Rewritten)] {
         let mut answer = Answer::http(200).with_versions("7", Some(after));
         if let Answer::Http { returned: Some(returned), .. } = &mut answer {
@@ -129,7 +129,7 @@ fn a_success_must_be_about_the_object() {
 }
 
 #[test]
-fn a_list_shows_what_became_of_an_object() {
+fn a_list_shows_whether_an_object_is_absent_changed_or_unchanged() {
     for (listed, expected) in [
         (None, LookupResult::Absent),
         (Some(("other", "7")), LookupResult::Absent),
@@ -166,7 +166,7 @@ fn a_doubtful_answer_counts_only_with_evidence_about_the_object() {
         let case = format!("{doubt:?}, {sighting:?}");
         let terminating = doubt == Doubt::Terminating;
         match (resolve(doubt, sighting), expected) {
-            (Outcome::Again { blame, message, .. }, Err(expected)) => {
+            (Outcome::Retry { blame, message, .. }, Err(expected)) => {
                 assert_eq!(blame, expected, "{case}");
                 assert!(terminating || message.starts_with("no such team; "), "{case}: {message}");
             }
@@ -177,7 +177,7 @@ fn a_doubtful_answer_counts_only_with_evidence_about_the_object() {
 }
 
 #[test]
-fn nothing_is_sent_without_a_precondition() {
+fn an_object_without_preconditions_is_not_sent() {
     let object = Identity { namespace: "default", name: "a", uid: "1" };
     for (object, version, expected) in [
         (object, "7", None),
@@ -195,60 +195,61 @@ fn nothing_is_sent_without_a_precondition() {
 }
 
 #[test]
-fn an_object_is_given_up_while_the_server_is_well_otherwise() {
+fn an_object_is_given_up_only_while_other_writes_succeed() {
     use Blame::{Credentials, Object, Refusal, Server};
     // Refusals, counted failures, seconds, and whether others fail alike.
     for (blame, refused, counted, seconds, elsewhere, expected) in [
-        (Object, 0, 1, 0, false, Patience::Again),
-        (Object, 0, 4, 299, false, Patience::Again),
-        (Object, 0, 5, 2, false, Patience::GiveUp),
-        (Object, 0, 1, 300, false, Patience::GiveUp),
-        (Object, 0, 5, 2, true, Patience::GiveUp),
-        (Object, 0, 5, 900, true, Patience::GiveUp),
-        (Object, 0, 4, 299, true, Patience::Again),
-        (Object, 0, 1, 300, true, Patience::Later),
-        (Object, 0, 2, 300, true, Patience::GiveUp),
-        (Server, 0, 9, 3000, false, Patience::Again),
-        (Server, 0, 10, 29, false, Patience::Again),
-        (Server, 0, 10, 30, true, Patience::GiveUp),
+        (Object, 0, 1, 0, false, RetryDecision::Retry),
+        (Object, 0, 4, 299, false, RetryDecision::Retry),
+        (Object, 0, 5, 2, false, RetryDecision::GiveUp),
+        (Object, 0, 1, 300, false, RetryDecision::GiveUp),
+        (Object, 0, 5, 2, true, RetryDecision::GiveUp),
+        (Object, 0, 5, 900, true, RetryDecision::GiveUp),
+        (Object, 0, 4, 299, true, RetryDecision::Retry),
+        (Object, 0, 1, 300, true, RetryDecision::Later),
+        (Object, 0, 2, 300, true, RetryDecision::GiveUp),
+        (Server, 0, 9, 3000, false, RetryDecision::Retry),
+        (Server, 0, 10, 29, false, RetryDecision::Retry),
+        (Server, 0, 10, 30, true, RetryDecision::GiveUp),
         // The whole server is down: it is waited for, however long.
-        (Server, 0, 1, 86_400, false, Patience::Again),
-        (Server, 0, 1, 86_400, true, Patience::Again),
-        (Credentials, 0, 1, 59, true, Patience::Again),
-        (Credentials, 0, 1, 60, true, Patience::Unauthorized),
-        (Credentials, 0, 4, 2, false, Patience::Again),
-        (Credentials, 0, 5, 2, false, Patience::GiveUp),
-        (Refusal, 2, 1, 0, false, Patience::Again),
-        (Refusal, 3, 1, 0, true, Patience::GiveUp),
+        (Server, 0, 1, 86_400, false, RetryDecision::Retry),
+        (Server, 0, 1, 86_400, true, RetryDecision::Retry),
+        (Credentials, 0, 1, 59, true, RetryDecision::Retry),
+        (Credentials, 0, 1, 60, true, RetryDecision::Unauthorized),
+        (Credentials, 0, 4, 2, false, RetryDecision::Retry),
+        (Credentials, 0, 5, 2, false, RetryDecision::GiveUp),
+        (Refusal, 2, 1, 0, false, RetryDecision::Retry),
+        (Refusal, 3, 1, 0, true, RetryDecision::GiveUp),
     ] {
         let lasted = Duration::from_secs(seconds);
-        let failed = Failed { refused, counted, lasted, elsewhere, ..Failed::default() };
-        assert_eq!(patience(blame, failed), expected, "{blame:?} {failed:?}");
+        let failed = FailureHistory { refused, counted, lasted, elsewhere, ..FailureHistory::default() };
+        assert_eq!(retry_decision(blame, failed), expected, "{blame:?} {failed:?}");
     }
 }
 
 #[test]
 fn the_only_object_of_a_resource_is_given_up_after_an_outages_time() {
-    for (seconds, expected) in [(299, Patience::Again), (300, Patience::GiveUp)] {
-        let failed = Failed { lasted: Duration::from_secs(seconds), alone: true, ..Failed::default() };
-        assert_eq!(patience(Blame::Server, failed), expected, "{seconds}");
+    for (seconds, expected) in [(299, RetryDecision::Retry), (300, RetryDecision::GiveUp)] {
+        let failed =
+            FailureHistory { lasted: Duration::from_secs(seconds), alone: true, ..FailureHistory::default() };
+        assert_eq!(retry_decision(Blame::Server, failed), expected, "{seconds}");
     }
 }
 
 #[test]
-fn an_object_is_named_only_when_its_refusal_has_lasted() {
+fn an_object_is_quarantined_only_after_its_refusal_lasted() {
     for code in [400, 403, 405, 413, 418, 422] {
         let refused = classify(&Answer::http(code));
-        let short = lasting(refused.clone(), LASTING - Duration::from_millis(1));
+        let short = quarantine_if_lasting(refused.clone(), REFUSAL_TIMEOUT - Duration::from_millis(1));
         assert_eq!(short, refused, "{code}");
-        let long = lasting(refused, LASTING);
+        let long = quarantine_if_lasting(refused, REFUSAL_TIMEOUT);
         assert!(matches!(long, Outcome::Quarantined { .. }), "{code}: {long:?}");
     }
-    assert_eq!(lasting(Outcome::Current, LASTING), Outcome::Current);
+    assert_eq!(quarantine_if_lasting(Outcome::Current, REFUSAL_TIMEOUT), Outcome::Current);
 }
 
 #[test]
-fn only_what_needed_the_same_shows_that_the_server_is_well() {
+fn only_a_comparable_write_shows_that_the_server_is_healthy() {
     let quarantined = give_up("Invalid".to_owned(), String::new());
     let failed = classify(&Answer::http(500));
     let unauthorized = classify(&Answer::http(401));
@@ -264,8 +265,8 @@ fn only_what_needed_the_same_shows_that_the_server_is_well() {
         (unauthorized, false, false, false),
         (doubtful, false, false, false),
     ] {
-        let shown =
-            [Helper::None, Helper::Perhaps, Helper::Webhook].map(|helper| shows_well(&outcome, helper));
+        let shown = [WebhookUse::None, WebhookUse::Perhaps, WebhookUse::Webhook]
+            .map(|helper| shows_health(&outcome, helper));
         assert_eq!(shown, [none, perhaps, webhook], "{outcome:?}");
     }
 }
@@ -273,11 +274,11 @@ fn only_what_needed_the_same_shows_that_the_server_is_well() {
 #[test]
 fn a_broken_connection_is_never_final_by_itself() {
     let outcome = classify(&Answer::Broken { message: "connection refused".to_owned(), unsent: true });
-    assert!(matches!(outcome, Outcome::Again { blame: Blame::Server, overloaded: true, .. }), "{outcome:?}");
+    assert!(matches!(outcome, Outcome::Retry { blame: Blame::Server, overloaded: true, .. }), "{outcome:?}");
 }
 
 #[test]
-fn waiting_honours_the_server_and_is_capped() {
+fn a_backoff_honours_retry_after_and_is_capped() {
     let s = Duration::from_secs;
     assert_eq!(backoff(1, Some(s(4))), s(4));
     assert_eq!(backoff(1, Some(s(4000))), s(60));

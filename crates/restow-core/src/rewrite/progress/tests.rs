@@ -3,27 +3,27 @@
 use super::*;
 
 #[test]
-fn only_a_still_pass_verifies() {
+fn only_a_pass_without_changes_verifies() {
     let pass = |rewritten| Counts { listed: 9, rewritten, current: 9 - rewritten, ..Counts::default() };
     for (rewritten, shifted, unsure, passes, expected) in [
-        (0, false, false, 1, Proof::Verified),
-        (1, false, false, 1, Proof::Again),
-        (0, true, false, 1, Proof::Again),
-        (0, false, true, 1, Proof::Again),
-        (1, false, false, 5, Proof::Restless),
-        (0, true, false, 5, Proof::Restless),
-        (0, false, true, 5, Proof::Again),
-        (0, true, true, 5, Proof::Restless),
-        (0, false, true, 20, Proof::Restless),
-        (0, false, false, 5, Proof::Verified),
+        (0, false, false, 1, PassVerdict::Verified),
+        (1, false, false, 1, PassVerdict::AnotherPass),
+        (0, true, false, 1, PassVerdict::AnotherPass),
+        (0, false, true, 1, PassVerdict::AnotherPass),
+        (1, false, false, 5, PassVerdict::Restless),
+        (0, true, false, 5, PassVerdict::Restless),
+        (0, false, true, 5, PassVerdict::AnotherPass),
+        (0, true, true, 5, PassVerdict::Restless),
+        (0, false, true, 20, PassVerdict::Restless),
+        (0, false, false, 5, PassVerdict::Verified),
     ] {
-        let proof = judge(&pass(rewritten), shifted, unsure, passes);
+        let proof = judge_pass(&pass(rewritten), shifted, unsure, passes);
         assert_eq!(proof, expected, "{rewritten} {shifted} {unsure} {passes}");
     }
 }
 
 #[test]
-fn a_write_that_may_be_restows_own_leaves_a_pass_unsure() {
+fn a_possible_own_write_leaves_a_pass_unsure() {
     let name = GroupResource::parse("widgets.example.com");
     let mut verifying = Progress::new(name, "v2", "x", Timestamp::default());
     verifying.begin_verifying();
@@ -39,7 +39,7 @@ fn a_write_that_may_be_restows_own_leaves_a_pass_unsure() {
     ] {
         let mut progress = Progress { resumed, ..verifying.clone() };
         for (answer_lost, seems_written) in &pages {
-            progress.doubt(*answer_lost, *seems_written);
+            progress.note_hidden_write(*answer_lost, *seems_written);
         }
         assert_eq!((progress.unsure, progress.passes), (unsure, passes), "{resumed} {pages:?}");
         progress.begin_verifying();
@@ -48,7 +48,7 @@ fn a_write_that_may_be_restows_own_leaves_a_pass_unsure() {
 }
 
 #[test]
-fn resource_versions_tell_what_was_written_since_a_pass_began() {
+fn resource_versions_show_what_was_written_since_the_pass_began() {
     let name = GroupResource::parse("widgets.example.com");
     let mut progress = Progress::new(name, "v2", "x", Timestamp::default());
     for (began_at, listed, since) in
@@ -60,19 +60,19 @@ fn resource_versions_tell_what_was_written_since_a_pass_began() {
 }
 
 #[test]
-fn an_object_that_is_still_listed_is_counted_otherwise() {
+fn an_object_that_is_still_listed_is_recounted() {
     let name = GroupResource::parse("widgets.example.com");
     let mut progress = Progress::new(name, "v2", "x", Timestamp::default());
     progress.page_done(&Counts { listed: 3, gone: 1, conflicted: 2, ..Counts::default() }, None, None);
     for before in [Outcome::Gone, Outcome::Conflicted] {
-        progress.decided_anew(&before, &crate::rewrite::outcome::misplaced());
+        progress.recount(&before, &crate::rewrite::outcome::misplaced());
     }
     let counts = progress.counts;
     assert_eq!((counts.gone, counts.conflicted, counts.quarantined, counts.done()), (0, 1, 2, 3));
 }
 
 #[test]
-fn what_vanished_after_a_refusal_spoils_the_pass() {
+fn a_refused_object_that_disappears_leaves_the_pass_unproven() {
     for (gone, conflicted, current, shifted) in
         [(0, 0, 1, false), (1, 0, 0, true), (0, 1, 0, true), (0, 0, 0, false)]
     {
@@ -81,7 +81,7 @@ fn what_vanished_after_a_refusal_spoils_the_pass() {
         progress.begin_verifying();
         progress.page_done(&Counts { listed: 9, current: 8, ..Counts::default() }, None, None);
         let tried = Counts { listed: 1, gone, conflicted, current, ..Counts::default() };
-        progress.tried_again(&tried);
+        progress.count_retried(&tried);
         assert_eq!((progress.verify.listed, progress.shifted), (9, shifted), "{tried:?}");
         assert_eq!(progress.verify.done(), 8 + tried.done());
     }
@@ -102,7 +102,7 @@ fn a_changed_mark_spoils_the_pass() {
     {
         let name = GroupResource::parse("widgets.example.com");
         let mut progress = Progress::new(name, "v2", "x", Timestamp::default());
-        marks.iter().for_each(|mark| progress.watch(&agreement(mark)));
+        marks.iter().for_each(|mark| progress.observe_agreement(&agreement(mark)));
         assert_eq!(progress.shifted, shifted, "{marks:?}");
         progress.begin_verifying();
         assert!(!progress.shifted);
@@ -110,12 +110,12 @@ fn a_changed_mark_spoils_the_pass() {
 }
 
 #[test]
-fn the_gravest_end_gives_the_exit_code() {
+fn the_most_severe_end_gives_the_exit_code() {
     for (ends, code) in [
         (vec![], 0),
         (vec![End::Succeeded, End::Succeeded], 0),
-        (vec![End::Succeeded, End::Left], 3),
-        (vec![End::Unsafe, End::Left], 4),
+        (vec![End::Succeeded, End::ObjectsLeft], 3),
+        (vec![End::Unsafe, End::ObjectsLeft], 4),
         (vec![End::Unsafe, End::Failed], 1),
         (vec![End::Succeeded, End::Stopped], 130),
     ] {
@@ -124,18 +124,18 @@ fn the_gravest_end_gives_the_exit_code() {
 }
 
 #[test]
-fn without_a_first_pass_the_second_one_is_told() {
+fn without_a_first_pass_the_verifying_counts_are_reported() {
     let count = |listed| Counts { listed, current: listed, ..Counts::default() };
     for (first, second, expected) in [(0, 0, 0), (7, 0, 7), (7, 8, 7), (0, 8, 8)] {
         let name = GroupResource::parse("widgets.example.com");
         let mut progress = Progress::new(name, "v2", "x", Timestamp::default());
         (progress.counts, progress.verify) = (count(first), count(second));
-        assert_eq!(progress.told().listed, expected, "{first} {second}");
+        assert_eq!(progress.overall_counts().listed, expected, "{first} {second}");
     }
 }
 
 #[test]
-fn a_page_without_readable_objects_keeps_its_place() {
+fn a_page_without_readable_objects_keeps_the_last_key() {
     let mut progress =
         Progress::new(GroupResource::parse("widgets.example.com"), "v2", "x", Timestamp::default());
     for (last_key, expected) in
@@ -149,31 +149,31 @@ fn a_page_without_readable_objects_keeps_its_place() {
 }
 
 #[test]
-fn what_is_begun_anew_keeps_nothing_but_its_start() {
+fn a_restart_keeps_only_the_start_time() {
     let name = GroupResource::parse("widgets.example.com");
     let fresh = Progress::new(name, "v2", "x", Timestamp::default());
     let mut progress = fresh.clone();
     progress.page_done(&Counts { listed: 5, rewritten: 5, ..Counts::default() }, None, Some("a".to_owned()));
     progress.encryption = Some("k".to_owned());
     progress.begin_verifying();
-    progress.begin_anew();
+    progress.restart();
     assert_eq!(progress, fresh);
 }
 
 #[test]
-fn a_further_pass_does_not_hide_what_the_first_rewrote() {
+fn counts_of_the_first_pass_are_kept_in_later_passes() {
     let name = GroupResource::parse("widgets.example.com");
     let mut progress = Progress::new(name, "v2", "x", Timestamp::default());
     progress.begin_verifying();
     for (rewritten, current) in [(4, 1), (0, 5)] {
         progress.page_done(&Counts { listed: 5, rewritten, current, ..Counts::default() }, None, None);
         progress.begin_verifying();
-        assert_eq!((progress.told().rewritten, progress.told().current), (4, 1));
+        assert_eq!((progress.overall_counts().rewritten, progress.overall_counts().current), (4, 1));
     }
 }
 
 #[test]
-fn one_object_is_not_several() {
+fn one_bad_key_does_not_look_like_several() {
     assert_eq!([0, 1, 2].map(objects), ["0 objects", "1 object", "2 objects"]);
 }
 
@@ -194,13 +194,13 @@ fn every_outcome_is_counted_once() {
 }
 
 #[test]
-fn an_unheard_server_changes_no_key_and_a_reloaded_one_does() {
-    use crate::agreement::encryption::{Config, Unread, agree};
+fn a_reload_changes_the_key_and_silence_does_not() {
+    use crate::agreement::encryption::{Config, MetricsError, agree};
     let look = |second: &str| {
         let config =
             |at: &str| Config { hash: Some("a".to_owned()), reloaded: at.to_owned(), ..Config::default() };
         let second = match second {
-            "silent" => Err(Unread::Silent("down".to_owned())),
+            "silent" => Err(MetricsError::Silent("down".to_owned())),
             at => Ok(config(at)),
         };
         agree(&[("one".to_owned(), Ok(config("1"))), ("two".to_owned(), second)])
@@ -215,14 +215,14 @@ fn an_unheard_server_changes_no_key_and_a_reloaded_one_does() {
         let mut progress = Progress::new(name, "v1", "x", Timestamp::default());
         for second in looks {
             let look = look(second);
-            progress.watch_keys(&look.fingerprint, look.check());
+            progress.observe_keys(&look.fingerprint, look.check());
         }
         assert_eq!((progress.shifted, progress.keys.checked), (shifted, checked), "{looks:?}");
     }
 }
 
 #[test]
-fn a_resumed_list_shows_what_was_written_before_the_crash() {
+fn a_resumed_pass_lists_objects_as_they_are_now() {
     let began = Token::behind("default/w-00099", 238).encode();
     let newest = Token::behind("default/w-00099", NEWEST).encode();
     for (kept, expected, announced) in [
@@ -237,16 +237,16 @@ fn a_resumed_list_shows_what_was_written_before_the_crash() {
         progress.continue_token = kept.map(str::to_owned);
         progress.announced = Some(7);
         let mut verifying = Progress { phase: Phase::Verifying, ..progress.clone() };
-        progress.list_anew();
+        progress.restart_list();
         assert_eq!(progress.continue_token.as_deref(), expected);
         assert_eq!(progress.announced, announced, "{kept:?}");
-        verifying.list_anew();
+        verifying.restart_list();
         assert_eq!((verifying.continue_token.as_deref(), verifying.announced), (kept, Some(7)));
     }
 }
 
 #[test]
-fn a_progress_kept_by_an_earlier_version_is_read() {
+fn progress_saved_by_an_earlier_version_can_be_read() {
     let name = GroupResource::parse("secrets");
     let kept = serde_json::to_value(Progress::new(name, "v1", "x", Timestamp::default()));
     let mut kept = kept.unwrap_or_else(|error| unreachable!("{error}"));

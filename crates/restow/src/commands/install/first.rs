@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use restow_api::StorageState;
-use restow_core::agreement::encryption::Demand;
+use restow_core::agreement::encryption::KeyRequirement;
 use restow_core::controller::evidence::is_unknown;
 use restow_core::resource::name::GroupResource;
 use restow_migrate::client::Server;
@@ -35,7 +35,7 @@ fn unknown<'a>(setup: &'a Setup, states: &[StorageState], now: Timestamp) -> Vec
     let runs = |name| setup.controllers.contains(&name);
     let is_unknown = |resource: &&GroupResource| {
         let keyed = runs(Controller::Encryption)
-            && Demand::of_controller(resource, setup.encrypted.as_deref()).is_watched();
+            && KeyRequirement::of_controller(resource, setup.encrypted.as_deref()).is_watched();
         let state = states.iter().find(|state| state.name_any() == resource.to_string());
         let status = state.and_then(|state| state.status.as_ref());
         (keyed || runs(Controller::Trigger)) && is_unknown(status, keyed, now)

@@ -75,7 +75,7 @@ fn suspected(resource: &Resource, failure: &Failure) -> Vec<Permission> {
             (Some("kube-system"), GroupResource::new("coordination.k8s.io", "leases"), "list"),
             (Some("default"), GroupResource::new("discovery.k8s.io", "endpointslices"), "list"),
         ],
-        Failure::Disagreement(Disagreement::Unread(_)) => {
+        Failure::Disagreement(Disagreement::StorageVersionUnreadable(_)) => {
             vec![(None, GroupResource::new("internal.apiserver.k8s.io", "storageversions"), "get")]
         }
         // Before the first write, its definition is all that is read by name.
@@ -100,7 +100,7 @@ mod tests {
             message: String::new(),
         };
         for (failure, expected) in [
-            (Failure::Disagreement(Disagreement::Unsteady), Some(Reason::WaitingForAgreement)),
+            (Failure::Disagreement(Disagreement::ServersChanged), Some(Reason::WaitingForAgreement)),
             (Failure::Moved(String::new()), Some(Reason::StorageVersionChanged)),
             (Failure::Restless(String::new()), Some(Reason::Restless)),
             (Failure::Page(refused(403)), Some(Reason::Forbidden)),
@@ -138,7 +138,10 @@ mod tests {
                 Disagreement::UnknownMembers(why()),
                 &["list leases.coordination.k8s.io", "list endpointslices.discovery.k8s.io"][..],
             ),
-            (Disagreement::Unread(why()), &["get storageversions.internal.apiserver.k8s.io"]),
+            (
+                Disagreement::StorageVersionUnreadable(why()),
+                &["get storageversions.internal.apiserver.k8s.io"],
+            ),
             (Disagreement::Aggregated, &[]),
         ] {
             let failure = Failure::Disagreement(disagreement);

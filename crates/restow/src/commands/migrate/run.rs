@@ -1,7 +1,7 @@
 //! One run over the chosen resources.
 
 use restow_api::Reason;
-use restow_core::agreement::encryption::{Demand, Pattern};
+use restow_core::agreement::encryption::{KeyRequirement, Pattern};
 use restow_core::controller::troubleshooting::explained;
 use restow_core::resource::inventory::Resource;
 use restow_core::rewrite::progress::{End, Phase, Progress};
@@ -44,7 +44,7 @@ impl Run<'_> {
             cluster: self.cluster,
             resource,
             settings: Settings {
-                encrypted: Demand::of(&resource.name, self.encrypted.as_deref()),
+                encrypted: KeyRequirement::of(&resource.name, self.encrypted.as_deref()),
                 ..self.settings
             },
             throttle: &self.throttle,

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_double_change_between_two_looks_is_told_by_the_stored_versions() {
+fn stored_versions_show_a_double_change_between_two_observations() {
     let mut verified = state("A", "A");
     verified.verified_definition = Some("uid/5".to_owned());
     let mut case = Case::new(agreed("A"), Some(verified));
@@ -21,7 +21,7 @@ fn a_double_change_between_two_looks_is_told_by_the_stored_versions() {
 }
 
 #[test]
-fn a_definition_that_changed_after_the_proof_is_migrated_anew() {
+fn a_crd_that_changed_after_the_proof_is_migrated_again() {
     for (what, definition, stored, proven) in [
         ("nothing changed", "uid/5", "A B", true),
         ("it was changed forth and back", "uid/7", "A B", false),
@@ -47,13 +47,13 @@ fn a_definition_that_changed_after_the_proof_is_migrated_anew() {
 }
 
 #[test]
-fn servers_that_have_parted_between_two_looks_prove_nothing() {
+fn servers_that_disagreed_between_two_observations_prove_nothing() {
     let at = |second| Timestamp::from_second(second).unwrap();
     let state = |since: Option<i64>| StorageStateStatus {
         agreed_since: since.map(|second| Time(at(second))),
         ..state("A B", "A")
     };
-    for (what, before, now, parted) in [
+    for (what, before, now, has_agreed_anew) in [
         ("nothing happened", Some(1), Some(1), false),
         ("they agreed anew", Some(1), Some(2), true),
         ("it was not known before", None, Some(2), false),
@@ -62,15 +62,15 @@ fn servers_that_have_parted_between_two_looks_prove_nothing() {
         let mut case = Case::new(agreed("A"), Some(state(before)));
         (case.since, case.migrations) = (now.map(at), vec![attempt("m", "A", true, true)]);
         let decision = case.decide();
-        let (reason, persisted) = match parted {
+        let (reason, persisted) = match has_agreed_anew {
             true => (Reason::StorageVersionChangedTwice, "A B Unknown"),
             false => (Reason::Migrated, "A"),
         };
         assert_eq!(decision.reason, Some(reason), "{what}");
         let after = decision.state.clone().unwrap();
         assert_eq!(after.agreed_since.map(|time| time.0), now.or(before).map(at), "{what}");
-        let made = parted.then_some("A");
-        expect(&decision, if parted { "m" } else { "" }, made, Some((persisted, "A")));
+        let made = has_agreed_anew.then_some("A");
+        expect(&decision, if has_agreed_anew { "m" } else { "" }, made, Some((persisted, "A")));
     }
     // A change that was seen is told as that.
     let mut case = Case::new(agreed("B"), Some(state(Some(1))));

@@ -40,7 +40,7 @@ fn occasions() -> Vec<(&'static str, Case, &'static str)> {
 }
 
 #[test]
-fn a_migration_is_not_lost_whenever_its_controller_stops() {
+fn no_crash_loses_a_migration() {
     for (what, before, left) in occasions() {
         let all = {
             let mut case = before.clone();
@@ -68,7 +68,7 @@ fn a_migration_is_not_lost_whenever_its_controller_stops() {
 }
 
 #[test]
-fn nothing_is_deleted_or_made_before_the_state_says_so() {
+fn nothing_is_deleted_or_created_before_the_state_is_written() {
     for (what, case, _) in occasions() {
         let decision = case.decide();
         let steps = decision.steps(case.state.as_ref());
@@ -84,7 +84,7 @@ fn nothing_is_deleted_or_made_before_the_state_says_so() {
 }
 
 #[test]
-fn a_migration_that_a_split_deletes_is_made_again_whenever_its_controller_stops() {
+fn a_migration_deleted_by_a_disagreement_is_recreated_after_any_crash() {
     let running = || Attempt {
         made_for: Some(Wanted { hash: "B".to_owned(), encryption: None }),
         ..attempt("running", "B", false, false)
@@ -92,7 +92,7 @@ fn a_migration_that_a_split_deletes_is_made_again_whenever_its_controller_stops(
     let names = |case: &Case| {
         case.migrations.iter().map(|attempt| attempt.name.clone()).collect::<Vec<_>>().join(" ")
     };
-    for (what, word) in [
+    for (what, consensus) in [
         ("split", Consensus::Split(strings("A B"))),
         ("silent", Consensus::Silent(strings("A"))),
         ("back", agreed("B")),
@@ -104,7 +104,7 @@ fn a_migration_that_a_split_deletes_is_made_again_whenever_its_controller_stops(
             assert_eq!((decision.delete.len(), &decision.create), (1, &None));
             assert_eq!(carry_out(&mut case, &decision, steps), 2);
             // The next controller finds the servers as they are by then, and takes its time, too.
-            case.storage = word.clone();
+            case.storage = consensus.clone();
             for steps in [1, usize::MAX, usize::MAX] {
                 let decision = case.decide();
                 carry_out(&mut case, &decision, steps);
@@ -128,19 +128,19 @@ fn a_migration_that_a_split_deletes_is_made_again_whenever_its_controller_stops(
 }
 
 #[test]
-fn what_somebody_makes_during_a_split_waits_for_its_end() {
+fn a_users_migration_waits_for_the_end_of_a_disagreement() {
     let mut case = Case::new(Consensus::Split(strings("A B")), Some(state("A B", UNKNOWN)));
     case.migrations = vec![attempt("user's", "B", false, false)];
     assert_eq!(case.decide().delete, strings(""));
 }
 
 #[test]
-fn a_change_in_between_decides_anew() {
-    for (word, create) in [(agreed("C"), Some("C")), (Consensus::Split(strings("A B")), None)] {
+fn a_change_before_the_migration_exists_leads_to_a_new_decision() {
+    for (consensus, create) in [(agreed("C"), Some("C")), (Consensus::Split(strings("A B")), None)] {
         let mut case = Case::new(agreed("B"), Some(state("A", "A")));
         let decision = case.decide();
         carry_out(&mut case, &decision, 1);
-        case.storage = word;
+        case.storage = consensus;
         let changed = case.decide();
         assert_eq!(changed.create.as_ref().map(|wanted| wanted.hash.as_str()), create);
         assert_eq!(changed.state.unwrap().pending_migration.is_some(), create.is_some());
@@ -148,7 +148,7 @@ fn a_change_in_between_decides_anew() {
 }
 
 #[test]
-fn a_retry_gives_way_to_whoever_asks_for_another_try() {
+fn a_planned_retry_yields_to_a_user_request() {
     let mut case = Case::new(agreed("A"), Some(state("B A", "A")));
     case.migrations = vec![failed(Reason::ListRefused, 61)];
     let decision = case.decide();
@@ -162,7 +162,7 @@ fn a_retry_gives_way_to_whoever_asks_for_another_try() {
 }
 
 #[test]
-fn a_suspended_migration_is_replaced_by_a_suspended_one() {
+fn the_replacement_of_a_suspended_migration_is_suspended() {
     let own = |suspended, verified| Attempt {
         suspended,
         made_for: Some(Wanted { hash: "A".to_owned(), encryption: None }),
@@ -195,7 +195,7 @@ fn a_suspended_migration_is_replaced_by_a_suspended_one() {
 }
 
 #[test]
-fn a_plan_by_a_clock_that_was_ahead_is_not_waited_for_without_end() {
+fn a_retry_planned_by_a_fast_clock_is_not_waited_for_forever() {
     let mut planned = state("B A", "A");
     planned.next_migration_time = Some(Time(now() + SignedDuration::from_hours(24)));
     let mut case = Case::new(agreed("A"), Some(planned));

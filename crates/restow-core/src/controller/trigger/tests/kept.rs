@@ -20,7 +20,7 @@ fn stale(migrations: Vec<Attempt>) -> Case {
 }
 
 #[test]
-fn an_unfinished_migration_for_what_is_wanted_goes_on_after_a_long_absence() {
+fn after_a_long_absence_an_unfinished_migration_continues() {
     let suspended = Attempt { suspended: true, ..own("m", None, false, false) };
     let other = Attempt {
         made_for: Some(Wanted { hash: "B".to_owned(), encryption: None }),
@@ -63,7 +63,7 @@ fn an_unfinished_migration_for_what_is_wanted_goes_on_after_a_long_absence() {
 }
 
 #[test]
-fn a_migration_for_another_key_begins_anew_after_a_long_absence() {
+fn after_a_long_absence_a_migration_for_another_key_starts_over() {
     for (made, now, kept) in [
         (Some("k1"), Some("k1"), true),
         (Some("k1"), Some("k2"), false),

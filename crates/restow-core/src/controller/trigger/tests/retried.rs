@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_failure_that_may_pass_is_retried_after_a_growing_pause() {
+fn a_temporary_failure_is_retried_with_exponential_backoff() {
     for (reason, before, ago, expected) in [
         (Reason::ListRefused, None, 10, Some(50)),
         (Reason::ListRefused, None, 60, Some(0)),
@@ -77,7 +77,7 @@ fn a_failure_is_not_retried_when_something_else_is_done_about_it() {
 }
 
 #[test]
-fn what_somebody_has_suspended_holds_up_no_retry() {
+fn a_suspended_migration_of_a_user_does_not_prevent_a_retry() {
     let suspended = |made_for: Option<Wanted>| Attempt {
         suspended: true,
         made_for,

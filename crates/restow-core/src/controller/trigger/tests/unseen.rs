@@ -15,7 +15,7 @@ fn with_key(hash: &str, key: Option<&str>) -> Option<Wanted> {
 }
 
 #[test]
-fn a_key_that_nobody_could_see_for_a_while_may_have_been_another_one() {
+fn a_key_that_was_unreadable_for_a_while_may_have_changed() {
     let mut due = known();
     due.last_heartbeat_time = Some(Time(now() - Duration::from_secs(301)));
     let mut case = Case::new(agreed("A"), Some(due.clone()));
@@ -27,7 +27,7 @@ fn a_key_that_nobody_could_see_for_a_while_may_have_been_another_one() {
     case.encryption = Some(agreed("k1"));
     assert_eq!(case.decide().create, None);
     // After that, nothing is known of it.
-    (case.encryption, case.silent_for) = (None, SILENCE);
+    (case.encryption, case.silent_for) = (None, SILENT_SERVER_TIMEOUT);
     let unseen = case.decide();
     assert_eq!((unseen.reason, &unseen.create), (Some(Reason::EncryptionUnseen), &None));
     let state = unseen.state.unwrap();
@@ -44,17 +44,17 @@ fn a_key_that_nobody_could_see_for_a_while_may_have_been_another_one() {
 }
 
 #[test]
-fn a_rotation_under_way_is_not_settled_by_a_key_that_cannot_be_seen() {
+fn an_unreadable_key_does_not_settle_a_rotation() {
     let mut rotating = known();
     rotating.current_encryption_config_hash = Some("k2".to_owned());
     rotating.persisted_encryption_config_hashes = strings("k1 k2");
     let mut stale = rotating.clone();
-    stale.last_heartbeat_time = Some(Time(now() - STALE * 2));
+    stale.last_heartbeat_time = Some(Time(now() - HEARTBEAT_TIMEOUT * 2));
     for (what, before) in [("fresh", rotating), ("stale", stale)] {
         let mut case = Case::new(agreed("A"), Some(before));
         case.migrations =
             vec![Attempt { made_for: with_key("A", Some("k2")), ..attempt("running", "A", false, false) }];
-        case.silent_for = SILENCE;
+        case.silent_for = SILENT_SERVER_TIMEOUT;
         let unseen = case.decide();
         let forgotten = after(&unseen).unwrap();
         assert_eq!(forgotten.persisted_encryption_config_hashes, strings(UNKNOWN), "{what}");
@@ -93,15 +93,16 @@ fn a_rotation_under_way_is_not_settled_by_a_key_that_cannot_be_seen() {
 #[test]
 fn a_state_says_that_unreported_keys_are_not_watched() {
     let mut case = Case::new(agreed("A"), None);
-    for (word, says) in [(agreed("k1"), false), (agreed(crate::agreement::encryption::UNREPORTED), true)] {
-        case.encryption = Some(word);
+    for (consensus, says) in [(agreed("k1"), false), (agreed(crate::agreement::encryption::UNREPORTED), true)]
+    {
+        case.encryption = Some(consensus);
         let message = case.decide().state.unwrap().message;
         assert_eq!(message.is_some_and(|text| text.contains("a key rotation is not seen")), says);
     }
 }
 
 #[test]
-fn a_key_that_was_never_seen_is_not_waited_for() {
+fn a_key_that_was_never_readable_is_not_waited_for() {
     let mut old = state("A", "A");
     old.last_heartbeat_time = Some(Time(now() - Duration::from_secs(301)));
     let decision = Case::new(agreed("A"), Some(old)).decide();
@@ -110,14 +111,14 @@ fn a_key_that_was_never_seen_is_not_waited_for() {
 }
 
 #[test]
-fn a_migration_that_waits_for_a_key_is_made_when_the_key_cannot_be_seen() {
+fn a_migration_is_created_when_its_key_stays_unreadable() {
     // The storage version changes while the key is unseen.
     let mut case = Case::new(agreed("B"), Some(known()));
     let waits = case.decide();
     assert_eq!((waits.reason, &waits.create), (Some(Reason::Disagreement), &None));
     case.state = waits.state;
     assert_eq!(case.decide(), Decision::default());
-    case.silent_for = SILENCE;
+    case.silent_for = SILENT_SERVER_TIMEOUT;
     let made = case.decide();
     assert_eq!((made.reason, &made.create), (Some(Reason::EncryptionUnseen), &with_key("B", None)));
     expect(&made, "", Some("B"), Some(("A B", "B")));
@@ -129,7 +130,7 @@ fn a_migration_that_waits_for_a_key_is_made_when_the_key_cannot_be_seen() {
 }
 
 #[test]
-fn a_look_that_takes_long_does_not_make_its_own_state_stale() {
+fn a_slow_observation_does_not_make_its_own_state_stale() {
     for (age, lasts, stale) in [(500, 0, false), (500, 3600, false), (601, 0, true), (601, 3600, true)] {
         let mut old = state("A", "A");
         old.last_heartbeat_time = Some(Time(now() - Duration::from_secs(age)));

@@ -1,4 +1,4 @@
-//! What an observation takes into a StorageState, and whether that is news.
+//! How an observation changes a StorageState, and whether it shows a change of how objects are stored.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,31 @@ use super::observation::Observation;
 use crate::agreement::consensus::Consensus;
 use crate::agreement::encryption::UNREPORTED;
 
-/// Takes the servers' word in; says whether the current hash became another.
-pub(super) fn take_in(word: &Consensus, persisted: &mut Vec<String>, current: &mut Option<String>) -> bool {
+/// Adds what the servers report to a state's hashes; returns whether the current hash changed.
+pub(super) fn update_hashes(
+    consensus: &Consensus,
+    persisted: &mut Vec<String>,
+    current: &mut Option<String>,
+) -> bool {
     let unknown = [UNKNOWN.to_owned()];
-    let (now, seen): (&str, Vec<&String>) = match word {
+    let (now, seen): (&str, Vec<&String>) = match consensus {
         Consensus::Agreed(hash) => (hash, vec![hash]),
         Consensus::Split(hashes) => (UNKNOWN, hashes.iter().collect()),
-        // A server that is not heard may be writing anything.
+        // A server that does not answer may be writing in any version.
         Consensus::Silent(hashes) => (UNKNOWN, hashes.iter().chain(&unknown).collect()),
     };
     let changed = current.as_deref() != Some(now);
     if changed {
-        // A resource seen for the first time is stored in unknown versions, whatever the current one is.
+        // The versions of a newly observed resource are unknown, whatever the current one is.
         let first = current.is_none() && persisted.iter().any(|hash| hash == UNKNOWN);
-        let agreed = matches!(word, Consensus::Agreed(_));
+        let agreed = matches!(consensus, Consensus::Agreed(_));
         for hash in seen.into_iter().filter(|_| !(first && agreed)) {
             if !persisted.contains(hash) {
                 persisted.push(hash.clone());
             }
         }
         *current = Some(now.to_owned());
-    } else if !matches!(word, Consensus::Agreed(_)) {
+    } else if !matches!(consensus, Consensus::Agreed(_)) {
         for hash in seen {
             if !persisted.contains(hash) {
                 persisted.push(hash.clone());
@@ -39,8 +43,9 @@ pub(super) fn take_in(word: &Consensus, persisted: &mut Vec<String>, current: &m
     changed
 }
 
-/// Versions that the API server stored objects in since the last verified migration, and that no observation has shown.
-pub(super) fn missed(observation: &Observation<'_>, state: &mut StorageStateStatus) -> bool {
+/// Adds the versions that the API server stored objects in since the last verified migration and that no observation has
+/// shown; returns whether there are any.
+pub(super) fn has_missed_versions(observation: &Observation<'_>, state: &mut StorageStateStatus) -> bool {
     let persisted = &mut state.persisted_storage_version_hashes;
     let verified =
         observation.definition.is_some() && state.verified_definition.as_deref() == observation.definition;
@@ -56,9 +61,9 @@ pub(super) fn missed(observation: &Observation<'_>, state: &mut StorageStateStat
     persisted.len() > before
 }
 
-/// Whether the API servers have agreed anew since the last observation, on the version they had agreed on by then: nobody has
-/// seen what was stored in between.
-pub(super) fn parted(
+/// Whether the API servers disagreed and agreed again on the same version since the last observation: what was stored in
+/// between is unknown.
+pub(super) fn has_agreed_anew(
     observation: &Observation<'_>,
     storage_changed: bool,
     state: &mut StorageStateStatus,
@@ -67,33 +72,34 @@ pub(super) fn parted(
         return false;
     };
     let before = state.agreed_since.replace(Time(since));
-    let parted = !storage_changed && before.is_some_and(|before| before.0 != since);
+    let has_agreed_anew = !storage_changed && before.is_some_and(|before| before.0 != since);
     let persisted = &mut state.persisted_storage_version_hashes;
-    if parted && !persisted.iter().any(|hash| hash == UNKNOWN) {
+    if has_agreed_anew && !persisted.iter().any(|hash| hash == UNKNOWN) {
         persisted.push(UNKNOWN.to_owned());
     }
-    parted
+    has_agreed_anew
 }
 
-/// Whether an API server has taken up an encryption configuration since the last observation, although all use the one they
-/// used by then: nobody has seen what was stored in between.
+/// Whether an API server has loaded an encryption configuration since the last observation, although all use the same one
+/// as then: what was stored in between is unknown.
 ///
-/// A server tells when it last took one up only until it is restarted. So a restart under the same configuration counts
-/// as no change.
+/// A server reports when it last loaded one only until it restarts, so a restart under the same configuration does not
+/// count as a change.
 pub(super) fn reloaded(
     observation: &Observation<'_>,
     encryption_changed: bool,
     state: &mut StorageStateStatus,
 ) -> bool {
-    let Some(word) = observation.encryption else { return false };
+    let Some(consensus) = observation.encryption else { return false };
     let before = state.encryption_config_reloads.take();
     let another = |before: &BTreeMap<String, String>| {
         observation.reloads.iter().any(|(server, time)| before.get(server) != Some(time))
     };
-    let reloaded =
-        !encryption_changed && matches!(word, Consensus::Agreed(_)) && before.as_ref().is_some_and(another);
-    // What a silent server said before still stands.
-    let mut after = before.filter(|_| matches!(word, Consensus::Silent(_))).unwrap_or_default();
+    let reloaded = !encryption_changed
+        && matches!(consensus, Consensus::Agreed(_))
+        && before.as_ref().is_some_and(another);
+    // What a silent server reported before still counts.
+    let mut after = before.filter(|_| matches!(consensus, Consensus::Silent(_))).unwrap_or_default();
     after.extend(observation.reloads.clone());
     state.encryption_config_reloads = Some(after);
     let persisted = &mut state.persisted_encryption_config_hashes;
@@ -129,22 +135,22 @@ pub(super) fn describe(observation: &Observation<'_>, state: &mut StorageStateSt
     state.message = message.or(differs);
 }
 
-/// Names the versions of a state's hashes, for people, as far as they are known.
+/// Adds the version names of a state's hashes, for display, as far as they are known.
 pub fn name_versions(state: &mut StorageStateStatus, version: impl Fn(&str) -> Option<String>) {
     let name = |hash: &String| version(hash).unwrap_or_else(|| hash.clone());
     state.current_storage_version = state.current_storage_version_hash.as_ref().map(name);
     state.persisted_storage_versions = state.persisted_storage_version_hashes.iter().map(name).collect();
 }
 
-/// Whether a state says anything about the key. One that was forgotten during a rotation says nothing of it.
+/// Whether a state has information about the key. A state that was forgotten during a rotation has none.
 pub(crate) fn knows_key(state: &StorageStateStatus) -> bool {
     let persisted = &state.persisted_encryption_config_hashes;
     state.current_encryption_config_hash.is_some() || persisted.iter().any(|hash| hash != UNKNOWN)
 }
 
-/// Forgets the key of a state, because nobody watches it; returns what was current, if anything was known.
+/// Forgets the key of a state, because nobody watches it; returns the current key, if it was known.
 ///
-/// What was not settled before, `seen` as it was, stays unsettled until the key can be seen again.
+/// If the state, `seen` as it was, was not settled before, it stays unsettled until the key can be read again.
 pub(super) fn forget_key(
     seen: Option<&StorageStateStatus>,
     state: &mut StorageStateStatus,
