@@ -6,6 +6,7 @@ pub(crate) mod limits;
 pub(crate) mod listen;
 pub(crate) mod negotiation;
 pub(crate) mod options;
+pub(crate) mod query;
 pub(crate) mod request_info;
 pub(crate) mod response;
 pub(crate) mod shares;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use restow_core::protocol::request::Target;
+use restow_core::protocol::request::ResourcePath;
 use restow_core::protocol::storage_version::InvalidVersions;
 use restow_core::resource::inventory::Origin;
 use restow_lease::Stop;
@@ -238,7 +238,7 @@ fn gate(registry: &Arc<Registry>) -> Result<Gate, InvalidVersions> {
         resources.push(Registration { name: resource.name.clone(), versions });
     }
     let registry = Arc::clone(registry);
-    let origin = move |target: &Target| {
+    let origin = move |target: &ResourcePath| {
         let found = registry.find(&target.group, &target.version, &target.resource);
         match found {
             Some(resource) if resource.custom().is_some() => Origin::Custom,

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures::future::{Either, Ready, ready};
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use restow_core::protocol::request::{self, Target};
+use restow_core::protocol::request::ResourcePath;
 use restow_core::protocol::write_gate::{RequestSource, exception};
 use restow_core::resource::inventory::Origin;
 use restow_core::resource::name::GroupResource;
@@ -32,7 +32,7 @@ struct Inner {
     // Each write that is being stored holds it shared.
     writes: Arc<RwLock<()>>,
     resources: Vec<Resource>,
-    origin: Box<dyn Fn(&Target) -> Origin + Send + Sync>,
+    origin: Box<dyn Fn(&ResourcePath) -> Origin + Send + Sync>,
     registered: watch::Sender<Option<Registered>>,
 }
 
@@ -44,6 +44,18 @@ pub enum Passage {
     Open,
     /// It passes a closed gate too. What it stores needs [`Gate::write_exempt`].
     Exempt,
+}
+
+/// What the path of a request names: an extension that an outer layer may insert, so that the path is parsed once. The
+/// gate parses the path itself where the extension is missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParsedPath(pub Option<Arc<ResourcePath>>);
+
+impl ParsedPath {
+    /// Parses the path of a request, without its query.
+    pub fn parse(path: &str) -> Self {
+        Self(ResourcePath::parse(path).map(Arc::new))
+    }
 }
 
 /// Something that is being stored: whoever leaves waits for it.
@@ -61,7 +73,7 @@ impl Gate {
     /// A closed gate before these resources; `origin` tells which requests others answer for.
     pub fn closed(
         resources: Vec<Resource>,
-        origin: impl Fn(&Target) -> Origin + Send + Sync + 'static,
+        origin: impl Fn(&ResourcePath) -> Origin + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(Inner {
             writes: Arc::default(),
@@ -152,9 +164,12 @@ impl Gate {
 
     /// How a request passes; none if it is refused.
     fn passage<B>(&self, source: RequestSource, request: &Request<B>) -> Option<Passage> {
-        let target = request::target(request.uri().path());
+        let parsed = match request.extensions().get::<ParsedPath>() {
+            Some(parsed) => parsed.clone(),
+            None => ParsedPath::parse(request.uri().path()),
+        };
         // Asked first: an exception is one whether the gate is open or not.
-        match exception(source, request.method().as_str(), target.as_ref(), &self.0.origin) {
+        match exception(source, request.method().as_str(), parsed.0.as_deref(), &self.0.origin) {
             Some(_) => Some(Passage::Exempt),
             None => self.is_open().then_some(Passage::Open),
         }

@@ -1,11 +1,13 @@
 //! Acting as somebody else: what the headers ask for, what must be allowed for it, and who it makes of the sender.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::auth::attributes::{Attributes, ResourceAttributes};
 use crate::auth::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
+use crate::http::query;
 
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
@@ -143,22 +145,9 @@ fn once(place: &mut String, name: &HeaderName, value: &HeaderValue) -> Result<()
     Ok(())
 }
 
-/// A key of extra values without its percent-encoding; one that is encoded badly stays as it is.
+/// Decodes a percent-encoded key of extra values; a malformed one stays as it is.
 fn decoded(key: &str) -> String {
-    let mut bytes = Vec::with_capacity(key.len());
-    let mut rest = key.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(rest.next()?).to_digit(16);
-        match (digit(), digit()) {
-            (Some(high), Some(low)) => bytes.push(u8::try_from(high * 16 + low).unwrap_or_default()),
-            _ => return key.to_owned(),
-        }
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| key.to_owned())
+    query::decode(key).map_or_else(|| key.to_owned(), Cow::into_owned)
 }
 
 /// Whether a user's name is that of a service account.

@@ -6,21 +6,25 @@ use crate::docs::discovery;
 use crate::docs::health;
 use crate::docs::openapi;
 use crate::http::body::Body;
+use crate::http::request_info::RequestInfo;
 use crate::http::status::Failure;
 use crate::verbs::api::Api;
 
 /// Answers what is not about a resource.
-pub(crate) async fn answer(api: &Api, head: &http::request::Parts) -> Result<Response<Body>, Failure> {
-    let path = head.uri.path();
-    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
-    if !matches!(head.method, Method::GET | Method::HEAD) {
+pub(crate) async fn answer(
+    api: &Api,
+    head: &http::request::Parts,
+    info: &RequestInfo,
+) -> Result<Response<Body>, Failure> {
+    let segments = info.segments();
+    if !matches!(info.method, Method::GET | Method::HEAD) {
         return Err(if known(api, &segments) { Failure::method_not_allowed() } else { Failure::no_page() });
     }
-    if let Some(response) = health::answer(api, head).await {
+    if let Some(response) = health::answer(api, info).await {
         return Ok(response);
     }
     if let ["openapi", ..] = segments[..] {
-        return openapi::answer(api, head);
+        return openapi::answer(api, head, info);
     }
     discovery::answer(api, head, &segments)
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::docs::metrics;
 use crate::http::body::Body;
-use crate::http::request_info::query;
+use crate::http::request_info::RequestInfo;
 use crate::http::response::{json_response, plain};
 use crate::verbs::api::Api;
 
@@ -60,13 +60,11 @@ fn asked(path: &str) -> Option<(&str, Vec<Check>)> {
 }
 
 /// Answers what is asked of the server itself; none if it is something else.
-pub(crate) async fn answer(api: &Api, head: &http::request::Parts) -> Option<Response<Body>> {
-    let path = head.uri.path();
-    if let Some((endpoint, checks)) = asked(path) {
-        let verbose = query(head.uri.query().unwrap_or_default()).any(|(key, _)| key == "verbose");
-        return Some(report(api, endpoint, &checks, verbose).await);
+pub(crate) async fn answer(api: &Api, info: &RequestInfo) -> Option<Response<Body>> {
+    if let Some((endpoint, checks)) = asked(&info.path) {
+        return Some(report(api, endpoint, &checks, info.has_parameter("verbose")).await);
     }
-    match path.trim_end_matches('/') {
+    match info.path.trim_end_matches('/') {
         "/version" => Some(json_response(&version())),
         "/metrics" => {
             let reloaded = Some(api.encryption_reloaded.load(Ordering::Relaxed)).filter(|at| *at > 0);

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use crate::docs::groups::{Contents, Group, groups};
 use crate::http::body::Body;
 use crate::http::json;
+use crate::http::request_info::RequestInfo;
 use crate::http::response::json_response;
 use crate::http::status::Failure;
 use crate::registry::resource::{Nature, Resource};
@@ -20,8 +21,12 @@ use crate::verbs::api::Api;
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// Answers a request for a document.
-pub(crate) fn answer(api: &Api, head: &http::request::Parts) -> Result<Response<Body>, Failure> {
-    let path = head.uri.path().trim_end_matches('/');
+pub(crate) fn answer(
+    api: &Api,
+    head: &http::request::Parts,
+    info: &RequestInfo,
+) -> Result<Response<Body>, Failure> {
+    let path = info.path.trim_end_matches('/');
     let groups = groups(&api.registry.served());
     if path == "/openapi/v3" {
         return Ok(json_response(&index(&groups)));

@@ -4,7 +4,7 @@
 //! within its time, the audit line. What is behind sees the sender as an extension of the request, and no token. Only
 //! what changes something has a body: that of any other request is not read.
 
-mod about;
+mod attributes;
 mod held;
 
 use std::any::Any;
@@ -31,11 +31,12 @@ use crate::filters::audit::{Audit, Event};
 use crate::http::body::Body;
 use crate::http::limits::{self, AtOnce, InFlight, Sort};
 use crate::http::listen::{Authenticated, Peer};
+use crate::http::request_info;
 use crate::http::response::{Named, refuse};
 use crate::http::status::Failure;
 use crate::object::uid::uid;
 
-use about::About;
+use attributes::RequestAttributes;
 pub(crate) use held::Held;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
@@ -78,7 +79,11 @@ impl Admitted {
 }
 
 impl Inner {
-    fn admit(&self, head: &Parts, about: &About) -> Result<Admitted, (Option<Admitted>, Failure)> {
+    fn admit(
+        &self,
+        head: &Parts,
+        attributes: &RequestAttributes,
+    ) -> Result<Admitted, (Option<Admitted>, Failure)> {
         let user =
             self.access.tokens.authenticate(&head.headers).map_err(|_| (None, Failure::unauthorized()))?;
         let mut admitted = Admitted { user, impersonated: None };
@@ -86,7 +91,7 @@ impl Inner {
             Ok(impersonated) => admitted.impersonated = impersonated.map(Arc::new),
             Err(failure) => return Err((Some(admitted), failure)),
         }
-        let permitted = self.access.policy.current().permit(admitted.acts_as(), &about.attributes());
+        let permitted = self.access.policy.current().permit(admitted.acts_as(), &attributes.attributes());
         match permitted {
             Ok(()) => Ok(admitted),
             Err(failure) => Err((Some(admitted), failure)),
@@ -107,20 +112,20 @@ impl Inner {
         &self,
         mut head: Parts,
         body: B,
-        about: &About,
+        attributes: &RequestAttributes,
         inner: S,
     ) -> (Result<Response<Held>, Failure>, Option<Admitted>)
     where
         S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible>,
         B: HttpBody<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
-        let admitted = match self.admit(&head, about) {
+        let admitted = match self.admit(&head, attributes) {
             Ok(admitted) => admitted,
             Err((admitted, failure)) => return (Err(failure), admitted),
         };
         impersonation::strip(&mut head.headers);
         head.extensions.insert(Sender(Arc::clone(admitted.acts_as())));
-        let sort = about.sort();
+        let sort = attributes.sort();
         let answered = self.in_time(sort, self.handled(sort, head, body, &admitted.user, inner)).await;
         (answered, Some(admitted))
     }
@@ -188,15 +193,24 @@ impl Entrance {
         B: HttpBody<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
         let received = restow_clock::now();
-        let (head, body) = request.into_parts();
-        let about = About::of(&head.method, &head.uri);
+        let (mut head, body) = request.into_parts();
+        let attributes = RequestAttributes::new(request_info::attach(&mut head));
         let id = id(&head);
-        let note = self.0.audit.is_on().then(|| Note::of(&head)).filter(|_| about.sort() == Sort::Mutating);
-        let (answered, admitted) = self.0.answer(head, body, &about, inner).await;
+        let note =
+            self.0.audit.is_on().then(|| Note::of(&head)).filter(|_| attributes.sort() == Sort::Mutating);
+        let (answered, admitted) = self.0.answer(head, body, &attributes, inner).await;
         let mut response = answered.unwrap_or_else(|failure| refuse(&failure).map(Held::free));
         if let Some(note) = note {
             let named = response.extensions().get::<Named>().map(|Named(name)| name.as_str());
-            self.record(&note, &about, &id, received, admitted.as_ref(), named, response.status().as_u16());
+            self.record(
+                &note,
+                &attributes,
+                &id,
+                received,
+                admitted.as_ref(),
+                named,
+                response.status().as_u16(),
+            );
         }
         if admitted.is_some_and(|admitted| admitted.user.name != ANONYMOUS) {
             response.extensions_mut().insert(Authenticated);
@@ -213,7 +227,7 @@ impl Entrance {
     fn record(
         &self,
         note: &Note,
-        about: &About,
+        attributes: &RequestAttributes,
         id: &str,
         received: Timestamp,
         admitted: Option<&Admitted>,
@@ -221,14 +235,14 @@ impl Entrance {
         code: u16,
     ) {
         let nobody = User::anonymous();
-        let mut object = about.object();
+        let mut object = attributes.object();
         object.name = named.unwrap_or(object.name);
         self.0.audit.record(&Event {
             id,
             received,
             answered: restow_clock::now(),
             uri: &note.uri,
-            verb: about.attributes().verb,
+            verb: attributes.attributes().verb,
             user: admitted.map_or(&nobody, |admitted| &admitted.user),
             impersonated: admitted.and_then(|admitted| admitted.impersonated.as_deref()),
             source: note.peer.map(|Peer(peer)| peer.ip()),

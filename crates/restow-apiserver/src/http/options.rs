@@ -1,6 +1,4 @@
-//! What a request's query asks for beside what it is about.
-
-use crate::http::request_info::query;
+//! The options that a request has in its query.
 
 /// How a resourceVersion is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,11 +85,11 @@ pub(crate) enum InvalidOption {
     },
 }
 
-/// Reads the query of a request.
-pub(crate) fn options(text: &str) -> Result<Options, InvalidOption> {
+/// Parses the options among the pairs of a query.
+pub(crate) fn options(query: &[(String, String)]) -> Result<Options, InvalidOption> {
     let mut options = Options::default();
-    for (key, value) in query(text) {
-        set(&mut options, &key, value)?;
+    for (key, value) in query {
+        set(&mut options, key, value.clone())?;
     }
     Ok(options)
 }
@@ -201,10 +199,15 @@ impl Include {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::query::pairs;
+
+    fn parse(query: &str) -> Result<Options, InvalidOption> {
+        options(&pairs(query))
+    }
 
     #[test]
-    fn what_is_sent_is_read() {
-        let read = options("limit=5&continue=abc&resourceVersionMatch=Exact&watch=1&dryRun=All&pretty=false");
+    fn options_are_parsed_from_the_query() {
+        let read = parse("limit=5&continue=abc&resourceVersionMatch=Exact&watch=1&dryRun=All&pretty=false");
         let expected = Options {
             limit: 5,
             next: "abc".to_owned(),
@@ -217,10 +220,10 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_options_are_refused() {
         for text in ["limit=x", "dryRun=Some", "resourceVersionMatch=exact", "fieldValidation=Loud"] {
-            assert!(options(text).is_err(), "{text}");
+            assert!(parse(text).is_err(), "{text}");
         }
-        assert!(options("limit=&unknown=1&limit=-1").is_ok());
+        assert!(parse("limit=&unknown=1&limit=-1").is_ok());
     }
 }

@@ -1,31 +1,41 @@
-//! What a request asks for: told from its method, path and query alone.
+//! What a request asks for, parsed once from its method, path and query.
+//!
+//! [`attach`] parses a request where it enters the server. The result travels with the request as an extension:
+//! authorization, limits, audit, the gate of storage versions and the handlers all go by it.
 
-use http::Method;
-use restow_core::protocol::request as core;
+use std::sync::Arc;
 
-/// What is to be done.
+use http::request::Parts;
+use http::{Method, Uri};
+use restow_core::protocol::request::ResourcePath;
+use restow_storageversion::gate::ParsedPath;
+
+use crate::http::options::{InvalidOption, Options, options};
+use crate::http::query;
+
+/// What is done to a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
-    /// Read one object.
+    /// Reads one object.
     Get,
-    /// Read many.
+    /// Reads many objects.
     List,
-    /// Hear of changes.
+    /// Reports changes.
     Watch,
-    /// Make one.
+    /// Creates an object.
     Create,
-    /// Replace one.
+    /// Replaces an object.
     Update,
-    /// Change one.
+    /// Changes an object.
     Patch,
-    /// Delete one.
+    /// Deletes one object.
     Delete,
-    /// Delete many.
+    /// Deletes many objects.
     DeleteCollection,
 }
 
 impl Verb {
-    /// Its name, as RBAC has it.
+    /// The verb's name in RBAC.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -40,72 +50,78 @@ impl Verb {
     }
 
     /// Whether it changes nothing.
-    pub(crate) fn reads(self) -> bool {
+    pub(crate) fn is_read_only(self) -> bool {
         matches!(self, Self::Get | Self::List | Self::Watch)
     }
 }
 
-/// The resource, and perhaps the object, that a path names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Target {
-    /// The API group, empty for the core group.
-    pub group: String,
-    /// The version.
-    pub version: String,
-    /// The resource's plural name.
-    pub resource: String,
-    /// The namespace, empty for none; that of a Namespace is itself.
-    pub namespace: String,
-    /// Whether the path names a namespace before the resource, which only namespaced resources are served below.
-    pub in_namespace: bool,
-    /// The object, empty for none.
-    pub name: String,
-    /// The subresource, empty for none.
-    pub subresource: String,
+/// What a request asks for, as Kubernetes' RequestInfo has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RequestInfo {
+    /// The method.
+    pub method: Method,
+    /// The path, as it was sent.
+    pub path: String,
+    /// The decoded pairs of the query, in order.
+    pub query: Vec<(String, String)>,
+    /// The options in the query.
+    pub options: Result<Options, InvalidOption>,
+    /// The resource that the path names; none if it is not a resource request.
+    pub resource: Option<Arc<ResourcePath>>,
+    /// What is done to the resource; none if the method does nothing there, or if it is not a resource request.
+    pub verb: Option<Verb>,
 }
 
-impl Target {
-    /// `group/version`, or just the version in the core group.
-    pub(crate) fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+impl RequestInfo {
+    /// Parses a request.
+    pub(crate) fn new(method: &Method, uri: &Uri) -> Self {
+        Self::parsed(method, uri, &ParsedPath::parse(uri.path()))
+    }
+
+    fn parsed(method: &Method, uri: &Uri, parsed: &ParsedPath) -> Self {
+        let query = query::pairs(uri.query().unwrap_or_default());
+        let options = options(&query);
+        // Only pods, services and nodes have paths below a subresource, and no proxy is served.
+        let resource = parsed.0.clone().filter(|resource| !resource.has_more);
+        // Options that cannot be parsed are refused by the handler, whatever the verb is.
+        let watch = options.as_ref().is_ok_and(|options| options.watch);
+        let verb = resource.as_ref().and_then(|resource| verb(method, resource, watch));
+        Self { method: method.clone(), path: uri.path().to_owned(), query, options, resource, verb }
+    }
+
+    /// The verb's name; the method in lower case where there is no verb.
+    pub(crate) fn verb_name(&self) -> String {
+        self.verb.map_or_else(|| self.method.as_str().to_ascii_lowercase(), |verb| verb.name().to_owned())
+    }
+
+    /// The segments of the path; one empty segment for the root.
+    pub(crate) fn segments(&self) -> Vec<&str> {
+        self.path.trim_matches('/').split('/').collect()
+    }
+
+    /// Whether the query has a key.
+    pub(crate) fn has_parameter(&self, key: &str) -> bool {
+        self.query.iter().any(|(own, _)| own == key)
     }
 }
 
-/// Reads a path that names a resource, by the same rules that the gate goes by.
-pub(crate) fn target(path: &str) -> Option<Target> {
-    let known = core::target(path)?;
-    let skipped = if known.group.is_empty() { 2 } else { 3 };
-    let segments: Vec<&str> = path.trim_matches('/').split('/').skip(skipped).collect();
-    let (within, rest) = match segments.as_slice() {
-        ["namespaces", within, resource, rest @ ..] if *resource == known.resource => (Some(*within), rest),
-        [_, rest @ ..] => (None, rest),
-        [] => return None,
-    };
-    // Only pods, services and nodes have what is below a subresource, and no proxy is served.
-    if rest.len() > 2 {
-        return None;
-    }
-    let name = decoded(rest.first().copied().unwrap_or_default())?;
-    let namespace = match within {
-        Some(namespace) => decoded(namespace)?,
-        None if known.group.is_empty() && known.resource == "namespaces" => name.clone(),
-        None => String::new(),
-    };
-    Some(Target {
-        group: known.group,
-        version: known.version,
-        resource: known.resource,
-        namespace,
-        in_namespace: within.is_some(),
-        name,
-        subresource: known.subresource.unwrap_or_default(),
-    })
+/// Parses a request, and attaches the result to it as an extension.
+pub(crate) fn attach(head: &mut Parts) -> Arc<RequestInfo> {
+    let parsed = ParsedPath::parse(head.uri.path());
+    let info = Arc::new(RequestInfo::parsed(&head.method, &head.uri, &parsed));
+    head.extensions.insert(parsed);
+    head.extensions.insert(Arc::clone(&info));
+    info
 }
 
-/// What a method does to a target; none where it does nothing.
-pub(crate) fn verb(method: &Method, target: &Target, watch: bool) -> Option<Verb> {
-    let named = !target.name.is_empty();
-    match (method.as_str(), named) {
+/// What a request asks for, if it was attached.
+pub(crate) fn attached(head: &Parts) -> Option<&Arc<RequestInfo>> {
+    head.extensions.get()
+}
+
+fn verb(method: &Method, resource: &ResourcePath, watch: bool) -> Option<Verb> {
+    let is_named = !resource.name.is_empty();
+    match (method.as_str(), is_named) {
         ("GET", _) if watch => Some(Verb::Watch),
         ("GET", true) => Some(Verb::Get),
         ("GET", false) => Some(Verb::List),
@@ -118,44 +134,16 @@ pub(crate) fn verb(method: &Method, target: &Target, watch: bool) -> Option<Verb
     }
 }
 
-/// Undoes percent-encoding, and the `+` of queries if `plus`.
-fn undone(text: &str, plus: bool) -> Option<String> {
-    if !text.contains(['%', '+']) {
-        return Some(text.to_owned());
-    }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let mut digit = || char::from(rest.next()?).to_digit(16);
-                u8::try_from(digit()? * 16 + digit()?).ok()?
-            }
-            b'+' if plus => b' ',
-            other => other,
-        });
-    }
-    String::from_utf8(bytes).ok()
-}
-
-fn decoded(segment: &str) -> Option<String> {
-    undone(segment, false)
-}
-
-/// The pairs of a query, in order; what cannot be decoded is left out.
-pub(crate) fn query(text: &str) -> impl Iterator<Item = (String, String)> + '_ {
-    text.split('&').filter(|pair| !pair.is_empty()).filter_map(|pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        Some((undone(key, true)?, undone(value, true)?))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn info(method: &str, uri: &str) -> RequestInfo {
+        RequestInfo::new(&method.parse().unwrap(), &uri.parse().unwrap())
+    }
+
     #[test]
-    fn paths() {
+    fn a_path_names_a_resource() {
         for (path, group, namespace, resource, name, subresource) in [
             ("/api/v1/namespaces", "", "", "namespaces", "", ""),
             ("/api/v1/namespaces/x", "", "x", "namespaces", "x", ""),
@@ -168,49 +156,44 @@ mod tests {
             ("/apis/e.com/v1/namespaces/x/widgets/a", "e.com", "x", "widgets", "a", ""),
             ("/apis/r/v1/clusterroles/system%3Anode", "r", "", "clusterroles", "system:node", ""),
         ] {
-            let found = target(path).unwrap_or_default();
-            let found = (found.group, found.namespace, found.resource, found.name, found.subresource);
-            let expected = [group, namespace, resource, name, subresource].map(str::to_owned);
-            assert_eq!(<[String; 5]>::from(found), expected, "{path}");
+            let found = info("GET", path).resource.unwrap();
+            let found = [&found.group, &found.namespace, &found.resource, &found.name, &found.subresource];
+            assert_eq!(found, [group, namespace, resource, name, subresource], "{path}");
         }
+    }
+
+    #[test]
+    fn other_paths_are_not_resource_requests() {
         for path in ["/", "/api/v1", "/api/v1/pods/a%2Fb", "/api/v1/namespaces/x/pods/y/proxy/a"] {
-            assert_eq!(target(path), None, "{path}");
+            let info = info("GET", path);
+            assert_eq!((info.resource, info.verb, info.path.as_str()), (None, None, path));
         }
     }
 
     #[test]
-    fn a_namespace_before_the_resource_is_told_from_a_namespace_by_name() {
-        for (path, namespace, in_namespace) in [
-            ("/api/v1/namespaces/x", "x", false),
-            ("/api/v1/namespaces/x/status", "x", false),
-            ("/api/v1/namespaces/x/namespaces/x", "x", true),
-            ("/api/v1/namespaces/x/namespaces/y", "x", true),
-            ("/api/v1/namespaces/x/namespaces", "x", true),
-            ("/apis/e.com/v1/namespaces/x/tenants/x", "x", true),
-            ("/apis/e.com/v1/tenants/x", "", false),
-            ("/apis/e.com/v1/namespaces/x", "", false),
-        ] {
-            let found = target(path).unwrap_or_default();
-            assert_eq!((found.namespace.as_str(), found.in_namespace), (namespace, in_namespace), "{path}");
-        }
-    }
-
-    #[test]
-    fn queries() {
-        let pairs: Vec<_> = query("labelSelector=a%3Db&watch&x=1+2&&bad=%zz").collect();
-        let expected = [("labelSelector", "a=b"), ("watch", ""), ("x", "1 2")];
-        assert_eq!(pairs, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
-    }
-
-    #[test]
-    fn verbs() {
-        let of = |method: Method, path: &str, watch| verb(&method, &target(path).unwrap_or_default(), watch);
+    fn the_verb_follows_from_method_name_and_watch() {
         let (all, one) = ("/api/v1/namespaces/x/pods", "/api/v1/namespaces/x/pods/y");
-        assert_eq!(of(Method::GET, all, false), Some(Verb::List));
-        assert_eq!(of(Method::GET, all, true), Some(Verb::Watch));
-        assert_eq!(of(Method::GET, one, false), Some(Verb::Get));
-        assert_eq!(of(Method::DELETE, all, false), Some(Verb::DeleteCollection));
-        assert_eq!(of(Method::PUT, all, false), None);
-        assert_eq!(of(Method::OPTIONS, one, false), None);
+        for (method, uri, verb, name) in [
+            ("GET", all, Some(Verb::List), "list"),
+            ("GET", "/api/v1/namespaces/x/pods?watch=true", Some(Verb::Watch), "watch"),
+            ("GET", "/api/v1/namespaces/x/pods?watch=0", Some(Verb::List), "list"),
+            ("GET", one, Some(Verb::Get), "get"),
+            ("POST", all, Some(Verb::Create), "create"),
+            ("DELETE", one, Some(Verb::Delete), "delete"),
+            ("DELETE", all, Some(Verb::DeleteCollection), "deletecollection"),
+            ("PUT", all, None, "put"),
+            ("OPTIONS", one, None, "options"),
+        ] {
+            let info = info(method, uri);
+            assert_eq!((info.verb, info.verb_name().as_str()), (verb, name), "{method} {uri}");
+        }
+    }
+
+    #[test]
+    fn a_request_with_attached_info_is_not_parsed_again() {
+        let (mut head, ()) = http::Request::get("/api/v1/pods?watch=1").body(()).unwrap().into_parts();
+        let info = attach(&mut head);
+        assert!(Arc::ptr_eq(&info, attached(&head).unwrap()));
+        assert_eq!(head.extensions.get::<ParsedPath>().unwrap().0, info.resource);
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
+use restow_core::protocol::request::ResourcePath;
 use restow_storageversion::gate::Passage;
 use serde_json::json;
 
@@ -11,8 +12,8 @@ use crate::auth::user::{Sender, sender};
 use crate::docs::endpoints;
 use crate::http::body::Body;
 use crate::http::negotiation::{ACCEPTED, Asked, negotiate};
-use crate::http::options::{InvalidOption, options};
-use crate::http::request_info::{Target, Verb, target, verb};
+use crate::http::options::InvalidOption;
+use crate::http::request_info::{RequestInfo, Verb, attached};
 use crate::http::response::{Named, refuse, text};
 use crate::http::status::{Cause, Failure, GroupKind};
 use crate::http::warnings;
@@ -47,12 +48,13 @@ pub(crate) async fn handle(api: &Arc<Api>, request: Request<Bytes>) -> Response<
 
 async fn answer(api: &Arc<Api>, request: Request<Bytes>) -> Result<Response<Body>, Failure> {
     let (head, body) = request.into_parts();
-    match target(head.uri.path()) {
+    let info = attached(&head).ok_or_else(|| Failure::internal("no RequestInfo found in the context"))?;
+    match &info.resource {
         Some(target) => {
-            let (answer, yaml) = on_resource(api, &head, body, target).await?;
+            let (answer, yaml) = on_resource(api, &head, body, info, target).await?;
             Ok(respond(answer, yaml))
         }
-        None => endpoints::answer(api, &head).await,
+        None => endpoints::answer(api, &head, info).await,
     }
 }
 
@@ -61,15 +63,16 @@ async fn on_resource(
     api: &Arc<Api>,
     head: &http::request::Parts,
     body: Bytes,
-    target: Target,
+    info: &RequestInfo,
+    target: &Arc<ResourcePath>,
 ) -> Result<(Answer, bool), Failure> {
     let size = body.len();
     if let Some(review) = reviews::find(&target.group, &target.version, &target.resource) {
-        let (own, head) = (Arc::clone(api), head.clone());
+        let (own, head, target) = (Arc::clone(api), head.clone(), Arc::clone(target));
         let work = move || review::answer(&own, review, &head, &body, &target);
         return Ok((api.workers.run(size, work).await?, false));
     }
-    let (verb, call) = call(api, head, body, target)?;
+    let (verb, call) = call(api, head, body, info, target)?;
     let warning = call.resource.custom().and_then(|custom| custom.warning(&call.target.version));
     let warning = warning.map(str::to_owned);
     let yaml = call.accepted.yaml;
@@ -111,19 +114,20 @@ fn call(
     api: &Api,
     head: &http::request::Parts,
     body: Bytes,
-    target: Target,
+    info: &RequestInfo,
+    target: &Arc<ResourcePath>,
 ) -> Result<(Verb, Call), Failure> {
     let resource = api.registry.find(&target.group, &target.version, &target.resource);
     let resource = resource.ok_or_else(|| match api.registry.served().has_group(&target.group) {
         true => Failure::unknown_path(),
         false => Failure::no_page(),
     })?;
-    let mut options = options(head.uri.query().unwrap_or_default()).map_err(invalid)?;
-    let verb = verb(&head.method, &target, options.watch).ok_or_else(Failure::method_not_allowed)?;
+    let mut options = info.options.clone().map_err(invalid)?;
+    let verb = info.verb.ok_or_else(Failure::method_not_allowed)?;
     if verb == Verb::Watch && !target.name.is_empty() {
         options.field_selector = format!("metadata.name={}", target.name);
     }
-    suits(&resource, &target, verb)?;
+    suits(&resource, target, verb)?;
     let asked = if verb == Verb::List { Asked::List } else { Asked::One };
     let accept = text(&head.headers, header::ACCEPT);
     let accepted = negotiate(accept, asked).ok_or_else(|| Failure::not_acceptable(ACCEPTED))?;
@@ -145,12 +149,23 @@ fn call(
     };
     Ok((
         verb,
-        Call { resource, target, options, accepted, view, content_type, body, manager, sender, passage },
+        Call {
+            resource,
+            target: ResourcePath::clone(target),
+            options,
+            accepted,
+            view,
+            content_type,
+            body,
+            manager,
+            sender,
+            passage,
+        },
     ))
 }
 
 /// Whether a resource has what a path names, and a verb there.
-fn suits(resource: &Resource, target: &Target, verb: Verb) -> Result<(), Failure> {
+fn suits(resource: &Resource, target: &ResourcePath, verb: Verb) -> Result<(), Failure> {
     let below = !target.subresource.is_empty();
     if below && !resource.has(&target.version, &target.subresource) {
         return Err(Failure::unknown_path());

@@ -13,6 +13,7 @@ use tower::Service;
 
 use crate::http::body::Body;
 use crate::http::limits::Place;
+use crate::http::request_info;
 use crate::http::response::refuse;
 use crate::http::status::Failure;
 use crate::server::handler::handle;
@@ -78,7 +79,8 @@ where
     let service = tower::service_fn(move |request: Request<kube::client::Body>| {
         let mut service = service.clone();
         async move {
-            let (head, body) = request.into_parts();
+            let (mut head, body) = request.into_parts();
+            request_info::attach(&mut head);
             let bytes = body.collect_bytes().await?;
             let Ok(response) = service.call(Request::from_parts(head, bytes)).await;
             Ok::<_, kube::Error>(response)

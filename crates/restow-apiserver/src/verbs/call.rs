@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
+use restow_core::protocol::request::ResourcePath;
 use restow_storageversion::gate::Passage;
 use serde_json::Value;
 
@@ -14,7 +15,6 @@ use crate::http::body::Body;
 use crate::http::limits;
 use crate::http::negotiation::Accepted;
 use crate::http::options::Options;
-use crate::http::request_info::Target;
 use crate::http::status::Failure;
 use crate::object::meta::{Endpoint, Rules};
 use crate::registry::resource::{Nature, Resource};
@@ -30,8 +30,8 @@ pub(crate) const OWN_AGENT: &str = "restow-apiserver";
 pub(crate) struct Call {
     /// The resource.
     pub resource: Arc<Resource>,
-    /// What its path names.
-    pub target: Target,
+    /// The object or objects that its path names.
+    pub target: ResourcePath,
     /// What its query asks for.
     pub options: Options,
     /// How the answer is written.

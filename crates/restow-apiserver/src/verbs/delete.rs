@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::StatusCode;
+use restow_core::protocol::request::ResourcePath;
 use restow_storageversion::gate::Passage;
 use restow_store::Entry;
 use serde_json::{Value, json};
@@ -14,7 +15,6 @@ use crate::http::body::Body;
 use crate::http::json;
 use crate::http::negotiation::Accepted;
 use crate::http::options::Include;
-use crate::http::request_info::Target;
 use crate::http::status::Failure;
 use crate::object::meta::delete::{Deletion, Options, decide};
 use crate::object::meta::{name, text};
@@ -135,7 +135,7 @@ pub(crate) async fn delete_stored(
     let rest = entry.key.strip_prefix(&resource.prefix).unwrap_or_default();
     let (namespace, name) = rest.split_once('/').unwrap_or(("", rest));
     let call = Call {
-        target: Target {
+        target: ResourcePath {
             group: resource.name.group.clone(),
             version: version.clone(),
             resource: resource.name.resource.clone(),
@@ -143,6 +143,7 @@ pub(crate) async fn delete_stored(
             in_namespace: resource.namespaced,
             name: name.to_owned(),
             subresource: String::new(),
+            has_more: false,
         },
         options: crate::http::options::Options::default(),
         accepted: Accepted::default(),

@@ -2,12 +2,12 @@
 
 use http::StatusCode;
 use http::request::Parts;
+use restow_core::protocol::request::ResourcePath;
 use serde_json::{Value, json};
 
 use crate::auth::user::sender;
 use crate::http::body::Body;
 use crate::http::json;
-use crate::http::request_info::Target;
 use crate::http::response::text;
 use crate::http::status::{Failure, GroupKind};
 use crate::registry::reviews::Review;
@@ -21,7 +21,7 @@ pub(crate) fn answer(
     review: &Review,
     head: &Parts,
     body: &[u8],
-    target: &Target,
+    target: &ResourcePath,
 ) -> Result<Answer, Failure> {
     if review.namespaced == target.namespace.is_empty() || !target.name.is_empty() {
         return Err(Failure::unknown_path());

@@ -1,6 +1,6 @@
 //! Which requests an API server may answer before it has registered its storage versions.
 
-use crate::protocol::request::Target;
+use crate::protocol::request::ResourcePath;
 use crate::protocol::storage_version;
 use crate::resource::inventory::Origin;
 
@@ -46,8 +46,8 @@ const NOT_PERSISTED: [(&str, &str); 6] = [
 pub fn exception(
     source: RequestSource,
     method: &str,
-    target: Option<&Target>,
-    origin: impl FnOnce(&Target) -> Origin,
+    target: Option<&ResourcePath>,
+    origin: impl FnOnce(&ResourcePath) -> Origin,
 ) -> Option<Exception> {
     if matches!(method, "GET" | "HEAD") {
         return Some(Exception::Read);
@@ -66,20 +66,19 @@ pub fn exception(
     }
 }
 
-fn is_storage_version(target: &Target) -> bool {
+fn is_storage_version(target: &ResourcePath) -> bool {
     target.group == storage_version::GROUP && target.resource == storage_version::RESOURCE
 }
 
-fn is_not_persisted(target: &Target) -> bool {
-    !target.named && NOT_PERSISTED.contains(&(target.group.as_str(), target.resource.as_str()))
+fn is_not_persisted(target: &ResourcePath) -> bool {
+    target.name.is_empty() && NOT_PERSISTED.contains(&(target.group.as_str(), target.resource.as_str()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::request::target;
 
-    fn origin(target: &Target) -> Origin {
+    fn origin(target: &ResourcePath) -> Origin {
         match target.group.as_str() {
             "custom.example" => Origin::Custom,
             "aggregated.example" => Origin::Aggregated,
@@ -130,7 +129,7 @@ mod tests {
             (Network, "OPTIONS", "/api/v1/pods", None),
             (Network, "get", "/api/v1/pods", None),
         ] {
-            let named = target(path);
+            let named = ResourcePath::parse(path);
             assert_eq!(exception(source, method, named.as_ref(), origin), expected, "{method} {path}");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use restow_core::protocol::request;
+use restow_core::protocol::request::ResourcePath;
 use restow_core::protocol::write_gate::{RequestSource, exception};
 use restow_core::resource::inventory::Origin;
 use stateright::{Model, Property};
@@ -105,8 +105,8 @@ impl Protocol {
 
     /// Whether a user's write through this server would begin.
     pub(crate) fn may_write(&self, server: &Server) -> bool {
-        static TARGET: LazyLock<Option<request::Target>> =
-            LazyLock::new(|| request::target("/apis/example.com/v1/namespaces/x/widgets"));
+        static TARGET: LazyLock<Option<ResourcePath>> =
+            LazyLock::new(|| ResourcePath::parse("/apis/example.com/v1/namespaces/x/widgets"));
         let origin = if self.scene.custom { Origin::Custom } else { Origin::BuiltIn };
         let registered = match self.bug {
             Some(Bug::ServedBeforeRegistered) => server.step != Step::Down && server.stands(),

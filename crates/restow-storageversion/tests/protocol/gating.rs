@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
-use restow_core::protocol::request::Target;
+use restow_core::protocol::request::ResourcePath;
 use restow_core::resource::inventory::Origin;
 use restow_lease::Stop;
 use restow_storageversion::gate::{GateLayer, Passage, Uncovered};
@@ -20,7 +20,7 @@ use crate::support::{Server, delete_lease, leases, registered, shared, versions,
 
 fn gate(group: &'static str) -> Gate {
     let widgets = Resource { name: widgets(group), versions: versions(group, "v1") };
-    Gate::closed(vec![widgets], |target: &Target| match target.group.as_str() {
+    Gate::closed(vec![widgets], |target: &ResourcePath| match target.group.as_str() {
         "custom.example" => Origin::Custom,
         "aggregated.example" => Origin::Aggregated,
         _ => Origin::BuiltIn,
