@@ -1,9 +1,9 @@
-//! Values to try functions with that must hold for any input.
+//! Arbitrary values for property tests.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// Keys that occur often enough to meet each other.
+/// Keys from a small set, so that they collide.
 fn key() -> impl Strategy<Value = String> {
     prop_oneof![
         prop::sample::select(vec![
@@ -30,7 +30,7 @@ fn key() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Any JSON, small, with keys that mean something to the functions under test.
+/// Small JSON values, with keys that the functions under test know.
 pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -1,20 +1,20 @@
-//! Files that only their owner may read: written whole or not at all.
+//! Files that only their owner may read, written atomically.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Read and written by the owner, and nobody else.
+/// The mode: only the owner may read and write.
 const OWNER_ONLY: u32 = 0o600;
 
-/// Puts a file in the place of what is there, if anything.
+/// Creates or replaces a file.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let beside = write_beside(path, content)?;
     fs::rename(&beside, path).inspect_err(|_| remove(&beside))
 }
 
-/// Reads a file, or makes it if there is none. Of several who make it at once, all get the same.
+/// Reads a file, or creates it if it is missing. Concurrent callers all get the same content.
 pub fn read_or_make<E: From<io::Error>>(
     path: &Path,
     make: impl FnOnce() -> Result<String, E>,
@@ -32,12 +32,12 @@ pub fn read_or_make<E: From<io::Error>>(
     }
 }
 
-/// Reads a file, and makes it private if it was not.
+/// Reads a file, and restricts it to its owner.
 fn read(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mode = file.metadata()?.permissions().mode();
     if mode & 0o077 != 0 {
-        tracing::warn!(path = %path.display(), "others could read this file; now they cannot");
+        tracing::warn!(path = %path.display(), "the file was readable by others; restricted it to its owner");
         file.set_permissions(Permissions::from_mode(OWNER_ONLY))?;
     }
     let mut text = String::new();
@@ -45,7 +45,7 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Opens a file to write at its end.
+/// Opens a file to append to it.
 pub(crate) fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(OWNER_ONLY).open(path)
 }
@@ -61,7 +61,7 @@ fn write_beside(path: &Path, content: &[u8]) -> io::Result<PathBuf> {
 }
 
 fn remove(path: &Path) {
-    // What is left over is private too, and has a name of its own.
+    // A leftover file is private and has a unique name.
     let _ = fs::remove_file(path);
 }
 
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_private_and_whole() {
+    fn files_are_private_and_replaced_atomically() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         replace(&path, b"one").unwrap();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn all_who_make_one_get_the_same() {
+    fn concurrent_creators_of_a_file_get_the_same_content() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         let made: Vec<String> = std::thread::scope(|scope| {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_leaves_nothing() {
+    fn a_failed_write_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         assert!(replace(&dir.path().join("none/file"), b"").is_err());
         assert!(read_or_make(&dir.path().join("f"), || Err(io::Error::other("no"))).is_err());

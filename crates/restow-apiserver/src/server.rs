@@ -1,4 +1,4 @@
-//! A server's life: start, serve, stop.
+//! Starts, serves and stops a server.
 
 mod bootstrap;
 pub mod data_dir;
@@ -28,41 +28,41 @@ use tower::Layer as _;
 
 use crate::auth::access::Access;
 use crate::controllers;
-use crate::controllers::definitions::Definitions;
+use crate::controllers::definitions::DefinitionController;
 use crate::registry::served::Registry;
 use crate::registry::webhook::Webhooks;
 use crate::server::bootstrap::bootstrap;
-use crate::server::network::{Network, NetworkError, Reach};
+use crate::server::network::{ConnectionInfo, Network, NetworkError};
 use crate::server::service::{Handlers, client};
 use crate::verbs::api::Api;
 use crate::verbs::document_cache::DocumentCache;
 use crate::verbs::store_health::StoreHealth;
 use crate::verbs::workers::Workers;
 
-/// The kind of server it is: it registers every built-in resource, as a kube-apiserver does.
+/// The component name: like a kube-apiserver, it registers every built-in resource.
 const COMPONENT: &str = "kube-apiserver";
-/// How often what absent servers have left is looked for, besides whenever one leaves.
+/// How often leftovers of absent servers are collected, besides whenever a server leaves.
 const COLLECTED: Duration = Duration::from_secs(60);
-/// How long a start may take.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// The timeout of a start.
+const START_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What a server is started with.
+/// The settings of a server.
 pub struct Settings {
-    /// Where objects are kept.
+    /// The store of objects.
     pub store: Arc<dyn Store>,
-    /// Its name among the API servers on the same store; never that of two at once.
+    /// The id of the server among those on the same store. No two running servers may share it.
     pub server_id: String,
-    /// What no other process that is alive has, so that this server takes the place of its former life at once. What
-    /// the store says, if it is none.
+    /// Something that no other running process has, so that a restarted server takes over its identity at once. The default
+    /// is the store's.
     pub instance: Option<String>,
-    /// How objects are sealed where they are kept; none for plain text.
+    /// The encryption at rest; none for plain text.
     pub encryption: Option<Arc<Transformers>>,
-    /// How it is reached; none for a server that only its own process reaches.
+    /// The network; none for a server that only its own process uses.
     pub network: Option<Network>,
 }
 
 impl Settings {
-    /// A server for its own process.
+    /// A server without a network.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let server_id = "apiserver-restow".to_owned();
         Self { store, server_id, instance: None, encryption: None, network: None }
@@ -72,30 +72,30 @@ impl Settings {
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The store cannot be read.
-    #[error("the store cannot be read")]
+    /// The store could not be read.
+    #[error("could not read the store")]
     Store(#[from] StoreError),
-    /// A built-in cannot be registered.
-    #[error("a built-in resource cannot be registered")]
+    /// A built-in resource could not be registered.
+    #[error("could not register a built-in resource")]
     Versions(#[from] InvalidVersions),
-    /// It cannot be reached.
+    /// The network could not be set up.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// It takes too long.
+    /// The server was not ready in time.
     #[error(
-        "the server {0} is not ready within {PATIENCE:?}: the store cannot be written, or another server has the same id"
+        "the server {0} was not ready within {START_TIMEOUT:?}: the store cannot be written, or another server has the same id"
     )]
     Late(String),
-    /// What every cluster has cannot be made.
-    #[error("what every cluster has cannot be made")]
+    /// The default objects could not be created.
+    #[error("could not create the default objects")]
     Bootstrap(#[source] kube::Error),
 }
 
-/// A server that runs.
+/// A running server.
 pub struct Server {
     api: Arc<Api>,
     client: kube::Client,
-    reach: Option<Reach>,
+    connection: Option<ConnectionInfo>,
     serving: CancellationToken,
     taking_part: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
@@ -107,7 +107,7 @@ impl Server {
     /// Starts a server, and waits until it is ready.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         let (serving, taking_part) = (CancellationToken::new(), CancellationToken::new());
-        // Whatever ends this server, or its start, ends what it has begun.
+        // All tasks end when the server, or its start, ends.
         let ends = [serving.clone().drop_guard(), taking_part.clone().drop_guard()];
         let (store, mut network) = (settings.store, settings.network);
         let instance = settings.instance.or_else(|| store.instance());
@@ -136,11 +136,12 @@ impl Server {
         });
         let handlers = Handlers::new(&api);
         let loopback = client(gate.loopback_layer().layer(handlers.clone()));
-        // Its Lease is made before the gate opens; who it is is part of that.
-        let reach = network.as_ref().map(Network::reach).transpose().map_err(NetworkError::from)?;
+        // The identity Lease is created before the gate opens, so it is written around the gate.
+        let connection =
+            network.as_ref().map(Network::connection_info).transpose().map_err(NetworkError::from)?;
         let identity = Identity {
             instance,
-            address: reach.as_ref().map(|reach| reach.address().to_string()),
+            address: connection.as_ref().map(|connection| connection.address().to_string()),
             ..Identity::new(client(handlers.clone()), COMPONENT, &settings.server_id)
         };
         let (collector, election) = collecting(&identity, &loopback);
@@ -150,14 +151,14 @@ impl Server {
         let kept = Arc::clone(&api);
         let participation = tokio::spawn(async move {
             if let Err(error) = participation.run(&stop).await {
-                tracing::error!("no longer taking part: {error}");
+                tracing::error!("no longer taking part in the StorageVersion protocol: {error}");
             }
-            // Until here, because it takes handlers to give the Lease up.
+            // Kept until here: the Lease is released through the handlers.
             drop(kept);
         });
         let stop = Stop::from(serving.clone());
-        let mut definitions = Definitions::new(Arc::clone(&api), loopback.clone(), stop);
-        // Before anybody can ask: what is defined must not be answered with "no such path".
+        let mut definitions = DefinitionController::new(Arc::clone(&api), loopback.clone(), stop);
+        // Before the first request: a defined resource must not be answered with 404.
         let loaded = definitions.load().await?;
         let mut tasks = vec![tokio::spawn(definitions.run(loaded))];
         let (stop, ready) = (serving.clone(), gate.readiness());
@@ -170,37 +171,46 @@ impl Server {
         if let Some(network) = network {
             tasks.push(network.serve(access, gate.layer().layer(handlers), serving.clone())?);
         }
-        let server =
-            Self { api, client: loopback, reach, serving, taking_part, tasks, participation, _ends: ends };
+        let server = Self {
+            api,
+            client: loopback,
+            connection,
+            serving,
+            taking_part,
+            tasks,
+            participation,
+            _ends: ends,
+        };
         server.become_ready().await?;
         Ok(server)
     }
 
     async fn become_ready(&self) -> Result<(), StartError> {
         let ready = self.api.gate.readiness();
-        tokio::time::timeout(PATIENCE, ready.ready())
+        tokio::time::timeout(START_TIMEOUT, ready.ready())
             .await
             .map_err(|_| StartError::Late(self.api.server_id.clone()))?;
         bootstrap(&self.client).await.map_err(StartError::Bootstrap)
     }
 
-    /// Seals objects in another way from now on, and opens those that were sealed before as it says.
+    /// Replaces the encryption configuration.
     pub fn set_encryption(&self, transformers: Arc<Transformers>) {
         self.api.encryption.store(Some(transformers));
         self.api.encryption_reloaded.store(restow_clock::now().as_second(), Ordering::Relaxed);
     }
 
-    /// A client for everything, inside this process.
+    /// A client with all permissions, inside this process.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
 
-    /// How clients of other processes reach it, if they do.
-    pub fn reach(&self) -> Option<&Reach> {
-        self.reach.as_ref()
+    /// How other processes connect; none without a network.
+    pub fn connection_info(&self) -> Option<&ConnectionInfo> {
+        self.connection.as_ref()
     }
 
-    /// Stops, as dropping it does, and waits for the end: no new requests, watches end, those under way are answered, and others are told.
+    /// Stops, as dropping it does, and waits for the end: no new requests are accepted, watches end, requests in flight are
+    /// answered, and the identity Lease is released.
     pub async fn stop(self) {
         self.serving.cancel();
         for task in self.tasks {
@@ -211,7 +221,7 @@ impl Server {
     }
 }
 
-/// Clears up after servers on the same store that have gone.
+/// Collects leftovers of absent servers on the same store.
 fn collecting(identity: &Identity, loopback: &kube::Client) -> (Collector, Election) {
     let collector = Collector {
         client: loopback.clone(),

@@ -1,7 +1,6 @@
 //! The verbs on resources: get, create, update, patch, delete, list and watch.
 
 pub(crate) mod api;
-pub(crate) mod call;
 pub(crate) mod create;
 pub(crate) mod decode;
 pub(crate) mod delete;
@@ -12,6 +11,7 @@ pub(crate) mod list;
 pub(crate) mod namespace_lifecycle;
 pub(crate) mod payload;
 pub(crate) mod query;
+pub(crate) mod request;
 pub(crate) mod review;
 pub(crate) mod selection;
 pub(crate) mod store_health;

@@ -1,4 +1,4 @@
-//! Who there is and who may do what, as handlers ask for it: reviews, and writes of roles and bindings.
+//! Users and permissions, as handlers need them: reviews, and checks of written roles and bindings.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use serde_json::{Value, json};
 
 use crate::auth::authentication::Tokens;
 use crate::auth::rbac::{
-    self, About, Kind, LivePolicy, ReviewError, answer_access_review, answer_rules_review,
+    self, Kind, LivePolicy, ReviewError, ReviewedUser, answer_access_review, answer_rules_review,
     answer_self_review, permit_write,
 };
 use crate::auth::user::User;
-use crate::http::status::{Cause, Failure, GroupKind};
+use crate::http::status::{Cause, GroupKind, StatusError};
 use crate::object::meta;
 
-/// Who there is and who may do what. By default nobody, and nothing.
+/// Users and their permissions. The default has no users and grants nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
-    /// Whose token is whose.
+    /// The tokens of users.
     pub tokens: Tokens,
-    /// Who may do what.
+    /// The RBAC policy.
     pub policy: Arc<LivePolicy>,
 }
 
@@ -30,16 +30,18 @@ impl Access {
         kind: &GroupKind,
         namespace: &str,
         review: Value,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, StatusError> {
         let policy = self.policy.current();
         let answered = match kind.kind.as_str() {
             "SelfSubjectReview" => Ok(answer_self_review(user, review)),
             "TokenReview" => Ok(self.token_review(review)),
             "SelfSubjectRulesReview" => answer_rules_review(&policy, user, review),
-            "SelfSubjectAccessReview" => answer_access_review(&policy, About::Sender(user), review),
-            "SubjectAccessReview" => answer_access_review(&policy, About::Named, review),
-            "LocalSubjectAccessReview" => answer_access_review(&policy, About::NamedIn(namespace), review),
-            _ => return Err(Failure::unknown_path()),
+            "SelfSubjectAccessReview" => answer_access_review(&policy, ReviewedUser::Sender(user), review),
+            "SubjectAccessReview" => answer_access_review(&policy, ReviewedUser::Named, review),
+            "LocalSubjectAccessReview" => {
+                answer_access_review(&policy, ReviewedUser::NamedIn(namespace), review)
+            }
+            _ => return Err(StatusError::unknown_path()),
         };
         answered.map_err(|error| refused(kind, error))
     }
@@ -56,34 +58,34 @@ impl Access {
             }
             None => json!({"authenticated": false, "error": "invalid bearer token"}),
         };
-        // What is no object has nowhere to put it.
+        // A review that is no object has no fields.
         if let Some(fields) = review.as_object_mut() {
             fields.insert("status".to_owned(), status);
         }
         review
     }
 
-    /// Lets somebody store a role or binding in the place of what is there, or refuses; anything else is let.
+    /// Refuses a write of a role or binding that would escalate the permissions of its writer.
     pub(crate) fn permit_write(
         &self,
         user: &User,
         (group, resource): (&str, &str),
         object: &Value,
         before: Option<&Value>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StatusError> {
         let Some(kind) = Kind::of(resource).filter(|_| group == rbac::GROUP) else { return Ok(()) };
         permit_write(&self.policy.current(), user, kind, object, before)
             .map_err(|escalation| escalation.failure(kind, meta::name(object)))
     }
 }
 
-fn refused(kind: &GroupKind, error: ReviewError) -> Failure {
+fn refused(kind: &GroupKind, error: ReviewError) -> StatusError {
     let cause = match error {
-        ReviewError::NoNamespace => return Failure::bad_request("no namespace on request"),
+        ReviewError::NoNamespace => return StatusError::bad_request("no namespace on request"),
         ReviewError::Attributes => Cause::invalid(error.field(), &Value::Null, &error.to_string()),
         _ => Cause::invalid_text(error.field(), "", &error.to_string()),
     };
-    Failure::invalid(kind, "", vec![cause])
+    StatusError::invalid(kind, "", vec![cause])
 }
 
 #[cfg(test)]
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn reviews_are_answered_by_kind() {
+    fn each_kind_of_review_is_answered() {
         let alice = User::known("alice", ["dev"]);
         let about = json!({"resourceAttributes": {"verb": "get", "resource": "pods"}});
         for (kind, spec, pointer, expected) in [
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_breaks_nothing() {
+    fn a_review_that_is_no_object_does_not_panic() {
         for kind in ["SelfSubjectReview", "TokenReview"] {
             for review in [json!(null), json!([]), json!("x"), json!(7)] {
                 let answered =
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn only_roles_and_bindings_are_looked_at() {
+    fn only_writes_of_roles_and_bindings_are_checked_for_escalation() {
         let alice = User::known("alice", ["dev"]);
         let role =
             json!({"metadata": {"name": "r"}, "rules": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]});

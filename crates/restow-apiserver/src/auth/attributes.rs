@@ -1,76 +1,76 @@
-//! What a request is about, as far as leave for it goes, and how a refusal is told.
+//! The attributes of a request that authorization decides on, and the message of a denial.
 
 use restow_core::resource::name::GroupResource;
 
 use crate::auth::user::User;
-use crate::http::status::{Attempt, Failure};
+use crate::http::status::{DeniedAccess, StatusError};
 
-/// What somebody wants to do.
+/// What a user wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attributes<'a> {
-    /// The verb, such as `list`; for a path the method in small letters.
+    /// The verb, such as `list`; for a non-resource path the method in lower case.
     pub verb: &'a str,
-    /// What it is done to.
-    pub on: On<'a>,
+    /// The resource or path.
+    pub on: AttributesTarget<'a>,
 }
 
-/// What something is done to.
+/// A resource, or a non-resource path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum On<'a> {
-    /// Objects.
+pub(crate) enum AttributesTarget<'a> {
+    /// A resource.
     Resource(ResourceAttributes<'a>),
-    /// What is not an object, such as `/healthz`.
+    /// A non-resource path, such as `/healthz`.
     Path(&'a str),
 }
 
-/// Which objects.
+/// The attributes of a resource request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResourceAttributes<'a> {
     /// The API group, empty for the core group.
     pub group: &'a str,
     /// The resource's plural name.
     pub resource: &'a str,
-    /// The subresource, or nothing.
+    /// The subresource; empty for none.
     pub subresource: &'a str,
-    /// The namespace, or nothing for the whole cluster. A namespace is in itself.
+    /// The namespace; empty for the whole cluster. The namespace of a Namespace is its own name.
     pub namespace: &'a str,
-    /// The object's name, or nothing for all of them.
+    /// The object's name; empty for all objects.
     pub name: &'a str,
 }
 
 impl<'a> Attributes<'a> {
-    /// Something done to objects.
+    /// The attributes of a resource request.
     pub(crate) fn of_resource(verb: &'a str, resource: ResourceAttributes<'a>) -> Self {
-        Self { verb, on: On::Resource(resource) }
+        Self { verb, on: AttributesTarget::Resource(resource) }
     }
 
-    /// Something done to a path.
+    /// The attributes of a non-resource request.
     pub(crate) fn of_path(verb: &'a str, path: &'a str) -> Self {
-        Self { verb, on: On::Path(path) }
+        Self { verb, on: AttributesTarget::Path(path) }
     }
 
-    /// The objects, if it is about objects.
+    /// The resource, if it is a resource request.
     pub(crate) fn resource(&self) -> Option<&ResourceAttributes<'a>> {
         match &self.on {
-            On::Resource(resource) => Some(resource),
-            On::Path(_) => None,
+            AttributesTarget::Resource(resource) => Some(resource),
+            AttributesTarget::Path(_) => None,
         }
     }
 
-    /// The namespace, or nothing.
+    /// The namespace; empty for none.
     pub(super) fn namespace(&self) -> &'a str {
         self.resource().map(|resource| resource.namespace).unwrap_or_default()
     }
 
-    /// The refusal; `why` is added if it is not empty.
-    pub(crate) fn forbidden(&self, user: &User, why: &str) -> Failure {
+    /// The error of a denial; `why` is added if it is not empty.
+    pub(crate) fn forbidden(&self, user: &User, why: &str) -> StatusError {
         let on = self.resource().copied().unwrap_or_default();
         let resource = self.resource().map(|on| GroupResource::new(on.group, on.resource));
         let path = match self.on {
-            On::Path(path) => path,
-            On::Resource(_) => "",
+            AttributesTarget::Path(path) => path,
+            AttributesTarget::Resource(_) => "",
         };
-        let attempt = Attempt {
+        let attempt = DeniedAccess {
             user: &user.name,
             verb: self.verb,
             resource: resource.as_ref(),
@@ -79,7 +79,7 @@ impl<'a> Attributes<'a> {
             name: on.name,
             path,
         };
-        Failure::forbidden(&attempt, why)
+        StatusError::forbidden(&attempt, why)
     }
 }
 
@@ -88,10 +88,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_have_the_servers_words() {
+    fn denials_read_like_those_of_kube_apiserver() {
         let user = User::known("alice", ["dev"]);
         let on = |group, resource, subresource, namespace, name| {
-            On::Resource(ResourceAttributes { group, resource, subresource, namespace, name })
+            AttributesTarget::Resource(ResourceAttributes { group, resource, subresource, namespace, name })
         };
         for (verb, on, why, expected) in [
             (
@@ -108,11 +108,16 @@ mod tests {
             ),
             (
                 "get",
-                On::Path("/metrics"),
+                AttributesTarget::Path("/metrics"),
                 "RBAC: no such role",
                 r#"forbidden: User "alice" cannot get path "/metrics": RBAC: no such role"#,
             ),
-            ("get", On::Path("/<b>&"), "", r#"forbidden: User "alice" cannot get path "/&lt;b&gt;&amp;""#),
+            (
+                "get",
+                AttributesTarget::Path("/<b>&"),
+                "",
+                r#"forbidden: User "alice" cannot get path "/&lt;b&gt;&amp;""#,
+            ),
         ] {
             let failure = Attributes { verb, on }.forbidden(&user, why);
             assert_eq!((failure.message(), failure.code()), (expected, 403));

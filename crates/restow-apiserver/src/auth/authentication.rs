@@ -1,4 +1,4 @@
-//! Who sends a request: bearer tokens, and nobody in particular.
+//! Authentication by bearer token.
 
 mod token_file;
 
@@ -11,14 +11,14 @@ use sha2::{Digest as _, Sha256};
 use crate::auth::user::User;
 pub(crate) use token_file::TokenFileError;
 
-/// A token was given, and it is nobody's.
+/// A request has a token that no user has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the token is not known")]
+#[error("unknown token")]
 pub struct UnknownToken;
 
-/// Whose token is whose.
+/// The tokens of users.
 ///
-/// Only hashes are kept and compared, so that the time a look-up takes tells nothing of a token.
+/// Only hashes are stored and compared, so that the time of a lookup reveals nothing about a token.
 #[derive(Clone, Default)]
 pub struct Tokens(HashMap<[u8; 32], Arc<User>>);
 
@@ -29,14 +29,14 @@ impl std::fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// Gives a user a token; an empty one is none.
+    /// Adds a token of a user. An empty token is ignored.
     pub fn insert(&mut self, token: &str, user: User) {
         if !token.is_empty() {
             self.0.insert(hash(token), Arc::new(user));
         }
     }
 
-    /// Takes the users of a token file of kube-apiserver: `token,user,uid,"group1,group2"`.
+    /// Adds the users of a token file as kube-apiserver reads it: `token,user,uid,"group1,group2"`.
     pub fn insert_file(&mut self, text: &str) -> Result<(), TokenFileError> {
         for (token, user) in token_file::parse(text)? {
             self.insert(&token, user);
@@ -44,14 +44,14 @@ impl Tokens {
         Ok(())
     }
 
-    /// Whose token this is.
+    /// The user of a token.
     pub fn user(&self, token: &str) -> Option<Arc<User>> {
         self.0.get(&hash(token)).cloned()
     }
 
-    /// Who sends a request with these headers.
+    /// The user who sends a request with these headers.
     ///
-    /// No token is anonymous; a token that is nobody's is refused, and so is more than one.
+    /// A request without a token is anonymous. An unknown token is refused, and so are several tokens.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<User>, UnknownToken> {
         let mut given = headers.get_all(header::AUTHORIZATION).iter();
         let (first, second) = (given.next(), given.next());
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_its_tokens() {
+    fn a_bearer_token_identifies_its_user() {
         let nobody = "system:anonymous [system:unauthenticated]";
         let admin = "restow:admin [system:masters system:authenticated]";
         let alice = "alice [dev ops system:authenticated]";
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_not_shown() {
+    fn debug_output_of_tokens_shows_no_token() {
         assert_eq!(format!("{:?}", tokens()), "Tokens(2)");
     }
 }

@@ -1,4 +1,4 @@
-//! Acting as somebody else: what the headers ask for, what must be allowed for it, and who it makes of the sender.
+//! Impersonation: the requested user, the permissions it needs, and the resulting user.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,12 +15,12 @@ const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 const PREFIX: &str = "impersonate-";
 
-/// The group of the API that names what is not an object of the core group.
+/// The API group of the virtual resources `uids` and `userextras`.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
-/// Whom a request wants to act as.
+/// The user that a request impersonates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Impersonation {
     user: String,
@@ -29,22 +29,22 @@ pub(crate) struct Impersonation {
     extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Headers that ask for nobody who can be.
+/// Invalid impersonation headers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ImpersonationError {
-    /// There is no user.
-    #[error("groups, a uid or extra values are to be impersonated without a user")]
+    /// The user is missing.
+    #[error("requested groups, a uid or extra values to impersonate without a user")]
     WithoutUser,
-    /// A header cannot be read.
-    #[error("the header {0} is not text")]
+    /// A header is not valid text.
+    #[error("the header {0} is not valid text")]
     NotText(HeaderName),
-    /// More than one user or uid.
+    /// There is more than one user or uid.
     #[error("the header {0} is given more than once")]
     Repeated(HeaderName),
 }
 
 impl Impersonation {
-    /// Reads what the headers ask for, which is mostly nothing.
+    /// Parses the impersonation headers; none if there are none.
     pub(crate) fn requested(headers: &HeaderMap) -> Result<Option<Self>, ImpersonationError> {
         let mut asked = Self::default();
         let mut any = false;
@@ -61,13 +61,13 @@ impl Impersonation {
         }
         match (asked.user.is_empty(), any) {
             (false, _) => Ok(Some(asked)),
-            // An empty user is as good as none, as kube-apiserver has it.
+            // An empty user counts as none, as in kube-apiserver.
             (true, true) if asked != Self::default() => Err(ImpersonationError::WithoutUser),
             (true, _) => Ok(None),
         }
     }
 
-    /// What the sender must be allowed to do for it, each by itself.
+    /// The permissions that the sender needs, each checked separately.
     pub(crate) fn needed(&self) -> Vec<Attributes<'_>> {
         let mut needed = vec![match service_account(&self.user) {
             Some((namespace, name)) => {
@@ -93,7 +93,7 @@ impl Impersonation {
         needed
     }
 
-    /// Who the sender is, once all that is allowed.
+    /// The impersonated user.
     pub(crate) fn into_user(self) -> User {
         let mut groups = self.groups;
         if let (true, Some((namespace, _))) = (groups.is_empty(), service_account(&self.user)) {
@@ -111,7 +111,7 @@ impl Impersonation {
     }
 }
 
-/// Takes all headers of impersonation, and the token, off a request, so that nothing behind can act on them.
+/// Removes all impersonation headers and the token, so that no handler sees them.
 pub(crate) fn strip(headers: &mut HeaderMap) {
     headers.remove(http::header::AUTHORIZATION);
     for name in [USER, GROUP, UID] {
@@ -150,13 +150,13 @@ fn decoded(key: &str) -> String {
     query::decode(key).map_or_else(|| key.to_owned(), Cow::into_owned)
 }
 
-/// Whether a user's name is that of a service account.
+/// Whether a user name is that of a service account.
 pub(crate) fn is_service_account(user: &str, namespace: &str, name: &str) -> bool {
     let rest = user.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.strip_prefix(namespace));
     rest.and_then(|rest| rest.strip_prefix(':')) == Some(name)
 }
 
-/// The namespace and name of a service account, if a user's name is one's.
+/// The namespace and name of the service account that a user name stands for, if any.
 fn service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
     (is_label(namespace) && name.split('.').all(is_label) && name.len() <= 253).then_some((namespace, name))
@@ -187,7 +187,7 @@ mod tests {
         map
     }
 
-    /// What is asked, then who it makes: `asks => name/uid [groups] {extra}`.
+    /// The needed permissions and the resulting user: `permissions => name/uid [groups] {extra}`.
     fn outcome(pairs: &[(&str, &str)]) -> String {
         match Impersonation::requested(&headers(pairs)) {
             Ok(None) => "-".to_owned(),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_say_whom() {
+    fn impersonation_headers_name_a_user() {
         let cases: &[(&[(&str, &str)], &str)] = &[
             (&[], "-"),
             (&[("impersonate-user", "")], "-"),
@@ -256,7 +256,7 @@ mod tests {
             ),
             (
                 &[("impersonate-group", "dev")],
-                "groups, a uid or extra values are to be impersonated without a user",
+                "requested groups, a uid or extra values to impersonate without a user",
             ),
             (
                 &[("impersonate-user", "a"), ("impersonate-user", "b")],
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_it_goes_further() {
+    fn impersonation_headers_are_removed() {
         let mut map = headers(&[
             ("authorization", "Bearer x"),
             ("impersonate-user", "bob"),
@@ -285,7 +285,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_header_breaks_it(name in "impersonate-(user|group|uid|extra-[a-z%0-9]{0,6})",
+        fn no_header_panics(name in "impersonate-(user|group|uid|extra-[a-z%0-9]{0,6})",
                                value in proptest::collection::vec(any::<u8>(), 0..16)) {
             if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_bytes(&value)) {
                 let mut map = HeaderMap::new();

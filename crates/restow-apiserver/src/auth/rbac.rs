@@ -1,8 +1,7 @@
-//! What somebody may do: role-based access control, decided purely from roles and bindings.
+//! Role-based access control, decided purely from roles and bindings.
 //!
-//! `rule` says what one rule allows, `policy` which rules are somebody's, `escalation` whether somebody may give a rule
-//! away, `review` what the review APIs answer, `bootstrap` what every server has from its start on, and `live` keeps a
-//! policy like the store.
+//! `rule`: what one rule allows. `policy`: which rules a user has. `escalation`: whether a user may grant a rule.
+//! `review`: the review APIs. `bootstrap`: the default roles and bindings. `live`: a policy that follows the store.
 
 mod bootstrap;
 mod escalation;
@@ -18,5 +17,7 @@ pub(crate) use live::LivePolicy;
 pub(crate) use policy::Kind;
 #[cfg(test)]
 pub(crate) use policy::Policy;
-pub(crate) use review::{About, ReviewError, answer_access_review, answer_rules_review, answer_self_review};
+pub(crate) use review::{
+    ReviewError, ReviewedUser, answer_access_review, answer_rules_review, answer_self_review,
+};
 pub(crate) use roles::GROUP;

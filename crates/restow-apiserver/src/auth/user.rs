@@ -1,4 +1,4 @@
-//! The user who sends a request, as authentication found it.
+//! The user who sends a request.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -6,30 +6,30 @@ use std::sync::{Arc, LazyLock};
 /// Members of this group may do everything.
 pub(crate) const MASTERS: &str = "system:masters";
 
-/// Everybody who has shown who they are is in this group.
+/// The group of all authenticated users.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 
-/// Everybody else is in this one.
+/// The group of all other users.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// The name of those who have not shown who they are.
+/// The name of unauthenticated users.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
 
-/// Somebody who sends requests.
+/// A user of the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// The name.
     pub name: String,
-    /// What tells apart two users of one name.
+    /// Distinguishes users of the same name.
     pub uid: String,
     /// The groups.
     pub groups: Vec<String>,
-    /// What else is known.
+    /// Extra attributes.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
-    /// Somebody who has shown who they are.
+    /// An authenticated user.
     pub fn known(name: impl Into<String>, groups: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let mut groups: Vec<String> = groups.into_iter().map(Into::into).collect();
         if !groups.iter().any(|group| group == AUTHENTICATED) {
@@ -38,7 +38,7 @@ impl User {
         Self { name: name.into(), groups, ..Self::default() }
     }
 
-    /// Somebody who has not.
+    /// The unauthenticated user.
     pub fn anonymous() -> Self {
         Self { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..Self::default() }
     }
@@ -55,22 +55,22 @@ impl User {
         Arc::clone(&LOOPBACK)
     }
 
-    /// Whether everything is allowed.
+    /// Whether the user may do everything.
     pub fn is_master(&self) -> bool {
         self.is_in(MASTERS)
     }
 
-    /// Whether it is one of a group.
+    /// Whether the user is in a group.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|own| own == group)
     }
 }
 
-/// Who sends a request: an extension of each request that reaches a handler.
+/// The user who sends a request: an extension of each request from the network.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender(pub Arc<User>);
 
-/// Who sent a request; what comes without a sender is the server's own, since the way in gives every other one.
+/// The user who sent a request. A request without a sender is the server's own, because the filters set it for others.
 pub(crate) fn sender(head: &http::request::Parts) -> Arc<User> {
     let sender = head.extensions.get::<Sender>();
     sender.map_or_else(User::loopback, |Sender(user)| Arc::clone(user))

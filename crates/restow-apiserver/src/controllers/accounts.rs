@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::writer::Writer;
 use crate::object::meta::{is_deleting, name};
-use crate::object::stored::Extent;
+use crate::object::stored::DecodeScope;
 use crate::verbs::api::Api;
 
 const NAMESPACES: &str = "/registry/namespaces/";
@@ -73,7 +73,7 @@ fn namespace_of(key: &str) -> Option<&str> {
 /// The name of the namespace, unless it is being deleted.
 fn active(api: &Api, entry: Entry) -> Option<String> {
     let namespaces = api.registry.built_in("", "namespaces")?;
-    let namespace = api.decode(&namespaces, entry, Extent::Metadata).ok()?;
+    let namespace = api.decode(&namespaces, entry, DecodeScope::Metadata).ok()?;
     (!is_deleting(&namespace)).then(|| name(&namespace).to_owned())
 }
 

@@ -1,7 +1,7 @@
-//! Follows CustomResourceDefinitions: what they define is served while they are there.
+//! Watches CustomResourceDefinitions and serves the resources they define.
 //!
-//! Each server follows them by itself. A version is changed in the order that `restow-storageversion` asks for: no new
-//! writes, those under way end, the new version is registered, the definition is found unchanged, writes under it begin.
+//! Each server does this on its own. A storage version changes in the order that `restow-storageversion` requires: stop
+//! new writes, drain writes in flight, register the new version, check that the definition is unchanged, admit writes.
 
 mod cleanup;
 mod controller;
@@ -17,34 +17,36 @@ use tokio::time::MissedTickBehavior;
 
 use crate::object::meta::is_deleting;
 
-pub(crate) use controller::Definitions;
+pub(crate) use controller::DefinitionController;
 use stored::{PREFIX, name};
 
-/// How long to wait after the store failed, and how often registrations are looked after.
+/// The pause after an error of the store, and the interval of checks of registrations.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What is followed.
-enum Followed {
+/// Which keys a change is from.
+enum WatchedPrefix {
     Definitions,
     Registered,
 }
 
-impl Definitions {
-    /// Follows changes after a revision until told to stop.
+impl DefinitionController {
+    /// Follows changes after a revision until the server stops.
     pub(crate) async fn run(mut self, mut after: u64) {
         let stop = self.stop.clone();
         let following = async {
             loop {
                 let error = self.follow(after).await;
-                tracing::warn!("definitions are read again: {error}");
+                tracing::warn!("the watch of CustomResourceDefinitions ended: {error}; listing them again");
                 after = loop {
                     tokio::time::sleep(EVERY).await;
                     match self.load().await {
                         Ok(revision) => break revision,
-                        Err(error) => tracing::warn!("definitions cannot be read: {error}"),
+                        Err(error) => {
+                            tracing::warn!("could not list CustomResourceDefinitions: {error}; retrying")
+                        }
                     }
                 };
-                // What has become of the registrations meanwhile is looked at too.
+                // Registrations may have changed meanwhile: check them all.
                 self.holder.clear();
             }
         };
@@ -56,7 +58,7 @@ impl Definitions {
             Ok(changes) => changes,
             Err(error) => return error,
         };
-        // Somebody may delete what this server has registered.
+        // Another client may delete a registration of this server.
         let mut registered = match self.api.store.watch(registered::PREFIX, after).await {
             Ok(registered) => registered,
             Err(error) => return error,
@@ -68,26 +70,26 @@ impl Definitions {
             let is_new = self.api.gate.tenure().is_none_or(|tenure| tenure.holder() != self.holder);
             let told = tokio::select! {
                 biased;
-                // First, because changes may come without a pause.
+                // First, because changes may come without pause.
                 _ = tick.tick() => {
                     self.look_after().await;
                     continue;
                 }
-                // Writes of custom resources begin as soon as the server is a member.
+                // Writes of custom resources are admitted as soon as the server is a member.
                 () = readiness.ready(), if is_new => {
                     self.look_after().await;
                     continue;
                 }
-                told = changes.next() => told.map(|told| (told, Followed::Definitions)),
-                told = registered.next() => told.map(|told| (told, Followed::Registered)),
+                told = changes.next() => told.map(|told| (told, WatchedPrefix::Definitions)),
+                told = registered.next() => told.map(|told| (told, WatchedPrefix::Registered)),
             };
             match told {
-                Some((Ok(told), Followed::Definitions)) => {
+                Some((Ok(told), WatchedPrefix::Definitions)) => {
                     for Change { key, now, .. } in told.changes {
                         self.take(name(&key).to_owned(), now).await;
                     }
                 }
-                Some((Ok(told), Followed::Registered)) => {
+                Some((Ok(told), WatchedPrefix::Registered)) => {
                     for Change { key, .. } in told.changes {
                         self.attend(&key).await;
                     }
@@ -98,7 +100,7 @@ impl Definitions {
         }
     }
 
-    /// Registers everything again after this server was taken for gone, and ends what was begun.
+    /// Registers everything again after this server was taken for dead, and completes unfinished work.
     async fn look_after(&mut self) {
         let Some(tenure) = self.api.gate.tenure() else { return };
         let renewed = self.holder != tenure.holder();

@@ -1,4 +1,4 @@
-//! Events are kept for an hour after they were last told of.
+//! Deletes Events an hour after their last occurrence.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use serde_json::Value;
 use super::place::path;
 use super::writer::Writer;
 use crate::object::meta::name;
-use crate::object::stored::Extent;
+use crate::object::stored::DecodeScope;
 use crate::registry::resource::Resource;
 use crate::verbs::api::Api;
 
-/// For how long they are kept.
+/// How long Events are kept.
 const KEPT: SignedDuration = SignedDuration::from_hours(1);
-/// How often they are looked at.
+/// The interval of checks.
 const EVERY: Duration = Duration::from_secs(60);
-/// How many are read at once.
+/// The page size of lists.
 const PAGE: usize = 500;
 
-/// Deletes those that have expired; never ends.
+/// Deletes expired Events; never ends.
 pub(super) async fn run(api: Arc<Api>, writer: Writer) {
     let mut tick = tokio::time::interval(EVERY);
     loop {
         tick.tick().await;
         let Some(events) = api.registry.built_in("", "events") else { return };
         if let Err(error) = sweep(&api, &writer, &events).await {
-            tracing::warn!("events cannot be read: {error}");
+            tracing::warn!("could not list Events: {error}");
         }
     }
 }
@@ -40,11 +40,11 @@ async fn sweep(api: &Api, writer: &Writer, events: &Resource) -> Result<(), Stor
         range.start = listed.entries.last().map(|entry| format!("{}\0", entry.key));
         for entry in listed.entries {
             let path = path(events, &entry.key);
-            let Ok(event) = api.decode(events, entry, Extent::Whole) else { continue };
+            let Ok(event) = api.decode(events, entry, DecodeScope::Whole) else { continue };
             if let Some(path) = path.filter(|_| is_expired(&event, restow_clock::now()))
                 && let Err(error) = writer.delete(&path, &event["metadata"], "Background").await
             {
-                tracing::warn!("the event {} has expired but is not deleted: {error}", name(&event));
+                tracing::warn!("could not delete the expired Event {}: {error}", name(&event));
             }
         }
         if listed.remaining == 0 {
@@ -53,8 +53,7 @@ async fn sweep(api: &Api, writer: &Writer, events: &Resource) -> Result<(), Stor
     }
 }
 
-/// Whether an event was last told of too long ago. Times that have not come yet, and are somebody's mistake, do not
-/// count.
+/// Whether the last occurrence of an Event is too old. Times in the future are ignored.
 fn is_expired(event: &Value, now: Timestamp) -> bool {
     let times = [
         &event["metadata"]["creationTimestamp"],
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_word_counts() {
+    fn an_event_expires_an_hour_after_its_latest_time() {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
         let at = |time: &str| json!(format!("2026-01-01T{time}Z"));
         for (created, field, time, expected) in [

@@ -1,7 +1,8 @@
-//! What is owned goes with its owners, as ownerReferences say: behind them, before them, or not at all.
+//! The garbage collector: deletes dependents with their owners, by ownerReferences: in the background, in the foreground,
+//! or not at all.
 //!
-//! Nothing is known of most objects: a [`Graph`] has the keys of those that have owners, and of owners that wait. It is
-//! filled by one scan and follows every change in order; what is decided is decided on objects that are read anew.
+//! A [`Graph`] has only the keys of objects with owners, and of owners that wait for their dependents. It is filled by one
+//! scan and follows every change in order. Each decision is made on objects that are read again.
 
 mod attend;
 mod collector;
@@ -18,16 +19,16 @@ use tokio::sync::Notify;
 
 use super::writer::Writer;
 use crate::verbs::api::Api;
-use attend::Attended;
+use attend::Processed;
 use collector::{Collector, PAUSE};
 
-/// How many objects are attended to at once.
+/// How many objects are processed concurrently.
 const AT_ONCE: usize = 16;
-/// How long to wait at most before what failed is tried again.
+/// The longest pause before a retry.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 impl Collector {
-    /// Attends to what is in the queue; never ends.
+    /// Processes the queue; never ends.
     async fn work(&self) {
         let mut failed = Vec::new();
         let (mut pause, mut again_at) = (PAUSE, Instant::now());
@@ -46,7 +47,7 @@ impl Collector {
             let each = batch.into_iter().map(|key| async { (self.attend(&key).await, key) });
             let mut attended = stream::iter(each).buffer_unordered(AT_ONCE);
             while let Some((done, key)) = attended.next().await {
-                if done == Attended::Later {
+                if done == Processed::Later {
                     if failed.is_empty() {
                         again_at = Instant::now() + pause;
                     }

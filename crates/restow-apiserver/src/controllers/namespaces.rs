@@ -1,4 +1,4 @@
-//! A namespace that is being deleted goes when everything in it has gone.
+//! Empties terminating namespaces, then deletes them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,47 +9,47 @@ use restow_store::{Entry, Range, StoreError};
 use serde_json::{Value, json};
 
 use super::place::path;
-use super::writer::{Writer, Wrote};
-use crate::http::status::Failure;
+use super::writer::{WriteResult, Writer};
+use crate::http::status::StatusError;
 use crate::object::meta::delete::Options;
 use crate::object::meta::{is_deleting, name};
-use crate::object::stored::{Extent, refused};
+use crate::object::stored::{DecodeScope, refused};
 use crate::registry::resource::Resource;
 use crate::verbs::api::Api;
 use crate::verbs::delete::delete_stored;
 
 const PREFIX: &str = "/registry/namespaces/";
-/// What holds a namespace until its content has gone.
+/// The finalizer of a namespace that is not empty.
 const FINALIZER: &str = "kubernetes";
-/// How many keys are read at once.
+/// The page size of lists.
 const PAGE: usize = 500;
-/// How many objects are deleted at once.
+/// How many objects are deleted concurrently.
 const AT_ONCE: usize = 16;
-/// How often a namespace is looked at whose content has not gone yet, and a store that has failed.
+/// The interval of retries.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Why a namespace is not emptied.
+/// Why a namespace could not be emptied.
 #[derive(Debug, thiserror::Error)]
-enum Hindered {
-    #[error("what is stored cannot be read: {0:?}")]
-    Read(Failure),
-    #[error("an object is not deleted")]
+enum EmptyError {
+    #[error("could not list the objects of the namespace: {0}")]
+    Read(StatusError),
+    #[error("could not delete an object: {0}")]
     Write(#[from] kube::Error),
-    #[error("an object is not deleted: {0:?}")]
-    Delete(Failure),
+    #[error("could not delete an object: {0}")]
+    Delete(StatusError),
 }
 
-impl From<StoreError> for Hindered {
+impl From<StoreError> for EmptyError {
     fn from(error: StoreError) -> Self {
         Self::Read(refused(&error))
     }
 }
 
-/// Follows namespaces, and empties those that are being deleted; never ends.
+/// Watches namespaces, and empties terminating ones; never ends.
 pub(super) async fn run(api: Arc<Api>, writer: Writer) {
     loop {
         if let Err(error) = follow(&api, &writer).await {
-            tracing::warn!("namespaces are read again: {error}");
+            tracing::warn!("the watch of Namespaces ended: {error}; listing them again");
         }
         tokio::time::sleep(EVERY).await;
     }
@@ -77,27 +77,27 @@ async fn follow(api: &Api, writer: &Writer) -> Result<(), StoreError> {
             match finish(api, writer, &key).await {
                 Ok(true) => drop(dying.remove(&key)),
                 Ok(false) => {}
-                Err(error) => tracing::debug!(%key, "a namespace cannot go yet: {error}"),
+                Err(error) => tracing::debug!(%key, "could not empty a namespace: {error}; retrying"),
             }
         }
     }
 }
 
-/// The key of a namespace whose content is to go.
+/// The key of a namespace that has to be emptied.
 fn dying(api: &Api, entry: Entry) -> Option<String> {
     let namespaces = api.registry.built_in("", "namespaces")?;
     let key = entry.key.clone();
-    let namespace = api.decode(&namespaces, entry, Extent::Whole).ok()?;
+    let namespace = api.decode(&namespaces, entry, DecodeScope::Whole).ok()?;
     is_to_be_emptied(&namespace).then_some(key)
 }
 
-/// Whether the content of a namespace is to go.
+/// Whether a namespace has to be emptied.
 fn is_to_be_emptied(namespace: &Value) -> bool {
     let finalizers = namespace["spec"]["finalizers"].as_array();
     is_deleting(namespace) && finalizers.is_some_and(|all| all.iter().any(|one| one == FINALIZER))
 }
 
-/// The namespace as it is when its content has gone.
+/// The namespace without the finalizer.
 fn emptied(mut namespace: Value) -> Value {
     if let Some(finalizers) = namespace["spec"]["finalizers"].as_array_mut() {
         finalizers.retain(|one| one != FINALIZER);
@@ -105,16 +105,16 @@ fn emptied(mut namespace: Value) -> Value {
     namespace
 }
 
-/// Empties a namespace, and lets it go when nothing is left; tells whether that is done.
-async fn finish(api: &Api, writer: &Writer, key: &str) -> Result<bool, Hindered> {
+/// Empties a namespace, and removes its finalizer when nothing is left. Returns whether that is done.
+async fn finish(api: &Api, writer: &Writer, key: &str) -> Result<bool, EmptyError> {
     let Some(namespaces) = api.registry.built_in("", "namespaces") else { return Ok(true) };
-    let Some(entry) = api.entry(key).await.map_err(Hindered::Read)? else { return Ok(true) };
-    let namespace = api.decode(&namespaces, entry, Extent::Whole).map_err(Hindered::Read)?;
+    let Some(entry) = api.entry(key).await.map_err(EmptyError::Read)? else { return Ok(true) };
+    let namespace = api.decode(&namespaces, entry, DecodeScope::Whole).map_err(EmptyError::Read)?;
     if !is_to_be_emptied(&namespace) {
         return Ok(true);
     }
     let mut found = 0;
-    // What was let in before the namespace began to go may have been stored after the first look.
+    // Creates that were admitted before the deletion may be stored after the first list.
     for _ in 0..2 {
         found = empty(api, writer, name(&namespace)).await?;
     }
@@ -125,15 +125,15 @@ async fn finish(api: &Api, writer: &Writer, key: &str) -> Result<bool, Hindered>
     let mut namespace = emptied(namespace);
     namespace["apiVersion"] = json!("v1");
     namespace["kind"] = json!("Namespace");
-    Ok(writer.replace(&path, &namespace).await? != Wrote::Changed)
+    Ok(writer.replace(&path, &namespace).await? != WriteResult::Changed)
 }
 
-/// Deletes everything in a namespace, and tells how much was there.
-async fn empty(api: &Api, writer: &Writer, namespace: &str) -> Result<usize, Hindered> {
+/// Deletes everything in a namespace, and returns how many objects were there.
+async fn empty(api: &Api, writer: &Writer, namespace: &str) -> Result<usize, EmptyError> {
     let served = api.registry.served();
     let mut seen = BTreeSet::new();
     let mut found = 0;
-    // Events of two groups are stored in one place.
+    // Events of both groups are stored under the same keys.
     for resource in
         served.all().filter(|resource| resource.namespaced && seen.insert(resource.prefix.clone()))
     {
@@ -147,7 +147,7 @@ async fn empty_of(
     writer: &Writer,
     resource: &Arc<Resource>,
     namespace: &str,
-) -> Result<usize, Hindered> {
+) -> Result<usize, EmptyError> {
     let mut range = Range { prefix: resource.key(namespace, ""), start: None, limit: PAGE, revision: None };
     let mut found = 0;
     loop {
@@ -162,13 +162,18 @@ async fn empty_of(
     }
 }
 
-async fn delete(api: &Api, writer: &Writer, resource: &Arc<Resource>, entry: Entry) -> Result<(), Hindered> {
+async fn delete(
+    api: &Api,
+    writer: &Writer,
+    resource: &Arc<Resource>,
+    entry: Entry,
+) -> Result<(), EmptyError> {
     let Some(path) = path(resource, &entry.key) else {
-        // None of its versions is served, so that it has no path.
+        // No version is served, so it has no path.
         let deleted = delete_stored(api, resource, entry, &Options::default()).await;
-        return deleted.map(drop).map_err(Hindered::Delete);
+        return deleted.map(drop).map_err(EmptyError::Delete);
     };
-    let object = api.decode(resource, entry, Extent::Metadata).map_err(Hindered::Read)?;
+    let object = api.decode(resource, entry, DecodeScope::Metadata).map_err(EmptyError::Read)?;
     if !is_deleting(&object) {
         writer.delete(&path, &object["metadata"], "Background").await?;
     }
@@ -180,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_those_that_go_are_emptied() {
+    fn only_terminating_namespaces_are_emptied() {
         for (deleted, finalizers, expected) in [
             (true, json!(["kubernetes"]), true),
             (true, json!(["x.example/f", "kubernetes"]), true),
@@ -198,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn other_finalizers_stay() {
+    fn finalizers_of_others_are_kept() {
         let namespace = json!({"spec": {"finalizers": ["kubernetes", "x.example/f"]}});
         assert_eq!(emptied(namespace), json!({"spec": {"finalizers": ["x.example/f"]}}));
     }

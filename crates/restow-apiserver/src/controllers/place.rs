@@ -1,17 +1,19 @@
-//! Where an object is: its key in the store, and its path in the API.
+//! The location of an object: its key in the store, and its path in the API.
 
-use std::fmt::Write as _;
+use std::fmt::Display;
 use std::sync::Arc;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 use crate::registry::resource::Resource;
-use crate::registry::served::Served;
+use crate::registry::served::ServedResources;
 
 /// The resource that a key belongs to; none if it is not served.
-pub(super) fn resource_of<'a>(served: &'a Served, key: &str) -> Option<&'a Arc<Resource>> {
+pub(super) fn resource_of<'a>(served: &'a ServedResources, key: &str) -> Option<&'a Arc<Resource>> {
     served.all().find(|resource| key.starts_with(&resource.prefix))
 }
 
-/// The path of the object under a key, in the version it is stored in where that is served: nothing is to be converted.
+/// The path of the object under a key, in its storage version if that is served, which avoids conversion.
 pub(super) fn path(resource: &Resource, key: &str) -> Option<String> {
     let mut versions = resource.versions.iter().map(|version| &version.name);
     let stored = versions.clone().find(|version| **version == resource.stored.version);
@@ -38,17 +40,10 @@ pub(super) fn namespace<'a>(resource: &Resource, key: &'a str) -> &'a str {
 }
 
 /// A name as a segment of a path.
-fn escaped(name: &str) -> String {
-    let mut text = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            // Writing to a string does not fail.
-            let _ = write!(text, "%{byte:02X}");
-        }
-    }
-    text
+fn escaped(name: &str) -> impl Display + '_ {
+    const ESCAPED: &AsciiSet =
+        &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+    utf8_percent_encode(name, ESCAPED)
 }
 
 #[cfg(test)]
@@ -57,7 +52,7 @@ mod tests {
     use crate::registry::served::Registry;
 
     #[test]
-    fn keys_have_paths() {
+    fn a_storage_key_has_the_path_of_its_object() {
         let served = Registry::default().served();
         for (key, expected) in [
             ("/registry/configmaps/x/a", Some("/api/v1/namespaces/x/configmaps/a")),
@@ -78,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_namespaces() {
+    fn a_storage_key_has_the_namespace_of_its_object() {
         let served = Registry::default().served();
         for (key, expected) in [("/registry/configmaps/x/a", "x"), ("/registry/namespaces/x", "")] {
             let found = resource_of(&served, key).map(|resource| namespace(resource, key));

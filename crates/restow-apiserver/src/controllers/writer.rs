@@ -1,4 +1,4 @@
-//! Writes of controllers, each on condition of what was read.
+//! Writes of controllers, each conditioned on what was read.
 
 use http::{Request, header};
 use kube::Client;
@@ -6,18 +6,18 @@ use serde_json::{Value, json};
 
 use crate::object::patch::MERGE;
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Debug, PartialEq)]
-pub(super) enum Wrote {
-    /// It is done; this was answered.
+pub(super) enum WriteResult {
+    /// It succeeded, with this response.
     Done(Value),
-    /// There is no such object.
+    /// The object does not exist.
     Gone,
-    /// The object is another one than was read: whoever hears of that decides anew.
+    /// The object has changed since it was read: the caller decides again.
     Changed,
 }
 
-/// Writes by the server's own client.
+/// Writes with the server's own client.
 #[derive(Clone)]
 pub(super) struct Writer(Client);
 
@@ -26,13 +26,18 @@ impl Writer {
         Self(client)
     }
 
-    /// Creates an object; the answer is `Changed` if it exists already.
-    pub(super) async fn create(&self, path: &str, object: &Value) -> kube::Result<Wrote> {
+    /// Creates an object; the result is `Changed` if it exists.
+    pub(super) async fn create(&self, path: &str, object: &Value) -> kube::Result<WriteResult> {
         self.send("POST", path, "application/json", object).await
     }
 
-    /// Deletes an object as it was read.
-    pub(super) async fn delete(&self, path: &str, metadata: &Value, policy: &str) -> kube::Result<Wrote> {
+    /// Deletes an object, if it is unchanged since it was read.
+    pub(super) async fn delete(
+        &self,
+        path: &str,
+        metadata: &Value,
+        policy: &str,
+    ) -> kube::Result<WriteResult> {
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy,
             "preconditions": { "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"] },
@@ -40,8 +45,13 @@ impl Writer {
         self.send("DELETE", path, "application/json", &options).await
     }
 
-    /// Changes the metadata of an object as it was read.
-    pub(super) async fn patch(&self, path: &str, metadata: &Value, mut change: Value) -> kube::Result<Wrote> {
+    /// Changes the metadata of an object, if it is unchanged since it was read.
+    pub(super) async fn patch(
+        &self,
+        path: &str,
+        metadata: &Value,
+        mut change: Value,
+    ) -> kube::Result<WriteResult> {
         for field in ["uid", "resourceVersion"] {
             change[field] = metadata[field].clone();
         }
@@ -49,17 +59,17 @@ impl Writer {
     }
 
     /// Replaces an object.
-    pub(super) async fn replace(&self, path: &str, object: &Value) -> kube::Result<Wrote> {
+    pub(super) async fn replace(&self, path: &str, object: &Value) -> kube::Result<WriteResult> {
         self.send("PUT", path, "application/json", object).await
     }
 
-    async fn send(&self, method: &str, path: &str, kind: &str, body: &Value) -> kube::Result<Wrote> {
+    async fn send(&self, method: &str, path: &str, kind: &str, body: &Value) -> kube::Result<WriteResult> {
         let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, kind);
         let request = request.body(body.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
         match self.0.request::<Value>(request).await {
-            Ok(answer) => Ok(Wrote::Done(answer)),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Wrote::Gone),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Wrote::Changed),
+            Ok(answer) => Ok(WriteResult::Done(answer)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(WriteResult::Gone),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(WriteResult::Changed),
             Err(error) => Err(error),
         }
     }

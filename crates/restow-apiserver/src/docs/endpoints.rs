@@ -1,4 +1,4 @@
-//! Dispatches requests that are not about a resource: discovery, OpenAPI, health, version and metrics.
+//! Dispatches non-resource requests: discovery, OpenAPI, health, version and metrics.
 
 use http::{Method, Response};
 
@@ -7,18 +7,22 @@ use crate::docs::health;
 use crate::docs::openapi;
 use crate::http::body::Body;
 use crate::http::request_info::RequestInfo;
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 use crate::verbs::api::Api;
 
-/// Answers what is not about a resource.
+/// Answers a non-resource request.
 pub(crate) async fn answer(
     api: &Api,
     head: &http::request::Parts,
     info: &RequestInfo,
-) -> Result<Response<Body>, Failure> {
+) -> Result<Response<Body>, StatusError> {
     let segments = info.segments();
     if !matches!(info.method, Method::GET | Method::HEAD) {
-        return Err(if known(api, &segments) { Failure::method_not_allowed() } else { Failure::no_page() });
+        return Err(if known(api, &segments) {
+            StatusError::method_not_allowed()
+        } else {
+            StatusError::no_page()
+        });
     }
     if let Some(response) = health::answer(api, info).await {
         return Ok(response);

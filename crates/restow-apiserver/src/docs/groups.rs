@@ -1,4 +1,4 @@
-//! The API groups and their versions, in the order in which clients prefer them.
+//! The API groups and their versions, in order of preference.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use kube::core::Version;
 
 use crate::registry::resource::Resource;
 use crate::registry::reviews::{REVIEWS, Review, VERSION};
-use crate::registry::served::Served;
+use crate::registry::served::ServedResources;
 
-/// What one version of a group has.
+/// The contents of one version of a group.
 #[derive(Default)]
 pub(crate) struct Contents {
-    /// Resources, with the place of the version among theirs.
+    /// Resources, with the index of this version among theirs.
     pub resources: Vec<(Arc<Resource>, usize)>,
     /// Reviews.
     pub reviews: Vec<&'static Review>,
@@ -20,14 +20,14 @@ pub(crate) struct Contents {
 
 /// A group and its versions, the preferred one first.
 pub(crate) struct Group {
-    /// Its name.
+    /// The name; empty for the core group.
     pub name: String,
-    /// Its versions.
+    /// The versions.
     pub versions: Vec<(String, Contents)>,
 }
 
-/// All groups, the core group first, and custom ones behind.
-pub(crate) fn groups(served: &Served) -> Vec<Group> {
+/// All groups: the core group first, custom ones last.
+pub(crate) fn groups(served: &ServedResources) -> Vec<Group> {
     let mut groups = Vec::new();
     for resource in &served.built_in {
         add(&mut groups, resource);
@@ -51,7 +51,7 @@ fn add(groups: &mut Vec<Group>, resource: &Arc<Resource>) {
     }
 }
 
-/// What a version of a group has so far.
+/// The contents of a version so far.
 fn contents<'a>(groups: &'a mut Vec<Group>, group: &str, version: &str) -> &'a mut Contents {
     let at = groups.iter().position(|known| known.name == group).unwrap_or_else(|| {
         groups.push(Group { name: group.to_owned(), versions: Vec::new() });
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_in_order() {
+    fn versions_are_sorted_by_kubernetes_priority() {
         let mut versions =
             vec!["foo", "v1alpha1", "v2beta1", "v10", "v1", "v2", "v11alpha2", "v1beta2", "bar"];
         versions.sort_by_cached_key(|version| Reverse(Version::parse(version).priority()));

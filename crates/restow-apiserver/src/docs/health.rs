@@ -1,4 +1,4 @@
-//! How the server does: its version, whether it lives, and whether it is ready.
+//! The endpoints of health, version and metrics.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use crate::http::request_info::RequestInfo;
 use crate::http::response::{json_response, plain};
 use crate::verbs::api::Api;
 
-/// One thing to look at.
+/// A health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
     /// The server answers.
@@ -31,17 +31,17 @@ impl Check {
         }
     }
 
-    /// Whether it is as it should be, or what may be said to anybody about why not.
-    async fn look(self, api: &Api) -> Result<(), String> {
+    /// Runs the check. The error may be shown to unauthenticated users.
+    async fn check(self, api: &Api) -> Result<(), String> {
         match self {
             Self::Ping => Ok(()),
-            Self::Store => api.store_health.look(&*api.store).await,
+            Self::Store => api.store_health.check(&*api.store).await,
             Self::StorageVersions => api.gate.readiness().check().map_err(|why| why.to_string()),
         }
     }
 }
 
-/// What an endpoint looks at, by its name.
+/// The checks of an endpoint.
 fn checks(endpoint: &str) -> &'static [Check] {
     match endpoint {
         "healthz" | "livez" => &[Check::Ping, Check::Store],
@@ -50,7 +50,7 @@ fn checks(endpoint: &str) -> &'static [Check] {
     }
 }
 
-/// The name of the endpoint and the checks that a path asks for; none if it is another path.
+/// The endpoint and the checks that a path selects; none for other paths.
 fn asked(path: &str) -> Option<(&str, Vec<Check>)> {
     let path = path.trim_end_matches('/').strip_prefix('/')?;
     let (endpoint, one) = path.split_once('/').map_or((path, None), |(endpoint, one)| (endpoint, Some(one)));
@@ -59,7 +59,7 @@ fn asked(path: &str) -> Option<(&str, Vec<Check>)> {
     (!checks.is_empty()).then_some((endpoint, checks))
 }
 
-/// Answers what is asked of the server itself; none if it is something else.
+/// Answers health checks, version and metrics; none for other paths.
 pub(crate) async fn answer(api: &Api, info: &RequestInfo) -> Option<Response<Body>> {
     if let Some((endpoint, checks)) = asked(&info.path) {
         return Some(report(api, endpoint, &checks, info.has_parameter("verbose")).await);
@@ -79,7 +79,7 @@ async fn report(api: &Api, endpoint: &str, checks: &[Check], verbose: bool) -> R
     let mut lines = String::new();
     let mut well = true;
     for check in checks {
-        let line = match check.look(api).await {
+        let line = match check.check(api).await {
             Ok(()) => format!("[+]{} ok\n", check.name()),
             Err(why) => {
                 well = false;
@@ -95,7 +95,7 @@ async fn report(api: &Api, endpoint: &str, checks: &[Check], verbose: bool) -> R
     }
 }
 
-/// The version of Kubernetes that is served.
+/// The document of `/version`.
 fn version() -> Value {
     json!({
         "major": "1", "minor": "36", "gitVersion": "v1.36.3+restow", "gitCommit": "", "gitTreeState": "",
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_ask_for_checks() {
+    fn a_health_path_selects_its_checks() {
         let (ping, store, registered) = (Check::Ping, Check::Store, Check::StorageVersions);
         for (path, expected) in [
             ("/healthz", Some(("healthz", vec![ping, store]))),

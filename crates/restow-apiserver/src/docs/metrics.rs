@@ -1,4 +1,4 @@
-//! What the server tells of itself to those who measure: who it is, and which encryption configuration it uses.
+//! The metrics of the server: its identity, and the encryption configuration it uses.
 
 use std::fmt::Write as _;
 
@@ -11,8 +11,8 @@ const RELOADED: &str = "apiserver_encryption_config_controller_automatic_reload_
 const IDENTITY: &str = "apiserver_identity_info";
 const STARTED: &str = "process_start_time_seconds";
 
-/// The metrics of a server, by its id and start, how it seals objects, and when it last began to while it ran, in
-/// seconds; sorted by name. A start is no reload to kube-apiserver either.
+/// The metrics, sorted by name: server id, start time, encryption configuration, and when that was last reloaded, in
+/// seconds. As in kube-apiserver, a start is no reload.
 pub(crate) fn text(
     server_id: &str,
     started: i64,
@@ -21,7 +21,7 @@ pub(crate) fn text(
 ) -> String {
     let mut text = String::new();
     let id = format!("sha256:{:x}", Sha256::digest(server_id));
-    // Writing to a text cannot fail.
+    // Writing to a String cannot fail.
     if let Some(reloaded) = reloaded {
         let _ = write!(
             text,
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_who_migrate_read_it() {
+    fn the_metrics_have_what_a_migrator_reads() {
         let read = |encryption: Option<&Transformers>, reloaded| {
             let mut config = Config::default();
             text("a", 5, encryption, reloaded).lines().for_each(|line| config.read(line));

@@ -1,4 +1,4 @@
-//! The schemas of what is served, for clients that explain and check objects: OpenAPI v3.
+//! OpenAPI v3 documents, for clients that explain and validate objects.
 
 mod paths;
 
@@ -13,11 +13,11 @@ use crate::http::body::Body;
 use crate::http::json;
 use crate::http::request_info::RequestInfo;
 use crate::http::response::json_response;
-use crate::http::status::Failure;
-use crate::registry::resource::{Nature, Resource};
+use crate::http::status::StatusError;
+use crate::registry::resource::{Implementation, Resource};
 use crate::verbs::api::Api;
 
-/// The metadata of objects, as they are called among schemas.
+/// The name of the ObjectMeta schema.
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// Answers a request for a document.
@@ -25,7 +25,7 @@ pub(crate) fn answer(
     api: &Api,
     head: &http::request::Parts,
     info: &RequestInfo,
-) -> Result<Response<Body>, Failure> {
+) -> Result<Response<Body>, StatusError> {
     let path = info.path.trim_end_matches('/');
     let groups = groups(&api.registry.served());
     if path == "/openapi/v3" {
@@ -42,12 +42,12 @@ pub(crate) fn answer(
             }
         }
     }
-    Err(Failure::unknown_path())
+    Err(StatusError::unknown_path())
 }
 
-/// OpenAPI v2 without a schema, in protobuf: kubectl asks for it where v3 does not know a kind, and goes on.
+/// An empty OpenAPI v2 document in protobuf: kubectl asks for it if v3 does not have a kind.
 fn old_version() -> Response<Body> {
-    // A document whose field 1, the version of its form, is "2.0".
+    // A document whose field 1, the version, is "2.0".
     let mut response = Response::new(Body::from(Bytes::from_static(b"\x0a\x032.0")));
     let media = HeaderValue::from_static("application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
     response.headers_mut().insert(header::CONTENT_TYPE, media);
@@ -71,7 +71,7 @@ fn index(groups: &[Group]) -> Value {
     json!({ "paths": paths })
 }
 
-/// Tells one state of what a version has from others.
+/// A hash of the contents of a version.
 fn hash(group: &str, version: &str, contents: &Contents) -> String {
     let mut digest = Sha256::new();
     digest.update(concat!(env!("CARGO_PKG_VERSION"), "/"));
@@ -114,11 +114,11 @@ fn make(group: &str, version: &str, contents: &Contents) -> Value {
     let mut generator = SchemaSettings::openapi3().into_generator();
     let mut kinds: Vec<(String, &Resource, Option<Value>)> = Vec::new();
     for (resource, _) in &contents.resources {
-        match &resource.nature {
-            Nature::BuiltIn(built_in) => {
+        match &resource.implementation {
+            Implementation::BuiltIn(built_in) => {
                 kinds.push(((built_in.typed.schema)(&mut generator), resource, None));
             }
-            Nature::Custom(custom) => {
+            Implementation::Custom(custom) => {
                 generator.subschema_for::<k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>();
                 let mut parts: Vec<&str> = group.split('.').rev().collect();
                 parts.extend([version, resource.kind.as_str()]);
@@ -147,7 +147,7 @@ fn make(group: &str, version: &str, contents: &Contents) -> Value {
     })
 }
 
-/// The schema of a custom resource with what all objects have.
+/// The schema of a custom resource with apiVersion, kind and metadata.
 fn completed(mut schema: Value) -> Value {
     if !schema.is_object() {
         schema = json!({ "type": "object" });

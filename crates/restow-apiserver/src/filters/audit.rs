@@ -1,6 +1,6 @@
-//! A line for each write: who did what to which object, and how it went. Never what was written.
+//! The audit log: one event for each write, with its user, object and status code. It never has the content of objects.
 //!
-//! Lines are events of `audit.k8s.io/v1` at its level `Metadata`, so that what reads those of kube-apiserver reads these.
+//! Events are those of `audit.k8s.io/v1` at level `Metadata`, so that tools for the audit log of kube-apiserver read them.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,21 +17,21 @@ use serde::Serialize;
 use crate::auth::user::User;
 use crate::private_file;
 
-/// How many lines wait to be written; more are dropped and counted, because no request waits for a disk.
+/// How many events may wait to be written. More are dropped and counted: no request waits for the disk.
 const WAITING: usize = 16 * 1024;
-/// How large the file gets before it becomes the old one, of which one is kept.
+/// The size at which the file is rotated. One rotated file is kept.
 const LARGEST: u64 = 64 * 1024 * 1024;
-/// How much is written at once.
+/// How many bytes are written at a time.
 const BATCH: usize = 256 * 1024;
-/// How long the end of the server waits for lines to be written.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a stopping server waits for events to be written.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What happened.
+/// A request that was answered.
 #[derive(Clone, Debug)]
 pub struct Event<'a> {
-    /// The request's own id.
+    /// The id of the request.
     pub id: &'a str,
-    /// When it came.
+    /// When the request was received.
     pub received: Timestamp,
     /// When it was answered.
     pub answered: Timestamp,
@@ -39,17 +39,17 @@ pub struct Event<'a> {
     pub uri: &'a str,
     /// The verb, such as `create`.
     pub verb: &'a str,
-    /// Who sent it.
+    /// The authenticated user.
     pub user: &'a User,
-    /// Whom it was sent as, if that is somebody else.
+    /// The impersonated user, if any.
     pub impersonated: Option<&'a User>,
-    /// From where.
+    /// The address of the client.
     pub source: Option<IpAddr>,
-    /// With what.
+    /// The client's User-Agent.
     pub user_agent: &'a str,
-    /// To what.
+    /// The object of the request.
     pub object: Object<'a>,
-    /// How it went.
+    /// The status code of the response.
     pub code: u16,
 }
 
@@ -141,7 +141,7 @@ impl Event<'_> {
             request_received_timestamp: micros(self.received),
             stage_timestamp: micros(self.answered),
         };
-        // There is nothing in it that cannot be JSON.
+        // Every field can be written as JSON.
         serde_json::to_string(&line).unwrap_or_default()
     }
 }
@@ -150,7 +150,7 @@ fn micros(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// Where lines go; clones write to the same place.
+/// The audit log. Clones write to the same log.
 #[derive(Clone, Debug, Default)]
 pub struct Audit(Option<Arc<Inner>>);
 
@@ -163,28 +163,28 @@ struct Inner {
 #[derive(Debug)]
 enum Message {
     Line(String),
-    /// Tells when everything before it is written.
+    /// Is answered when everything before it is written.
     Mark(SyncSender<()>),
 }
 
 impl Audit {
-    /// Lines go nowhere.
+    /// No audit log.
     pub fn off() -> Self {
         Self(None)
     }
 
-    /// Lines go to the end of a file, which only its owner may read.
+    /// Appends to a file that only its owner may read.
     pub fn to_file(path: &Path) -> io::Result<Self> {
         let file = Rotated::open(path.to_owned())?;
         Self::to(file)
     }
 
-    /// Lines go to standard error.
+    /// Writes to standard error.
     pub fn to_stderr() -> io::Result<Self> {
         Self::to(io::stderr())
     }
 
-    /// Lines go to a writer, from a thread of its own, which ends with the last clone.
+    /// Writes to a writer, from a separate thread that ends with the last clone.
     pub fn to(writer: impl Write + Send + 'static) -> io::Result<Self> {
         let (lines, waiting) = sync_channel(WAITING);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -195,12 +195,12 @@ impl Audit {
         Ok(Self(Some(Arc::new(Inner { lines, dropped }))))
     }
 
-    /// Whether lines go anywhere.
+    /// Whether events are recorded.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Writes an event down, soon.
+    /// Queues an event to be written.
     pub fn record(&self, event: &Event<'_>) {
         if let Some(inner) = &self.0
             && inner.lines.try_send(Message::Line(event.line())).is_err()
@@ -208,12 +208,12 @@ impl Audit {
             inner.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
-    /// Ends when what was recorded is written, or cannot be soon. It blocks.
+    /// Blocks until all queued events are written, or until a timeout.
     pub fn flush(&self) {
         let Some(inner) = &self.0 else { return };
         let (mark, written) = sync_channel(1);
         if inner.lines.try_send(Message::Mark(mark)).is_ok() {
-            let _ = written.recv_timeout(PATIENCE);
+            let _ = written.recv_timeout(FLUSH_TIMEOUT);
         }
     }
 }
@@ -232,21 +232,21 @@ fn write_all(mut writer: impl Write, waiting: &Receiver<Message>, dropped: &Atom
             }
         }
         if let Err(error) = writer.write_all(&batch).and_then(|()| writer.flush()) {
-            tracing::error!(%error, "audit lines cannot be written");
+            tracing::error!("could not write audit events: {error}");
         }
         batch.clear();
         for mark in marks.drain(..) {
-            // Who no longer waits has had enough.
+            // The other side may have timed out.
             let _ = mark.try_send(());
         }
         match dropped.swap(0, Ordering::Relaxed) {
             0 => {}
-            lines => tracing::error!(lines, "audit lines were dropped"),
+            events => tracing::error!(events, "dropped audit events"),
         }
     }
 }
 
-/// A file that becomes an old one when it is large.
+/// A file that is rotated when it is large.
 struct Rotated {
     path: PathBuf,
     file: File,
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_reach_the_file() {
+    fn events_are_written_to_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let user = User::admin();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_file_becomes_the_old_one() {
+    fn a_large_audit_file_is_rotated() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let mut file = Rotated::open(path.clone()).unwrap();
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(fs::read_to_string(dir.path().join("audit.log.1")).unwrap(), "one\n");
     }
 
-    /// A disk that stands still until it is let go.
+    /// A disk that blocks until it is released.
     struct Stuck(Arc<Mutex<()>>);
 
     impl Write for Stuck {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn no_request_waits_for_a_disk() {
+    fn recording_never_waits_for_the_disk() {
         let lock = Arc::new(Mutex::new(()));
         let held = lock.lock().unwrap();
         let audit = Audit::to(Stuck(Arc::clone(&lock))).unwrap();

@@ -1,11 +1,11 @@
-//! The way in from the network: who is it, may they, is there room, and what is written down of it.
+//! The filters that every request from the network passes.
 //!
-//! In this order: authentication, impersonation, authorization, the body, the number of requests at once, the handler
-//! within its time, the audit line. What is behind sees the sender as an extension of the request, and no token. Only
-//! what changes something has a body: that of any other request is not read.
+//! In this order: authentication, impersonation, authorization, the body, the limit of requests in flight, the handler
+//! with its timeout, the audit event. The handler sees the user as an extension of the request, and no token. Only the
+//! bodies of requests that change something are read.
 
 mod attributes;
-mod held;
+mod permit_body;
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -29,165 +29,168 @@ use crate::auth::impersonation::Impersonation;
 use crate::auth::user::{ANONYMOUS, Sender, User};
 use crate::filters::audit::{Audit, Event};
 use crate::http::body::Body;
-use crate::http::limits::{self, AtOnce, InFlight, Sort};
+use crate::http::limits::{self, InFlight, InFlightLimits, RequestClass};
 use crate::http::listen::{Authenticated, Peer};
 use crate::http::request_info;
-use crate::http::response::{Named, refuse};
-use crate::http::status::Failure;
+use crate::http::response::{CreatedName, refuse};
+use crate::http::status::StatusError;
 use crate::object::uid::uid;
 
 use attributes::RequestAttributes;
-pub(crate) use held::Held;
+pub(crate) use permit_body::PermitBody;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-/// How long an id may be that a client gives its request.
+/// The longest Audit-ID that is accepted from a client.
 const LONGEST_ID: usize = 64;
-/// Nothing between here and the client may keep an answer.
+/// No proxy may cache a response.
 const NOT_KEPT: HeaderValue = HeaderValue::from_static("no-cache, private");
 
-/// The way in; clones are the same one.
+/// Authenticates, authorizes, limits and audits requests. Clones share their limits.
 #[derive(Clone, Debug)]
-pub(crate) struct Entrance(Arc<Inner>);
+pub(crate) struct FilterChain(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     access: Arc<Access>,
     in_flight: InFlight,
     audit: Audit,
-    patience: Duration,
+    timeout: Duration,
 }
 
-impl Entrance {
-    /// A way in for those there are, as far as they may.
-    pub(crate) fn new(access: Arc<Access>, at_once: AtOnce, audit: Audit) -> Self {
-        let in_flight = InFlight::new(at_once);
-        Self(Arc::new(Inner { access, in_flight, audit, patience: limits::PATIENCE }))
+impl FilterChain {
+    /// Authenticates and authorizes with `access`.
+    pub(crate) fn new(access: Arc<Access>, in_flight_limits: InFlightLimits, audit: Audit) -> Self {
+        let in_flight = InFlight::new(in_flight_limits);
+        Self(Arc::new(Inner { access, in_flight, audit, timeout: limits::REQUEST_TIMEOUT }))
     }
 }
 
-/// What became known of a request on its way in.
-struct Admitted {
+/// The users of a request: who sent it, and whom it impersonates.
+struct Requester {
     user: Arc<User>,
     impersonated: Option<Arc<User>>,
 }
 
-impl Admitted {
-    /// Whom it acts as.
+impl Requester {
+    /// The user whose permissions apply.
     fn acts_as(&self) -> &Arc<User> {
         self.impersonated.as_ref().unwrap_or(&self.user)
     }
 }
 
 impl Inner {
-    fn admit(
+    fn authorize(
         &self,
         head: &Parts,
         attributes: &RequestAttributes,
-    ) -> Result<Admitted, (Option<Admitted>, Failure)> {
-        let user =
-            self.access.tokens.authenticate(&head.headers).map_err(|_| (None, Failure::unauthorized()))?;
-        let mut admitted = Admitted { user, impersonated: None };
-        match self.impersonate(&admitted.user, head) {
-            Ok(impersonated) => admitted.impersonated = impersonated.map(Arc::new),
-            Err(failure) => return Err((Some(admitted), failure)),
+    ) -> Result<Requester, (Option<Requester>, StatusError)> {
+        let user = self
+            .access
+            .tokens
+            .authenticate(&head.headers)
+            .map_err(|_| (None, StatusError::unauthorized()))?;
+        let mut requester = Requester { user, impersonated: None };
+        match self.impersonate(&requester.user, head) {
+            Ok(impersonated) => requester.impersonated = impersonated.map(Arc::new),
+            Err(failure) => return Err((Some(requester), failure)),
         }
-        let permitted = self.access.policy.current().permit(admitted.acts_as(), &attributes.attributes());
+        let permitted = self.access.policy.current().permit(requester.acts_as(), &attributes.attributes());
         match permitted {
-            Ok(()) => Ok(admitted),
-            Err(failure) => Err((Some(admitted), failure)),
+            Ok(()) => Ok(requester),
+            Err(failure) => Err((Some(requester), failure)),
         }
     }
 
-    fn impersonate(&self, user: &User, head: &Parts) -> Result<Option<User>, Failure> {
+    fn impersonate(&self, user: &User, head: &Parts) -> Result<Option<User>, StatusError> {
         let asked = Impersonation::requested(&head.headers);
-        let asked = asked.map_err(|error| Failure::bad_request(error.to_string()))?;
+        let asked = asked.map_err(|error| StatusError::bad_request(error.to_string()))?;
         let Some(asked) = asked else { return Ok(None) };
         let policy = self.access.policy.current();
         asked.needed().iter().try_for_each(|needed| policy.permit(user, needed))?;
         Ok(Some(asked.into_user()))
     }
 
-    /// Answers a request; the second is who sent it, as far as that is known.
+    /// Answers a request, and returns who sent it as far as that is known.
     async fn answer<S, B>(
         &self,
         mut head: Parts,
         body: B,
         attributes: &RequestAttributes,
         inner: S,
-    ) -> (Result<Response<Held>, Failure>, Option<Admitted>)
+    ) -> (Result<Response<PermitBody>, StatusError>, Option<Requester>)
     where
         S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible>,
         B: HttpBody<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
-        let admitted = match self.admit(&head, attributes) {
-            Ok(admitted) => admitted,
-            Err((admitted, failure)) => return (Err(failure), admitted),
+        let requester = match self.authorize(&head, attributes) {
+            Ok(requester) => requester,
+            Err((requester, failure)) => return (Err(failure), requester),
         };
         impersonation::strip(&mut head.headers);
-        head.extensions.insert(Sender(Arc::clone(admitted.acts_as())));
-        let sort = attributes.sort();
-        let answered = self.in_time(sort, self.handled(sort, head, body, &admitted.user, inner)).await;
-        (answered, Some(admitted))
+        head.extensions.insert(Sender(Arc::clone(requester.acts_as())));
+        let class = attributes.class();
+        let answered = self.in_time(class, self.handled(class, head, body, &requester.user, inner)).await;
+        (answered, Some(requester))
     }
 
-    /// Reads the body, takes a place and lets the request be handled.
+    /// Reads the body, takes an in-flight permit and calls the handler.
     async fn handled<S, B>(
         &self,
-        sort: Sort,
+        class: RequestClass,
         mut head: Parts,
         body: B,
         user: &User,
         inner: S,
-    ) -> Result<Response<Held>, Failure>
+    ) -> Result<Response<PermitBody>, StatusError>
     where
         S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible>,
         B: HttpBody<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
-        let (body, room) = match sort {
-            Sort::Mutating => self.in_flight.read(&user.name, body).await?,
-            Sort::Reading | Sort::Watch | Sort::Probe => Default::default(),
+        let (body, reservation) = match class {
+            RequestClass::Mutating => self.in_flight.read(&user.name, body).await?,
+            RequestClass::ReadOnly | RequestClass::Watch | RequestClass::Probe => Default::default(),
         };
-        let place = Arc::new(self.in_flight.enter(sort)?);
-        drop(room);
-        // What goes on when its client has left keeps its place.
-        head.extensions.insert(Arc::clone(&place));
+        let permit = Arc::new(self.in_flight.enter(class)?);
+        drop(reservation);
+        // A write goes on when its client has left, and keeps its permit.
+        head.extensions.insert(Arc::clone(&permit));
         let response = handled(head, body, inner).await?;
-        Ok(response.map(|body| Held::new(body, place)))
+        Ok(response.map(|body| PermitBody::new(body, permit)))
     }
 
     async fn in_time(
         &self,
-        sort: Sort,
-        handled: impl Future<Output = Result<Response<Held>, Failure>>,
-    ) -> Result<Response<Held>, Failure> {
-        if sort == Sort::Watch {
+        class: RequestClass,
+        handled: impl Future<Output = Result<Response<PermitBody>, StatusError>>,
+    ) -> Result<Response<PermitBody>, StatusError> {
+        if class == RequestClass::Watch {
             return handled.await;
         }
-        let late = |_| Failure::timeout("request did not complete within the allotted timeout", 0);
-        tokio::time::timeout(self.patience, handled).await.map_err(late)?
+        let late = |_| StatusError::timeout("request did not complete within the allotted timeout", 0);
+        tokio::time::timeout(self.timeout, handled).await.map_err(late)?
     }
 }
 
-async fn handled<S>(head: Parts, body: Bytes, mut inner: S) -> Result<Response<Body>, Failure>
+async fn handled<S>(head: Parts, body: Bytes, mut inner: S) -> Result<Response<Body>, StatusError>
 where
     S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible>,
 {
-    // A fault in a handler is the end of its request, not of others on the connection.
+    // A panic of a handler ends its request, and no other request on the connection.
     let answered =
         AssertUnwindSafe(async { inner.call(Request::from_parts(head, body)).await }).catch_unwind();
     answered.await.map(|Ok(response)| response).map_err(|panic| fault(&*panic))
 }
 
-fn fault(panic: &(dyn Any + Send)) -> Failure {
+fn fault(panic: &(dyn Any + Send)) -> StatusError {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("of an unknown kind");
-    tracing::error!("a handler has a fault: {text}");
-    Failure::internal("a fault of the server; its log has more")
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unknown panic");
+    tracing::error!("a handler panicked: {text}");
+    StatusError::internal("the server has a bug; see its log")
 }
 
-impl Entrance {
-    /// Answers a request from the network.
-    pub(crate) async fn enter<S, B>(&self, request: Request<B>, inner: S) -> Response<Held>
+impl FilterChain {
+    /// Passes a request through the filters to `inner`.
+    pub(crate) async fn handle<S, B>(&self, request: Request<B>, inner: S) -> Response<PermitBody>
     where
         S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible>,
         B: HttpBody<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
@@ -196,23 +199,27 @@ impl Entrance {
         let (mut head, body) = request.into_parts();
         let attributes = RequestAttributes::new(request_info::attach(&mut head));
         let id = id(&head);
-        let note =
-            self.0.audit.is_on().then(|| Note::of(&head)).filter(|_| attributes.sort() == Sort::Mutating);
-        let (answered, admitted) = self.0.answer(head, body, &attributes, inner).await;
-        let mut response = answered.unwrap_or_else(|failure| refuse(&failure).map(Held::free));
-        if let Some(note) = note {
-            let named = response.extensions().get::<Named>().map(|Named(name)| name.as_str());
+        let sent = self
+            .0
+            .audit
+            .is_on()
+            .then(|| RequestHead::of(&head))
+            .filter(|_| attributes.class() == RequestClass::Mutating);
+        let (answered, requester) = self.0.answer(head, body, &attributes, inner).await;
+        let mut response = answered.unwrap_or_else(|failure| refuse(&failure).map(PermitBody::free));
+        if let Some(sent) = sent {
+            let named = response.extensions().get::<CreatedName>().map(|CreatedName(name)| name.as_str());
             self.record(
-                &note,
+                &sent,
                 &attributes,
                 &id,
                 received,
-                admitted.as_ref(),
+                requester.as_ref(),
                 named,
                 response.status().as_u16(),
             );
         }
-        if admitted.is_some_and(|admitted| admitted.user.name != ANONYMOUS) {
+        if requester.is_some_and(|requester| requester.user.name != ANONYMOUS) {
             response.extensions_mut().insert(Authenticated);
         }
         let headers = response.headers_mut();
@@ -226,11 +233,11 @@ impl Entrance {
     #[allow(clippy::too_many_arguments, reason = "all that is known of a request at its end")]
     fn record(
         &self,
-        note: &Note,
+        sent: &RequestHead,
         attributes: &RequestAttributes,
         id: &str,
         received: Timestamp,
-        admitted: Option<&Admitted>,
+        requester: Option<&Requester>,
         named: Option<&str>,
         code: u16,
     ) {
@@ -241,26 +248,26 @@ impl Entrance {
             id,
             received,
             answered: restow_clock::now(),
-            uri: &note.uri,
+            uri: &sent.uri,
             verb: attributes.attributes().verb,
-            user: admitted.map_or(&nobody, |admitted| &admitted.user),
-            impersonated: admitted.and_then(|admitted| admitted.impersonated.as_deref()),
-            source: note.peer.map(|Peer(peer)| peer.ip()),
-            user_agent: &note.user_agent,
+            user: requester.map_or(&nobody, |requester| &requester.user),
+            impersonated: requester.and_then(|requester| requester.impersonated.as_deref()),
+            source: sent.peer.map(|Peer(peer)| peer.ip()),
+            user_agent: &sent.user_agent,
             object,
             code,
         });
     }
 }
 
-/// What an audit line has of a request's head, which is gone by then.
-struct Note {
+/// What an audit event needs of a request's head.
+struct RequestHead {
     uri: String,
     user_agent: String,
     peer: Option<Peer>,
 }
 
-impl Note {
+impl RequestHead {
     fn of(head: &Parts) -> Self {
         let uri = head.uri.path_and_query().map_or(head.uri.path(), |uri| uri.as_str()).to_owned();
         let user_agent =
@@ -270,7 +277,7 @@ impl Note {
     }
 }
 
-/// The id a client gave its request, or one of its own.
+/// The Audit-ID that the client sent, or a new one.
 fn id(head: &Parts) -> String {
     let given = head.headers.get(&AUDIT_ID).and_then(|id| id.to_str().ok());
     match given.filter(|id| !id.is_empty() && id.len() <= LONGEST_ID) {
@@ -279,27 +286,27 @@ fn id(head: &Parts) -> String {
     }
 }
 
-impl<S> Layer<S> for Entrance {
-    type Service = Entered<S>;
+impl<S> Layer<S> for FilterChain {
+    type Service = FilteredService<S>;
 
-    fn layer(&self, inner: S) -> Entered<S> {
-        Entered { entrance: self.clone(), inner }
+    fn layer(&self, inner: S) -> FilteredService<S> {
+        FilteredService { chain: self.clone(), inner }
     }
 }
 
-/// A service behind the way in.
+/// A service behind the filters.
 #[derive(Clone, Debug)]
-pub(crate) struct Entered<S> {
-    entrance: Entrance,
+pub(crate) struct FilteredService<S> {
+    chain: FilterChain,
     inner: S,
 }
 
-impl<S> Service<Request<Incoming>> for Entered<S>
+impl<S> Service<Request<Incoming>> for FilteredService<S>
 where
     S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
 {
-    type Response = Response<Held>;
+    type Response = Response<PermitBody>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
@@ -308,8 +315,8 @@ where
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        let (entrance, inner) = (self.entrance.clone(), self.inner.clone());
-        async move { Ok(entrance.enter(request, inner).await) }.boxed()
+        let (chain, inner) = (self.chain.clone(), self.inner.clone());
+        async move { Ok(chain.handle(request, inner).await) }.boxed()
     }
 }
 

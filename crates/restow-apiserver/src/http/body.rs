@@ -1,4 +1,4 @@
-//! The body of an answer: known bytes, or frames that come as they are made.
+//! Response bodies: complete bytes, or a stream of frames.
 
 use std::io;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use futures::Stream;
 use futures::stream::BoxStream;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
-/// The body of an answer.
+/// The body of a response.
 pub(crate) struct Body(Kind);
 
 enum Kind {
@@ -31,7 +31,7 @@ impl Body {
         }
     }
 
-    /// Frames, sent as they come; an error breaks the connection off.
+    /// A stream of frames. An error aborts the connection.
     pub(crate) fn frames(frames: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Self {
         Self(Kind::Frames(Box::pin(frames)))
     }

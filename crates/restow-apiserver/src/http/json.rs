@@ -1,4 +1,4 @@
-//! JSON as kube-apiserver stores and sends it, byte for byte: keys in order, and what Go escapes escaped.
+//! JSON as kube-apiserver stores and sends it, byte for byte: sorted keys, and Go's escaping.
 
 use std::io::{self, Write};
 
@@ -15,19 +15,19 @@ pub(crate) fn encode(value: &Value) -> Bytes {
     bytes.freeze()
 }
 
-/// Writes a value behind what is there.
+/// Appends a value to a buffer.
 pub(crate) fn append(bytes: &mut BytesMut, value: &(impl Serialize + ?Sized)) {
-    let mut serializer = Serializer::with_formatter(bytes.writer(), Go);
-    // Values have text keys alone, and memory takes every write.
+    let mut serializer = Serializer::with_formatter(bytes.writer(), GoFormatter);
+    // Keys are strings, and writes to memory do not fail.
     if let Err(error) = value.serialize(&mut serializer) {
-        tracing::error!("a value is not written whole: {error}");
+        tracing::error!("could not encode a value as JSON: {error}");
     }
 }
 
 /// Formats as Go's encoder does.
-struct Go;
+struct GoFormatter;
 
-impl Formatter for Go {
+impl Formatter for GoFormatter {
     fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
         writer.write_all(number(value).as_bytes())
     }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_go_writes_it() {
+    fn json_is_written_as_go_writes_it() {
         for (value, expected) in [
             (json!({"b": 1, "a": [true, null]}), r#"{"a":[true,null],"b":1}"#),
             (json!("<a & b>"), r#""\u003ca \u0026 b\u003e""#),
@@ -101,7 +101,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn reads_back(text in ".*", float in proptest::num::f64::NORMAL, whole: i64) {
+        fn written_json_parses_to_the_same_value(text in ".*", float in proptest::num::f64::NORMAL, whole: i64) {
             let value = json!({"text": text, "float": float, "whole": whole});
             let back: Value = serde_json::from_slice(&encode(&value)).unwrap_or_default();
             proptest::prop_assert_eq!(back["text"].as_str(), Some(text.as_str()));

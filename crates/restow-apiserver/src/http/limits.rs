@@ -1,4 +1,4 @@
-//! What one request, and all of them together, may cost the server.
+//! Limits on single requests, and on all requests together.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,104 +11,104 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::http::shares::{Share, Shares};
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 
-/// How large the body of a request may be, as kube-apiserver has it.
+/// The largest body of a request, as in kube-apiserver.
 pub(crate) const BODY: usize = 3 * 1024 * 1024;
-/// How much all bodies may have together that are being read: no client fills the memory, and none that sends slowly
-/// takes a place among the requests under way.
+/// How many bytes of bodies may be in memory while they are read. No client fills the memory, and slow clients take no
+/// in-flight permit.
 const BODIES: usize = 64 * BODY;
-/// How much of that one user may have: one that stalls leaves room for others.
+/// How much of that one user may have: one that stalls leaves reservation for others.
 const SHARE: usize = BODIES / 4;
-/// How much of one that is too large is read and forgotten.
+/// How much of a body that is too large is read and discarded.
 const DISCARDED: usize = 4 * BODY;
-/// How deep what is stored may be nested: less than a parser of JSON goes down, so that it can be read again.
+/// How deep objects may be nested: less than the recursion limit of the JSON parser, so that stored objects can be read.
 pub(crate) const DEPTH: usize = 100;
-/// How long a request may take that is not a watch.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// After how many seconds one that was refused may come again.
+/// The timeout of every request but a watch.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The Retry-After of a refused request, in seconds.
 const RETRY_AFTER: u32 = 1;
 
-/// How many requests there may be at once.
+/// How many requests may be in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AtOnce {
-    /// Those that change something.
+pub struct InFlightLimits {
+    /// Requests that change something.
     pub mutating: usize,
-    /// Those that only read.
-    pub reading: usize,
-    /// Watches, which are no requests of either sort.
+    /// Requests that only read.
+    pub read_only: usize,
+    /// Watches, which are no requests of either class.
     pub watches: usize,
 }
 
-impl Default for AtOnce {
-    /// What kube-apiserver has, and a bound on watches.
+impl Default for InFlightLimits {
+    /// The limits of kube-apiserver, and a limit on watches.
     fn default() -> Self {
-        Self { mutating: 200, reading: 400, watches: 4096 }
+        Self { mutating: 200, read_only: 400, watches: 4096 }
     }
 }
 
-/// What sort of request one is.
+/// What class of request one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sort {
-    /// It changes something.
+pub(crate) enum RequestClass {
+    /// A request that changes something.
     Mutating,
-    /// It only reads.
-    Reading,
-    /// It goes on for long.
+    /// A request that only reads.
+    ReadOnly,
+    /// A watch: it has no timeout.
     Watch,
-    /// It asks whether the server is well, which a server that is full can be.
+    /// A health check: it has no limit, because a full server may be healthy.
     Probe,
 }
 
-/// Keeps count of the requests under way.
+/// Counts the requests in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct InFlight {
     mutating: Arc<Semaphore>,
-    reading: Arc<Semaphore>,
+    read_only: Arc<Semaphore>,
     watches: Arc<Semaphore>,
     bodies: Arc<Semaphore>,
-    /// What each user has of the bodies.
+    /// How many bytes of bodies each user has.
     shares: Shares<String>,
 }
 
-/// The room that a body takes while it is read, given back when it is dropped.
+/// The memory of a body while it is read, released when this is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct BodyReservation {
     share: Option<Share<String>>,
     all: Option<OwnedSemaphorePermit>,
 }
 
-/// A place among the requests under way, given back when it is dropped.
+/// A permit for a request in flight, released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place(#[allow(dead_code, reason = "held, not read")] Option<OwnedSemaphorePermit>);
+pub(crate) struct InFlightPermit(#[allow(dead_code, reason = "held, not read")] Option<OwnedSemaphorePermit>);
 
 impl InFlight {
-    /// None under way yet.
-    pub(crate) fn new(at_once: AtOnce) -> Self {
+    /// No requests in flight yet.
+    pub(crate) fn new(in_flight_limits: InFlightLimits) -> Self {
         let places = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         Self {
-            mutating: places(at_once.mutating),
-            reading: places(at_once.reading),
-            watches: places(at_once.watches),
+            mutating: places(in_flight_limits.mutating),
+            read_only: places(in_flight_limits.read_only),
+            watches: places(in_flight_limits.watches),
             bodies: places(BODIES),
             shares: Shares::new(SHARE),
         }
     }
 
-    /// A place for a request; it does not wait for one, and masters wait no less than others.
-    pub(crate) fn enter(&self, sort: Sort) -> Result<Place, Failure> {
-        let places = match sort {
-            Sort::Mutating => &self.mutating,
-            Sort::Reading => &self.reading,
-            Sort::Watch => &self.watches,
-            Sort::Probe => return Ok(Place(None)),
+    /// Takes a permit, or fails at once if there is none. `system:masters` is limited like everybody else.
+    pub(crate) fn enter(&self, class: RequestClass) -> Result<InFlightPermit, StatusError> {
+        let places = match class {
+            RequestClass::Mutating => &self.mutating,
+            RequestClass::ReadOnly => &self.read_only,
+            RequestClass::Watch => &self.watches,
+            RequestClass::Probe => return Ok(InFlightPermit(None)),
         };
         let place = Arc::clone(places).try_acquire_owned();
-        place.map(|place| Place(Some(place))).map_err(|_| too_many())
+        place.map(|place| InFlightPermit(Some(place))).map_err(|_| too_many())
     }
 
-    /// Reads a body that is not too large, as long as there is room for what has come of it.
-    pub(crate) async fn read<B>(&self, user: &str, body: B) -> Result<(Bytes, Room), Failure>
+    /// Reads a body, within the limits on its size and on all bodies.
+    pub(crate) async fn read<B>(&self, user: &str, body: B) -> Result<(Bytes, BodyReservation), StatusError>
     where
         B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
@@ -116,24 +116,24 @@ impl InFlight {
             discard(body).await;
             return Err(too_large());
         }
-        let (mut body, mut read, mut room) = (pin!(body), BytesMut::new(), Room::default());
+        let (mut body, mut read, mut reservation) = (pin!(body), BytesMut::new(), BodyReservation::default());
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
-                Failure::bad_request(format!("the body cannot be read: {}", error.into()))
+                StatusError::bad_request(format!("could not read the body: {}", error.into()))
             })?;
             let Ok(data) = frame.into_data() else { continue };
             if read.len() + data.remaining() > BODY {
                 return Err(too_large());
             }
-            room.grow(self, user, data.remaining())?;
+            reservation.grow(self, user, data.remaining())?;
             read.put(data);
         }
-        Ok((read.freeze(), room))
+        Ok((read.freeze(), reservation))
     }
 }
 
-impl Room {
-    fn grow(&mut self, in_flight: &InFlight, user: &str, bytes: usize) -> Result<(), Failure> {
+impl BodyReservation {
+    fn grow(&mut self, in_flight: &InFlight, user: &str, bytes: usize) -> Result<(), StatusError> {
         if !self.share.get_or_insert_with(|| in_flight.shares.of(user.to_owned())).grow(bytes) {
             return Err(too_many());
         }
@@ -147,12 +147,12 @@ impl Room {
     }
 }
 
-fn too_many() -> Failure {
-    Failure::too_many_requests("Too many requests, please try again later.", RETRY_AFTER)
+fn too_many() -> StatusError {
+    StatusError::too_many_requests("Too many requests, please try again later.", RETRY_AFTER)
 }
 
-/// Reads what nobody wants, up to a bound: a client that is still sending when the connection closes does not hear
-/// why.
+/// Reads and discards a body, up to a limit. A client that is still sending when the connection closes does not see the
+/// response.
 async fn discard<B: Body>(body: B) {
     let (mut body, mut left) = (pin!(body), DISCARDED);
     while let Some(Ok(frame)) = body.frame().await {
@@ -163,12 +163,12 @@ async fn discard<B: Body>(body: B) {
     }
 }
 
-fn too_large() -> Failure {
-    Failure::too_large(&format!("limit is {BODY}"))
+fn too_large() -> StatusError {
+    StatusError::too_large(&format!("limit is {BODY}"))
 }
 
-/// Refuses what is nested too deep to be stored; patches can nest deeper than any body.
-pub(crate) fn check_depth(object: &Value) -> Result<(), Failure> {
+/// Refuses objects that are nested too deep to be stored. A patch can nest deeper than any body.
+pub(crate) fn check_depth(object: &Value) -> Result<(), StatusError> {
     let mut level: Vec<&Value> = vec![object];
     for _ in 0..=DEPTH {
         if level.is_empty() {
@@ -176,7 +176,7 @@ pub(crate) fn check_depth(object: &Value) -> Result<(), Failure> {
         }
         level = level.into_iter().flat_map(below).collect();
     }
-    Err(Failure::bad_request(format!("the object is nested deeper than {DEPTH} levels")))
+    Err(StatusError::bad_request(format!("the object is nested deeper than {DEPTH} levels")))
 }
 
 fn below(value: &Value) -> Box<dyn Iterator<Item = &Value> + '_> {
@@ -198,24 +198,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_sort_has_its_own_places() {
-        let in_flight = InFlight::new(AtOnce { mutating: 1, reading: 2, watches: 0 });
+    fn each_request_class_has_its_own_limit() {
+        let in_flight = InFlight::new(InFlightLimits { mutating: 1, read_only: 2, watches: 0 });
         let enter =
-            |sort| in_flight.enter(sort).map_err(|failure| (failure.code(), failure.retry_after_seconds()));
+            |class| in_flight.enter(class).map_err(|failure| (failure.code(), failure.retry_after_seconds()));
         let full = (429, Some(1));
-        let write = enter(Sort::Mutating).unwrap();
-        assert_eq!(enter(Sort::Mutating).unwrap_err(), full);
-        let reads = [enter(Sort::Reading).unwrap(), enter(Sort::Reading).unwrap()];
-        assert_eq!(enter(Sort::Reading).unwrap_err(), full);
-        assert_eq!(enter(Sort::Watch).unwrap_err(), full);
-        assert!(enter(Sort::Probe).is_ok());
+        let write = enter(RequestClass::Mutating).unwrap();
+        assert_eq!(enter(RequestClass::Mutating).unwrap_err(), full);
+        let reads = [enter(RequestClass::ReadOnly).unwrap(), enter(RequestClass::ReadOnly).unwrap()];
+        assert_eq!(enter(RequestClass::ReadOnly).unwrap_err(), full);
+        assert_eq!(enter(RequestClass::Watch).unwrap_err(), full);
+        assert!(enter(RequestClass::Probe).is_ok());
         drop((write, reads));
-        assert!(enter(Sort::Mutating).is_ok() && enter(Sort::Reading).is_ok());
+        assert!(enter(RequestClass::Mutating).is_ok() && enter(RequestClass::ReadOnly).is_ok());
     }
 
     #[tokio::test]
     async fn bodies_are_read_up_to_the_limit() {
-        let in_flight = InFlight::new(AtOnce::default());
+        let in_flight = InFlight::new(InFlightLimits::default());
         let read_body = async |body| in_flight.read("a", body).await.map(|(bytes, _)| bytes);
         let whole = |size: usize| Full::new(Bytes::from(vec![b'x'; size]));
         assert_eq!(read_body(whole(0)).await.unwrap().len(), 0);
@@ -236,8 +236,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_that_are_read_have_a_limit_together() {
-        let in_flight = InFlight::new(AtOnce::default());
+    async fn all_bodies_being_read_have_a_common_limit() {
+        let in_flight = InFlight::new(InFlightLimits::default());
         let whole = || Full::new(Bytes::from(vec![b'x'; BODY]));
         let mut read = Vec::new();
         for user in ["a", "b", "c", "d"] {
@@ -252,8 +252,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_of_one_user_leave_room_for_those_of_others() {
-        let in_flight = InFlight::new(AtOnce::default());
+    async fn the_bodies_of_one_user_leave_room_for_others() {
+        let in_flight = InFlight::new(InFlightLimits::default());
         let whole = || Full::new(Bytes::from(vec![b'x'; BODY]));
         let mut read = Vec::new();
         while let Ok(one) = in_flight.read("a", whole()).await {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_stored_can_be_read_again() {
+    fn objects_of_the_allowed_depth_can_be_parsed_again() {
         let text = nested(DEPTH).to_string();
         assert!(serde_json::from_str::<Value>(&text).is_ok());
     }

@@ -1,12 +1,12 @@
-//! Connections: taken on in bounded number, spoken to in TLS and HTTP within bounds, and drained at the end.
+//! Connections: taken on in bounded number, spoken to in TLS and HTTP within limits, and drained at the end.
 //!
 //! A connection that sends no request is closed, and an answer that nobody reads is dropped: whoever may connect can
 //! keep neither from others for ever.
 
 mod activity;
-mod attended;
-mod occupants;
+mod connections;
 mod peers;
+mod stall_guard;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -28,86 +28,86 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt as _};
 
-use crate::http::tls::{Serving, TlsError};
+use crate::http::tls::{ServingCertificate, TlsError};
 
 use activity::Activity;
-use attended::Attended;
-use occupants::Occupants;
-use peers::{Counted, Peers};
+use connections::Connections;
+use peers::{PeerConnection, Peers};
+use stall_guard::StallGuard;
 
-/// How many connections there are at once; more wait to be accepted.
+/// The number of open connections. More wait to be accepted.
 const AT_ONCE: usize = 1024;
-/// The last of these places are kept free, one in so many: an idle connection that nobody has authenticated on is closed
-/// for each new one. Else a few peers could keep everybody else out with requests that anybody may send.
+/// One in so many connections is kept free: when fewer are left, each new connection closes an idle unauthenticated one.
+/// Otherwise a few peers could keep everybody else out with requests that need no authentication.
 const KEPT_FREE: usize = 16;
-/// How often such a connection is closed while all places are taken.
+/// How often an idle unauthenticated connection is closed while there is no free one.
 const EVICT_EVERY: Duration = Duration::from_millis(100);
-/// How long a connection that is closed for another one may take to end.
+/// How long an evicted connection may take to shut down.
 const EVICTION: Duration = Duration::from_secs(1);
-/// How many of them one peer may have; more are closed.
+/// How many connections one peer may have. More are closed.
 const PER_PEER: usize = AT_ONCE / 2;
-/// How many of them may be in their handshake, which costs the most and shows nothing of who it is.
+/// How many connections may be in their TLS handshake, the most expensive part before authentication.
 const HANDSHAKES: usize = 64;
-/// How long a handshake may take, and the head of a request.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a connection without a request stays open; kube-apiserver keeps one of HTTP/2 as long.
+/// The timeout of a TLS handshake, and of the head of a request.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection without requests stays open, as in kube-apiserver for HTTP/2.
 const IDLE: Duration = Duration::from_secs(90);
-/// How long a client may leave an answer unread before it is dropped.
+/// How long a client may leave a response unread before it is dropped.
 const STALLED: Duration = Duration::from_secs(60);
-/// How long requests under way have at the end.
+/// How long requests in flight may take during shutdown.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long to wait when no connection can be accepted, for want of file descriptors.
+/// The pause after a failed accept, which is usually a lack of file descriptors.
 const AFTER_AN_ERROR: Duration = Duration::from_millis(100);
-/// How often the certificate is made anew; it is good for a year.
+/// How often the serving certificate is renewed. It is valid for a year.
 const RENEW_EVERY: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Requests under way on one connection, as kube-apiserver has it.
+/// Concurrent HTTP/2 streams of one connection, as in kube-apiserver.
 const STREAMS: u32 = 100;
-/// What one request may send ahead of being read.
+/// The HTTP/2 flow control window of one stream.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// What all requests of one connection may.
+/// The HTTP/2 flow control window of one connection.
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
-/// How large the head of a request may be.
+/// The largest head of a request.
 const HEAD: u32 = 64 * 1024;
-/// How many requests may be taken back before they are looked at: what makes rapid resets cheap to refuse.
+/// How many streams may be reset before they are accepted: the limit against rapid resets.
 const RESETS: usize = 20;
-/// When a silent HTTP/2 peer is asked whether it is there.
+/// How often a silent HTTP/2 peer is pinged.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// Who is at the other end of a request's connection: an extension of each request.
+/// The address of the client: an extension of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer(pub SocketAddr);
 
-/// An extension of the answer to a request that was authenticated: its connection is not closed for others.
+/// An extension of the response to an authenticated request: its connection is not evicted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Authenticated;
 
-/// What clients may have.
+/// Limits on connections.
 #[derive(Clone, Copy, Debug)]
-struct Bounds {
-    /// So many connections in all.
+struct ConnectionLimits {
+    /// Open connections.
     at_once: usize,
-    /// So many connections for each peer.
+    /// Open connections of each peer.
     per_peer: usize,
-    /// How long clients are waited for.
-    patience: Patience,
+    /// How long the server waits for clients.
+    timeouts: ClientTimeouts,
 }
 
-/// How long clients are waited for.
+/// How long the server waits for clients.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
-    /// For the first request of a connection.
+struct ClientTimeouts {
+    /// For the first request on a connection.
     first: Duration,
     /// For the next one.
     next: Duration,
-    /// For an answer to be read on.
+    /// For a client to continue reading a response.
     reading: Duration,
 }
 
-/// Serves until told to stop; requests under way are answered first, for as long as that may take.
+/// Serves until `stop` is cancelled. Requests in flight are then answered, within a grace period.
 pub async fn serve<S, B>(
     listener: TcpListener,
-    serving: Arc<Serving>,
+    serving: Arc<ServingCertificate>,
     service: S,
     stop: CancellationToken,
 ) -> Result<(), TlsError>
@@ -116,17 +116,23 @@ where
     S::Future: Send,
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
 {
-    let patience = Patience { first: PATIENCE, next: IDLE, reading: STALLED };
-    serve_with(listener, serving, service, stop, Bounds { at_once: AT_ONCE, per_peer: PER_PEER, patience })
-        .await
+    let timeouts = ClientTimeouts { first: CLIENT_TIMEOUT, next: IDLE, reading: STALLED };
+    serve_with(
+        listener,
+        serving,
+        service,
+        stop,
+        ConnectionLimits { at_once: AT_ONCE, per_peer: PER_PEER, timeouts },
+    )
+    .await
 }
 
 async fn serve_with<S, B>(
     listener: TcpListener,
-    serving: Arc<Serving>,
+    serving: Arc<ServingCertificate>,
     service: S,
     stop: CancellationToken,
-    bounds: Bounds,
+    limits: ConnectionLimits,
 ) -> Result<(), TlsError>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
@@ -135,31 +141,31 @@ where
 {
     let acceptor = serving.acceptor()?;
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
-    let peers = Peers::new(bounds.per_peer);
-    let occupants = Occupants::default();
+    let peers = Peers::new(limits.per_peer);
+    let open = Connections::default();
     let mut connections = JoinSet::new();
     let mut eviction = tokio::time::interval(EVICT_EVERY);
     eviction.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut renewal = tokio::time::interval_at(restow_clock::Instant::now() + RENEW_EVERY, RENEW_EVERY);
     loop {
-        let room = connections.len() < bounds.at_once;
+        let room = connections.len() < limits.at_once;
         tokio::select! {
             () = stop.cancelled() => break,
             _ = renewal.tick() => if let Err(error) = serving.renew(restow_clock::now()) {
-                tracing::warn!(%error, "the serving certificate is as it was");
+                tracing::warn!("could not renew the serving certificate; keeping the current one: {error}");
             },
             Some(_) = connections.join_next() => {}
-            _ = eviction.tick(), if !room => occupants.evict(),
+            _ = eviction.tick(), if !room => open.evict(),
             accepted = accept(&listener, &handshakes), if room => if let Some((stream, peer, permit)) = accepted {
                 let Some(counted) = peers.enter(peer.ip()) else {
-                    tracing::debug!(%peer, "closed: the peer has {} connections", bounds.per_peer);
+                    tracing::debug!(%peer, "closed a connection: the peer already has {}", limits.per_peer);
                     continue;
                 };
                 let (acceptor, service, stop) = (acceptor.clone(), service.clone(), stop.clone());
-                let client = (peer, counted, occupants.clone());
-                connections.spawn(connection(stream, client, acceptor, permit, service, stop, bounds.patience));
-                if connections.len() + (bounds.at_once / KEPT_FREE).max(1) > bounds.at_once {
-                    occupants.evict();
+                let client = (peer, counted, open.clone());
+                connections.spawn(connection(stream, client, acceptor, permit, service, stop, limits.timeouts));
+                if connections.len() + (limits.at_once / KEPT_FREE).max(1) > limits.at_once {
+                    open.evict();
                 }
             },
         }
@@ -167,12 +173,12 @@ where
     drop(listener);
     let drained = tokio::time::timeout(GRACE, async { while connections.join_next().await.is_some() {} });
     if drained.await.is_err() {
-        tracing::warn!(connections = connections.len(), "closed before their requests had ended");
+        tracing::warn!(connections = connections.len(), "closed connections before their requests had ended");
     }
     Ok(())
 }
 
-/// The next connection, and its place among the handshakes.
+/// The next connection, and its permit for a handshake.
 async fn accept(
     listener: &TcpListener,
     handshakes: &Arc<Semaphore>,
@@ -181,7 +187,7 @@ async fn accept(
     match listener.accept().await {
         Ok((stream, peer)) => Some((stream, peer, permit)),
         Err(error) => {
-            tracing::warn!("accepting a connection: {error}");
+            tracing::warn!("could not accept a connection: {error}");
             tokio::time::sleep(AFTER_AN_ERROR).await;
             None
         }
@@ -190,30 +196,32 @@ async fn accept(
 
 async fn connection<S, B>(
     stream: TcpStream,
-    (peer, _counted, occupants): (SocketAddr, Counted, Occupants),
+    (peer, _counted, open): (SocketAddr, PeerConnection, Connections),
     acceptor: TlsAcceptor,
     permit: OwnedSemaphorePermit,
     service: S,
     stop: CancellationToken,
-    patience: Patience,
+    timeouts: ClientTimeouts,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send,
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
 {
-    // Small answers go out at once.
+    // Small responses are sent at once.
     let _ = stream.set_nodelay(true);
-    let handshake = tokio::time::timeout(PATIENCE, acceptor.accept(stream));
+    let handshake = tokio::time::timeout(CLIENT_TIMEOUT, acceptor.accept(stream));
     let stream = match stop.run_until_cancelled(handshake).await {
         Some(Ok(Ok(stream))) => stream,
-        Some(Ok(Err(error))) => return tracing::debug!(%peer, "handshake: {error}"),
-        Some(Err(_)) => return tracing::debug!(%peer, "handshake: none in {PATIENCE:?}"),
+        Some(Ok(Err(error))) => return tracing::debug!(%peer, "the TLS handshake failed: {error}"),
+        Some(Err(_)) => {
+            return tracing::debug!(%peer, "the TLS handshake took longer than {CLIENT_TIMEOUT:?}");
+        }
         None => return,
     };
     drop(permit);
     let activity = Activity::default();
-    let idle = activity.idle(patience.first, patience.next);
-    let occupant = occupants.enter(activity.clone());
+    let idle = activity.idle(timeouts.first, timeouts.next);
+    let registered = open.enter(activity.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
         let (busy, activity) = (activity.begin(), activity.clone());
@@ -223,7 +231,7 @@ async fn connection<S, B>(
             if response.extensions().get::<Authenticated>().is_some() {
                 activity.authenticated();
             }
-            Ok::<_, Infallible>(response.map(|body| Attended::new(body, busy, patience.reading)))
+            Ok::<_, Infallible>(response.map(|body| StallGuard::new(body, busy, timeouts.reading)))
         }
     });
     let builder = http();
@@ -234,29 +242,33 @@ async fn connection<S, B>(
             connection.as_mut().graceful_shutdown();
             connection.await
         }
-        () = occupant.evicted() => {
+        () = registered.evicted() => {
             connection.as_mut().graceful_shutdown();
             match tokio::time::timeout(EVICTION, connection).await {
                 Ok(served) => served,
-                Err(_) => return tracing::debug!(%peer, "closed: others wait for a connection"),
+                Err(_) => return tracing::debug!(%peer, "closed an idle connection to accept another one"),
             }
         }
         () = idle => {
             connection.as_mut().graceful_shutdown();
-            match tokio::time::timeout(PATIENCE, connection).await {
+            match tokio::time::timeout(CLIENT_TIMEOUT, connection).await {
                 Ok(served) => served,
-                Err(_) => return tracing::debug!(%peer, "closed: no request, and no end"),
+                Err(_) => return tracing::debug!(%peer, "closed an idle connection"),
             }
         }
     };
     if let Err(error) = served {
-        tracing::debug!(%peer, "connection: {error}");
+        tracing::debug!(%peer, "the connection failed: {error}");
     }
 }
 
 fn http() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(2 * HEAD as usize);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(CLIENT_TIMEOUT)
+        .max_buf_size(2 * HEAD as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -266,7 +278,7 @@ fn http() -> auto::Builder<TokioExecutor> {
         .max_header_list_size(HEAD)
         .max_pending_accept_reset_streams(RESETS)
         .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PATIENCE);
+        .keep_alive_timeout(CLIENT_TIMEOUT);
     builder
 }
 

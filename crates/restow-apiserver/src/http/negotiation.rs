@@ -1,44 +1,44 @@
-//! In which form an answer is wanted, by the request's `Accept`.
+//! Content negotiation: the form of a response, from the `Accept` header.
 
-/// What answers can be written as.
+/// The media types of responses.
 pub(crate) const ACCEPTED: &[&str] = &["application/json", "application/yaml"];
 
-/// What an object or a list is shown as.
+/// The form of an object or a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Whole.
+    /// The complete object.
     #[default]
     Whole,
-    /// Just its metadata.
+    /// PartialObjectMetadata.
     Metadata,
-    /// Rows for a person.
+    /// A Table, for people.
     Table,
 }
 
-/// How an answer is written.
+/// The negotiated form of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Accepted {
-    /// What is shown.
+    /// The form of objects.
     pub form: Form,
-    /// Whether discovery may come in one document.
+    /// Whether discovery is aggregated.
     pub aggregated: bool,
     /// Whether it is written as YAML.
     pub yaml: bool,
 }
 
-/// What is asked for.
+/// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// One object, or changes of some.
+pub(crate) enum RequestedItem {
+    /// One object, or a watch.
     One,
     /// A list.
     List,
-    /// Anything else: only whole.
+    /// Anything else: it has only one form.
     Other,
 }
 
-/// Chooses the first alternative that can be given, those of higher quality first; none if there is none.
-pub(crate) fn negotiate(accept: &str, asked: Asked) -> Option<Accepted> {
+/// Chooses the acceptable form of the highest quality; none if there is none.
+pub(crate) fn negotiate(accept: &str, asked: RequestedItem) -> Option<Accepted> {
     if accept.trim().is_empty() {
         return Some(Accepted::default());
     }
@@ -72,7 +72,7 @@ fn clause(text: &str) -> (f32, Clause<'_>) {
 }
 
 impl Clause<'_> {
-    fn accepted(&self, asked: Asked) -> Option<Accepted> {
+    fn accepted(&self, asked: RequestedItem) -> Option<Accepted> {
         let yaml = match self.media {
             "application/json" | "*/*" | "application/*" => false,
             "application/yaml" => true,
@@ -81,14 +81,14 @@ impl Clause<'_> {
         let plain = Accepted { yaml, ..Accepted::default() };
         match (self.shown, self.group, self.version, asked) {
             ("", ..) => Some(plain),
-            ("Table", "meta.k8s.io", "v1", Asked::One | Asked::List) => {
+            ("Table", "meta.k8s.io", "v1", RequestedItem::One | RequestedItem::List) => {
                 Some(Accepted { form: Form::Table, ..plain })
             }
-            ("PartialObjectMetadata", "meta.k8s.io", "v1", Asked::One)
-            | ("PartialObjectMetadataList", "meta.k8s.io", "v1", Asked::List) => {
+            ("PartialObjectMetadata", "meta.k8s.io", "v1", RequestedItem::One)
+            | ("PartialObjectMetadataList", "meta.k8s.io", "v1", RequestedItem::List) => {
                 Some(Accepted { form: Form::Metadata, ..plain })
             }
-            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2", Asked::Other) => {
+            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2", RequestedItem::Other) => {
                 Some(Accepted { aggregated: true, ..plain })
             }
             _ => None,
@@ -105,27 +105,27 @@ mod tests {
     const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
     #[test]
-    fn the_first_that_can_be_given() {
+    fn the_first_acceptable_media_type_is_chosen() {
         let form = |accept, asked| negotiate(accept, asked).map(|accepted| accepted.form);
         for (accept, asked, expected) in [
-            ("", Asked::One, Some(Form::Whole)),
-            ("*/*", Asked::List, Some(Form::Whole)),
-            ("application/json", Asked::List, Some(Form::Whole)),
-            ("application/vnd.kubernetes.protobuf", Asked::One, None),
-            ("application/cbor", Asked::One, None),
-            ("application/vnd.kubernetes.protobuf,application/json", Asked::One, Some(Form::Whole)),
-            (TABLE, Asked::List, Some(Form::Table)),
-            (TABLE, Asked::Other, Some(Form::Whole)),
-            (METADATA, Asked::One, Some(Form::Metadata)),
-            (METADATA, Asked::List, None),
+            ("", RequestedItem::One, Some(Form::Whole)),
+            ("*/*", RequestedItem::List, Some(Form::Whole)),
+            ("application/json", RequestedItem::List, Some(Form::Whole)),
+            ("application/vnd.kubernetes.protobuf", RequestedItem::One, None),
+            ("application/cbor", RequestedItem::One, None),
+            ("application/vnd.kubernetes.protobuf,application/json", RequestedItem::One, Some(Form::Whole)),
+            (TABLE, RequestedItem::List, Some(Form::Table)),
+            (TABLE, RequestedItem::Other, Some(Form::Whole)),
+            (METADATA, RequestedItem::One, Some(Form::Metadata)),
+            (METADATA, RequestedItem::List, None),
             (
                 "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;q=0",
-                Asked::One,
+                RequestedItem::One,
                 None,
             ),
             (
                 "application/json;q=0.5,application/json;as=Table;g=meta.k8s.io;v=v1",
-                Asked::One,
+                RequestedItem::One,
                 Some(Form::Table),
             ),
         ] {
@@ -134,8 +134,8 @@ mod tests {
     }
 
     #[test]
-    fn discovery_in_one_document() {
+    fn aggregated_discovery_is_negotiated() {
         let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
-        assert!(negotiate(accept, Asked::Other).is_some_and(|accepted| accepted.aggregated));
+        assert!(negotiate(accept, RequestedItem::Other).is_some_and(|accepted| accepted.aggregated));
     }
 }

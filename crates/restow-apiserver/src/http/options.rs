@@ -1,20 +1,20 @@
 //! The options that a request has in its query.
 
-/// How a resourceVersion is meant.
+/// The parameter `resourceVersionMatch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Match {
-    /// Just this one.
+pub(crate) enum ResourceVersionMatch {
+    /// Exactly this version.
     Exact,
-    /// This or a later one.
+    /// This version or a later one.
     NotOlderThan,
 }
 
-/// What becomes of fields that nobody knows.
+/// The parameter `fieldValidation`: what happens to unknown fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     /// They are dropped.
     Ignore,
-    /// They are dropped, and the answer warns.
+    /// They are dropped with a warning.
     #[default]
     Warn,
     /// They are refused.
@@ -24,63 +24,63 @@ pub(crate) enum FieldValidation {
 /// The options of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Whether a list goes on as a watch.
+    /// Whether a list is a watch.
     pub watch: bool,
-    /// At most so many; 0 for all.
+    /// The size of a page; 0 for all objects.
     pub limit: usize,
-    /// The token of the next page.
+    /// The continue token.
     pub next: String,
     /// The resourceVersion, as it was sent.
     pub resource_version: String,
-    /// How it is meant.
-    pub resource_version_match: Option<Match>,
-    /// Whether a watch begins with what is there.
+    /// How the resourceVersion is matched.
+    pub resource_version_match: Option<ResourceVersionMatch>,
+    /// Whether a watch starts with the existing objects.
     pub send_initial_events: Option<bool>,
-    /// Whether a watch may tell how far it is.
+    /// Whether a watch may send bookmarks.
     pub bookmarks: bool,
-    /// After how many seconds a watch ends.
+    /// The timeout of a watch.
     pub timeout_seconds: Option<u64>,
-    /// Which labels.
+    /// The label selector, as it was sent.
     pub label_selector: String,
-    /// Which fields.
+    /// The field selector, as it was sent.
     pub field_selector: String,
-    /// Whether nothing is to be stored.
+    /// Whether nothing is stored.
     pub dry_run: bool,
-    /// Who writes.
+    /// The field manager.
     pub field_manager: String,
-    /// What becomes of unknown fields.
+    /// What happens to unknown fields.
     pub field_validation: FieldValidation,
-    /// How many seconds a deleted object has left.
+    /// The grace period of a delete.
     pub grace_period_seconds: Option<i64>,
-    /// What becomes of dependents.
+    /// What happens to dependents of a deleted object.
     pub propagation_policy: Option<String>,
-    /// The same, in an old way.
+    /// The deprecated form of the propagation policy.
     pub orphan_dependents: Option<bool>,
-    /// How much of objects goes along with the rows of a table.
-    pub include_object: Include,
-    /// Whether the answer is for a person.
+    /// How much of its object each row of a Table includes.
+    pub include_object: IncludeObject,
+    /// Whether the response is indented.
     pub pretty: bool,
 }
 
-/// An option that cannot be what it is.
+/// An invalid option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidOption {
-    /// Not of its form.
-    #[error("{name}: {value:?} is not what it can be")]
+    /// A malformed value.
+    #[error("invalid value for {name}: {value:?}")]
     Form {
         /// The option.
         name: &'static str,
         /// What was sent.
         value: String,
     },
-    /// Of its form, and nothing that is known.
-    #[error("{name}: {value:?} is not one of {known:?}")]
+    /// An unsupported value.
+    #[error("unsupported value for {name}: {value:?}, must be one of {known:?}")]
     Unsupported {
         /// The option.
         name: &'static str,
         /// What was sent.
         value: String,
-        /// What can be sent.
+        /// The supported values.
         known: &'static [&'static str],
     },
 }
@@ -120,7 +120,7 @@ fn set(options: &mut Options, key: &str, value: String) -> Result<(), InvalidOpt
         "orphanDependents" => options.orphan_dependents = Some(flag(&value)),
         "includeObject" => {
             let form = || InvalidOption::Form { name: "includeObject", value: value.clone() };
-            options.include_object = Include::parse(&value).ok_or_else(form)?;
+            options.include_object = IncludeObject::parse(&value).ok_or_else(form)?;
         }
         "pretty" => options.pretty = flag(&value),
         _ => {}
@@ -139,11 +139,11 @@ fn number(name: &'static str, value: &str) -> Result<Option<i64>, InvalidOption>
     }
 }
 
-fn matched(value: String) -> Result<Option<Match>, InvalidOption> {
+fn matched(value: String) -> Result<Option<ResourceVersionMatch>, InvalidOption> {
     match value.as_str() {
         "" => Ok(None),
-        "Exact" => Ok(Some(Match::Exact)),
-        "NotOlderThan" => Ok(Some(Match::NotOlderThan)),
+        "Exact" => Ok(Some(ResourceVersionMatch::Exact)),
+        "NotOlderThan" => Ok(Some(ResourceVersionMatch::NotOlderThan)),
         _ => Err(InvalidOption::Unsupported {
             name: "resourceVersionMatch",
             value,
@@ -152,7 +152,7 @@ fn matched(value: String) -> Result<Option<Match>, InvalidOption> {
     }
 }
 
-/// `All` is the only dry run there is.
+/// Parses `dryRun`: `All` is the only supported value.
 pub(crate) fn dry_run(value: String) -> Result<bool, InvalidOption> {
     match value.as_str() {
         "All" => Ok(true),
@@ -172,9 +172,9 @@ fn validation(value: String) -> Result<FieldValidation, InvalidOption> {
     }
 }
 
-/// How much of each object goes along with its row.
+/// The parameter `includeObject`: how much of its object each row of a Table includes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Include {
+pub(crate) enum IncludeObject {
     /// Nothing.
     None,
     /// Its metadata.
@@ -184,8 +184,8 @@ pub(crate) enum Include {
     Object,
 }
 
-impl Include {
-    /// Reads the query's value; empty is the default.
+impl IncludeObject {
+    /// Parses the parameter; empty means the default.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "None" => Some(Self::None),
@@ -211,7 +211,7 @@ mod tests {
         let expected = Options {
             limit: 5,
             next: "abc".to_owned(),
-            resource_version_match: Some(Match::Exact),
+            resource_version_match: Some(ResourceVersionMatch::Exact),
             watch: true,
             dry_run: true,
             ..Options::default()

@@ -74,6 +74,7 @@ pub(crate) struct RequestInfo {
 
 impl RequestInfo {
     /// Parses a request.
+    #[cfg(test)]
     pub(crate) fn new(method: &Method, uri: &Uri) -> Self {
         Self::parsed(method, uri, &ParsedPath::parse(uri.path()))
     }

@@ -6,28 +6,28 @@ use serde_json::Value;
 
 use crate::http::body::Body;
 use crate::http::json;
-use crate::http::status::{Failure, Reason};
+use crate::http::status::{Reason, StatusError};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// The name an object was given, as an extension of the answer to a create, for the audit line.
+/// The name of a created object: an extension of the response, for the audit event.
 #[derive(Clone, Debug)]
-pub(crate) struct Named(pub String);
+pub(crate) struct CreatedName(pub String);
 
-/// A header as text; empty if there is none.
+/// A header as text; empty if it is missing.
 pub(crate) fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// An answer in JSON.
+/// A response in JSON.
 pub(crate) fn json_response(document: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(json::encode(document)));
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);
     response
 }
 
-/// An answer in plain text.
+/// A response in plain text.
 pub(crate) fn plain(code: StatusCode, text: String) -> Response<Body> {
     let mut response = Response::new(Body::from(Bytes::from(text)));
     *response.status_mut() = code;
@@ -36,8 +36,8 @@ pub(crate) fn plain(code: StatusCode, text: String) -> Response<Body> {
     response
 }
 
-/// The answer that tells of a failure.
-pub(crate) fn refuse(failure: &Failure) -> Response<Body> {
+/// The response to a request that failed.
+pub(crate) fn refuse(failure: &StatusError) -> Response<Body> {
     let (body, media) = match failure.reason() {
         Reason::NoPage => (format!("{failure}\n").into(), TEXT),
         _ => (json::encode(&failure.to_status()), JSON),

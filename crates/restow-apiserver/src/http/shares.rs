@@ -1,17 +1,17 @@
-//! What each of several takes of something that all share, so that no one takes it all.
+//! Limits how much of a shared resource each user takes.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Counts what each takes; clones count together.
+/// Counts what each user takes. Clones share the counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Shares<K> {
     most: usize,
     taken: Arc<Mutex<HashMap<K, usize>>>,
 }
 
-/// What one takes, given back when it is dropped.
+/// What one user takes, released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Share<K: Eq + Hash> {
     shares: Shares<K>,
@@ -20,12 +20,12 @@ pub(crate) struct Share<K: Eq + Hash> {
 }
 
 impl<K: Clone + Eq + Hash> Shares<K> {
-    /// At most so much for each.
+    /// Limits each user to `most`.
     pub(crate) fn new(most: usize) -> Self {
         Self { most, taken: Arc::default() }
     }
 
-    /// Nothing yet of somebody's share.
+    /// An empty share of a user.
     pub(crate) fn of(&self, whose: K) -> Share<K> {
         Share { shares: self.clone(), whose, size: 0 }
     }
@@ -43,7 +43,7 @@ impl<K> Shares<K> {
 }
 
 impl<K: Clone + Eq + Hash> Share<K> {
-    /// Takes so much more; whether there is as much left.
+    /// Takes more; false if that exceeds the limit.
     pub(crate) fn grow(&mut self, size: usize) -> bool {
         let mut all = self.shares.taken();
         let taken = all.get(&self.whose).copied().unwrap_or_default() + size;

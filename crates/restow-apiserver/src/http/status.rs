@@ -1,4 +1,4 @@
-//! Errors as Kubernetes reports them: a `Status` in the words of kube-apiserver.
+//! Errors as Kubernetes reports them: a `Status` with the messages of kube-apiserver.
 
 pub(crate) mod cause;
 mod error;
@@ -6,8 +6,8 @@ pub(crate) mod golang;
 mod kinds;
 
 pub(crate) use cause::{Cause, CauseKind, MOST_CAUSES};
-pub(crate) use error::{Details, Failure, GroupKind, Reason};
-pub(crate) use kinds::Attempt;
+pub(crate) use error::{Details, GroupKind, Reason, StatusError};
+pub(crate) use kinds::DeniedAccess;
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! The server's own certificate authority, and the certificate it serves with.
 //!
-//! Only the authority's key is kept. Its certificate is signed anew at each start, under the same name and key, so a
-//! kubeconfig of an earlier start goes on to be good. The key of the serving certificate never leaves the process.
+//! Only the key of the authority is stored. Its certificate is signed again at each start, with the same name and key, so
+//! that existing kubeconfigs stay valid. The key of the serving certificate never leaves the process.
 
 use std::fmt;
 use std::io;
@@ -25,43 +25,43 @@ use crate::private_file;
 
 /// The file of the authority's key.
 const KEY_FILE: &str = "ca.key";
-/// The file of its certificate, for people.
+/// The file of its certificate, for users.
 const CERTIFICATE_FILE: &str = "ca.crt";
-/// The authority's name, which is part of what a client trusts: it stays as it is.
+/// The name of the authority. It must not change: clients trust name and key.
 const NAME: &str = "restow apiserver CA";
-/// For how many days the authority's certificate is good.
+/// How many days the certificate of the authority is valid.
 const AUTHORITY_DAYS: i64 = 3650;
-/// For how many days a serving certificate is good; it is made anew long before.
+/// How many days a serving certificate is valid. It is renewed long before.
 const SERVING_DAYS: i64 = 365;
-/// The names every server answers to.
+/// The names in every serving certificate.
 const NAMES: [&str; 6] =
     ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
 
-/// Why there is no certificate.
+/// Why a certificate could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read or written.
-    #[error("the key of the certificate authority cannot be read or written")]
+    /// A file could not be read or written.
+    #[error("could not read or write the key of the certificate authority")]
     File(#[from] io::Error),
-    /// A key or certificate cannot be read or made.
-    #[error("a key or certificate cannot be read or made")]
+    /// A key or certificate could not be read or created.
+    #[error("could not read or create a key or certificate")]
     Certificate(#[from] rcgen::Error),
-    /// It cannot be served with.
-    #[error("the certificate cannot be served with")]
-    Serving(#[from] tokio_rustls::rustls::Error),
+    /// TLS could not be set up with the certificate.
+    #[error("the certificate cannot be used to serve")]
+    Rustls(#[from] tokio_rustls::rustls::Error),
 }
 
 /// The authority that signs serving certificates.
-pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct CertificateAuthority(CertifiedIssuer<'static, KeyPair>);
 
-impl fmt::Debug for Authority {
+impl fmt::Debug for CertificateAuthority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Authority").finish_non_exhaustive()
     }
 }
 
-impl Authority {
-    /// The authority whose key is in a directory; the key is made if there is none.
+impl CertificateAuthority {
+    /// Opens the authority in a directory, and creates its key if it is missing.
     pub fn open(dir: &Path, now: Timestamp) -> Result<Self, TlsError> {
         let make = || Ok::<_, TlsError>(KeyPair::generate()?.serialize_pem());
         let key = private_file::read_or_make(&dir.join(KEY_FILE), make)?;
@@ -70,7 +70,7 @@ impl Authority {
         Ok(authority)
     }
 
-    /// An authority that is gone when the process is.
+    /// An authority that exists only in memory.
     pub fn ephemeral(now: Timestamp) -> Result<Self, TlsError> {
         Self::with_key(KeyPair::generate()?, now)
     }
@@ -83,12 +83,12 @@ impl Authority {
         Ok(Self(CertifiedIssuer::self_signed(params, key)?))
     }
 
-    /// The authority's certificate.
+    /// The certificate of the authority, as PEM.
     pub fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// The same, as bytes.
+    /// The certificate of the authority, as DER.
     pub fn der(&self) -> Vec<u8> {
         self.0.der().to_vec()
     }
@@ -107,7 +107,7 @@ impl Authority {
     }
 }
 
-/// Good from yesterday, because clocks differ, for so many days.
+/// Sets the validity: from yesterday, because clocks differ, for so many days.
 fn dated(mut params: CertificateParams, now: Timestamp, days: i64) -> CertificateParams {
     let day = |offset: i64| {
         let date = now.to_zoned(TimeZone::UTC).date().saturating_add(offset.days());
@@ -123,27 +123,27 @@ fn provider() -> CryptoProvider {
     ring::default_provider()
 }
 
-/// What a server serves with: a certificate that can be made anew while it serves.
+/// The serving certificate, which can be renewed while it is used.
 #[derive(Debug)]
-pub struct Serving {
-    authority: Authority,
+pub struct ServingCertificate {
+    authority: CertificateAuthority,
     names: Vec<String>,
-    current: Arc<Current>,
+    current: Arc<CurrentCertificate>,
 }
 
 #[derive(Debug)]
-struct Current(ArcSwap<CertifiedKey>);
+struct CurrentCertificate(ArcSwap<CertifiedKey>);
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
     }
 }
 
-impl Serving {
-    /// A certificate for the names every server has, and more.
+impl ServingCertificate {
+    /// Creates a certificate for the default names and `names`.
     pub fn new(
-        authority: Authority,
+        authority: CertificateAuthority,
         more_names: impl IntoIterator<Item = String>,
         now: Timestamp,
     ) -> Result<Self, TlsError> {
@@ -153,22 +153,22 @@ impl Serving {
                 names.push(name);
             }
         }
-        let current = Arc::new(Current(ArcSwap::from_pointee(authority.issue(&names, now)?)));
+        let current = Arc::new(CurrentCertificate(ArcSwap::from_pointee(authority.issue(&names, now)?)));
         Ok(Self { authority, names, current })
     }
 
     /// The authority.
-    pub fn authority(&self) -> &Authority {
+    pub fn authority(&self) -> &CertificateAuthority {
         &self.authority
     }
 
-    /// Makes the certificate anew; connections that are open keep theirs.
+    /// Renews the certificate. Open connections keep theirs.
     pub fn renew(&self, now: Timestamp) -> Result<(), TlsError> {
         self.current.0.store(Arc::new(self.authority.issue(&self.names, now)?));
         Ok(())
     }
 
-    /// Takes connections on, for HTTP/2 and HTTP/1.1.
+    /// A TLS acceptor for HTTP/2 and HTTP/1.1.
     pub fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
         let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&self.current) as _;
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
@@ -180,7 +180,7 @@ impl Serving {
     }
 }
 
-/// So many random bytes in small hexadecimal digits, good enough for a token.
+/// Random bytes in lower-case hexadecimal, good enough for a token.
 pub fn random_hex(bytes: usize) -> Result<String, TlsError> {
     let mut random = vec![0; bytes];
     let filled = provider().secure_random.fill(&mut random);
@@ -200,8 +200,8 @@ mod tests {
         restow_clock::now()
     }
 
-    /// A handshake in memory: the protocol that was agreed on, or why not.
-    async fn handshake(serving: &Serving, ca: Vec<u8>, name: &str) -> Result<Vec<u8>, String> {
+    /// A handshake in memory: the negotiated protocol, or the error.
+    async fn handshake(serving: &ServingCertificate, ca: Vec<u8>, name: &str) -> Result<Vec<u8>, String> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(ca)).unwrap();
         let mut config = ClientConfig::builder_with_provider(Arc::new(provider()))
@@ -222,52 +222,57 @@ mod tests {
 
     #[tokio::test]
     async fn clients_trust_the_authority_under_all_names() {
-        let authority = Authority::ephemeral(now()).unwrap();
+        let authority = CertificateAuthority::ephemeral(now()).unwrap();
         let ca = authority.der();
         let serving =
-            Serving::new(authority, ["10.0.0.7".to_owned(), "localhost".to_owned()], now()).unwrap();
+            ServingCertificate::new(authority, ["10.0.0.7".to_owned(), "localhost".to_owned()], now())
+                .unwrap();
         for name in ["localhost", "127.0.0.1", "::1", "10.0.0.7", "kubernetes.default.svc"] {
             assert_eq!(handshake(&serving, ca.clone(), name).await.unwrap(), b"h2", "{name}");
         }
         assert!(handshake(&serving, ca.clone(), "example.com").await.is_err());
         serving.renew(now()).unwrap();
         assert!(handshake(&serving, ca, "localhost").await.is_ok(), "after it was renewed");
-        let other = Authority::ephemeral(now()).unwrap().der();
+        let other = CertificateAuthority::ephemeral(now()).unwrap().der();
         assert!(handshake(&serving, other, "localhost").await.is_err(), "another authority");
     }
 
     #[tokio::test]
-    async fn an_authority_stays_the_same_through_starts() {
+    async fn the_certificate_authority_survives_a_restart() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Authority::open(dir.path(), now()).unwrap();
-        let again = Authority::open(dir.path(), now() + jiff::SignedDuration::from_hours(72)).unwrap();
-        let serving = Serving::new(again, [], now()).unwrap();
+        let first = CertificateAuthority::open(dir.path(), now()).unwrap();
+        let again =
+            CertificateAuthority::open(dir.path(), now() + jiff::SignedDuration::from_hours(72)).unwrap();
+        let serving = ServingCertificate::new(again, [], now()).unwrap();
         assert!(handshake(&serving, first.der(), "localhost").await.is_ok());
         let kept = std::fs::read_to_string(dir.path().join(CERTIFICATE_FILE)).unwrap();
         assert_eq!(kept, serving.authority().pem());
     }
 
     #[tokio::test]
-    async fn an_old_certificate_is_refused() {
+    async fn an_expired_certificate_is_refused() {
         let old = now() - jiff::SignedDuration::from_hours(24 * (SERVING_DAYS + 2));
-        let authority = Authority::ephemeral(now()).unwrap();
+        let authority = CertificateAuthority::ephemeral(now()).unwrap();
         let ca = authority.der();
-        let serving = Serving::new(authority, [], old).unwrap();
+        let serving = ServingCertificate::new(authority, [], old).unwrap();
         assert!(handshake(&serving, ca.clone(), "localhost").await.is_err());
         serving.renew(now()).unwrap();
         assert!(handshake(&serving, ca, "localhost").await.is_ok());
     }
 
     #[test]
-    fn keys_that_cannot_be_read_are_told() {
+    fn malformed_keys_are_errors() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(KEY_FILE), "no key").unwrap();
-        assert!(matches!(Authority::open(dir.path(), now()), Err(TlsError::Certificate(_))));
-        assert!(matches!(Authority::open(&dir.path().join("none"), now()), Err(TlsError::File(_))));
+        assert!(matches!(CertificateAuthority::open(dir.path(), now()), Err(TlsError::Certificate(_))));
+        assert!(matches!(
+            CertificateAuthority::open(&dir.path().join("none"), now()),
+            Err(TlsError::File(_))
+        ));
     }
 
     #[test]
-    fn random_texts_differ() {
+    fn random_hex_differs_each_time() {
         let (one, two) = (random_hex(32).unwrap(), random_hex(32).unwrap());
         assert_eq!((one.len(), one == two), (64, false));
     }

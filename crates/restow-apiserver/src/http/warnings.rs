@@ -1,4 +1,4 @@
-//! What a client is told beside its answer, in headers that every client can take.
+//! Warnings to clients, in `Warning` headers.
 
 use std::collections::HashSet;
 
@@ -6,14 +6,14 @@ use http::HeaderValue;
 
 use crate::http::status::golang::quote;
 
-/// How many warnings are sent: a client may take no more than 100 headers in all.
+/// How many warnings are sent: some clients accept no more than 100 headers.
 const MOST: usize = 50;
-/// How many letters they may have together before each is cut, as in kube-apiserver.
+/// How many characters all warnings may have before each is truncated, as in kube-apiserver.
 const LETTERS: usize = 4 * 1024;
-/// How many letters are left of one that is cut.
+/// The length of a truncated warning.
 const CUT: usize = 256;
 
-/// The `Warning` headers for these warnings: each once, and no more than a client can take.
+/// The `Warning` headers for these warnings, without duplicates and within limits.
 pub(crate) fn headers(warnings: &[String]) -> Vec<HeaderValue> {
     let mut seen = HashSet::new();
     let all: Vec<&str> =
@@ -28,7 +28,7 @@ pub(crate) fn headers(warnings: &[String]) -> Vec<HeaderValue> {
     kept.iter().filter_map(header).collect()
 }
 
-/// The first of them, cut if all would be too long.
+/// The first warnings, truncated if all together are too long.
 fn fitting(all: &[&str]) -> Vec<String> {
     let letters: usize = all.iter().map(|text| text.chars().count()).sum();
     let cut = letters > LETTERS;
@@ -55,13 +55,13 @@ mod tests {
     }
 
     #[test]
-    fn each_is_told_once() {
+    fn each_warning_is_sent_once() {
         let warnings = ["a", "b", "", "a", "ä\"\n"].map(str::to_owned);
         assert_eq!(texts(&warnings), [r#"299 - "a""#, r#"299 - "b""#, "299 - \"ä\\\"\\n\""]);
     }
 
     #[test]
-    fn a_client_can_take_them_all() {
+    fn the_number_and_length_of_warnings_are_bounded() {
         for (count, length, expected) in
             [(0, 1, 0), (1, 10_000, 1), (50, 10, 50), (51, 10, 50), (1000, 10, 50), (50, 5000, 17)]
         {

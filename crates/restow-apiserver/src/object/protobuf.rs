@@ -11,10 +11,10 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 pub(crate) use settle::settle;
 use table::{Field, Kind, Message, message, root};
-use wire::{Fault, Wire, fields, is_zero};
+use wire::{DecodeError, Wire, fields, is_zero};
 
 /// The media type.
 pub(crate) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
@@ -25,12 +25,14 @@ const MAGIC: &[u8] = b"k8s\0";
 const DEPTH: usize = 64;
 
 /// Reads an object with its type.
-pub(crate) fn decode(bytes: &[u8]) -> Result<Value, Failure> {
-    let broken = |Fault| Failure::bad_request("the provided data is not a protobuf object of Kubernetes");
-    let envelope = bytes.strip_prefix(MAGIC).ok_or(Fault).map_err(broken)?;
+pub(crate) fn decode(bytes: &[u8]) -> Result<Value, StatusError> {
+    let broken =
+        |DecodeError| StatusError::bad_request("the provided data is not a Kubernetes object in protobuf");
+    let envelope = bytes.strip_prefix(MAGIC).ok_or(DecodeError).map_err(broken)?;
     let (api_version, kind, raw) = envelope_of(envelope).map_err(broken)?;
-    let unknown =
-        || Failure::bad_request(format!("no kind {kind:?} is known in protobuf for version {api_version:?}"));
+    let unknown = || {
+        StatusError::bad_request(format!("no kind {kind:?} is known in protobuf for version {api_version:?}"))
+    };
     let message = root(&api_version, &kind).ok_or_else(unknown)?;
     let mut object = read(message, raw, DEPTH).map_err(broken)?;
     object.insert("apiVersion".to_owned(), Value::String(api_version));
@@ -39,7 +41,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Value, Failure> {
 }
 
 /// The type of what is in an envelope, and its bytes.
-fn envelope_of(envelope: &[u8]) -> Result<(String, String, &[u8]), Fault> {
+fn envelope_of(envelope: &[u8]) -> Result<(String, String, &[u8]), DecodeError> {
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     for (number, wire) in fields(envelope)? {
         match (number, wire) {
@@ -59,8 +61,8 @@ fn envelope_of(envelope: &[u8]) -> Result<(String, String, &[u8]), Fault> {
     Ok((api_version, kind, raw))
 }
 
-fn read(message: &Message, bytes: &[u8], depth: usize) -> Result<Map<String, Value>, Fault> {
-    let depth = depth.checked_sub(1).ok_or(Fault)?;
+fn read(message: &Message, bytes: &[u8], depth: usize) -> Result<Map<String, Value>, DecodeError> {
+    let depth = depth.checked_sub(1).ok_or(DecodeError)?;
     let mut object = Map::new();
     for (number, wire) in fields(bytes)? {
         // What a later version has is passed over.
@@ -70,7 +72,12 @@ fn read(message: &Message, bytes: &[u8], depth: usize) -> Result<Map<String, Val
     Ok(object)
 }
 
-fn add(object: &mut Map<String, Value>, field: &Field, wire: Wire<'_>, depth: usize) -> Result<(), Fault> {
+fn add(
+    object: &mut Map<String, Value>,
+    field: &Field,
+    wire: Wire<'_>,
+    depth: usize,
+) -> Result<(), DecodeError> {
     if let Kind::Map(kind) = &field.kind {
         let (key, value) = entry(kind, wire, depth)?;
         if let Some(map) = object.entry(field.name).or_insert_with(|| json!({})).as_object_mut() {
@@ -96,7 +103,7 @@ fn add(object: &mut Map<String, Value>, field: &Field, wire: Wire<'_>, depth: us
     Ok(())
 }
 
-fn entry(kind: &Kind, wire: Wire<'_>, depth: usize) -> Result<(String, Value), Fault> {
+fn entry(kind: &Kind, wire: Wire<'_>, depth: usize) -> Result<(String, Value), DecodeError> {
     let (mut key, mut found) = (String::new(), None);
     for (number, wire) in fields(wire.bytes()?)? {
         match number {
@@ -114,7 +121,7 @@ fn entry(kind: &Kind, wire: Wire<'_>, depth: usize) -> Result<(String, Value), F
 }
 
 /// One item of a list, or several numbers that were packed together.
-fn items(kind: &Kind, wire: Wire<'_>, depth: usize) -> Result<Vec<Value>, Fault> {
+fn items(kind: &Kind, wire: Wire<'_>, depth: usize) -> Result<Vec<Value>, DecodeError> {
     match (kind, wire) {
         (Kind::Integer, Wire::Bytes(packed)) => {
             Ok(wire::packed(packed)?.into_iter().map(|number| json!(number)).collect())
@@ -123,16 +130,16 @@ fn items(kind: &Kind, wire: Wire<'_>, depth: usize) -> Result<Vec<Value>, Fault>
     }
 }
 
-fn value(kind: &Kind, wire: Wire<'_>, depth: usize) -> Result<Value, Fault> {
-    let depth = depth.checked_sub(1).ok_or(Fault)?;
+fn value(kind: &Kind, wire: Wire<'_>, depth: usize) -> Result<Value, DecodeError> {
+    let depth = depth.checked_sub(1).ok_or(DecodeError)?;
     Ok(match kind {
         Kind::Text => json!(wire.text()?),
         Kind::Flag => json!(wire.number()? != 0),
         Kind::Integer => json!(wire.number()?),
         Kind::Float => json!(wire.float()?),
         Kind::Bytes => json!(STANDARD.encode(wire.bytes()?)),
-        Kind::Message(name) => Value::Object(read(message(name).ok_or(Fault)?, wire.bytes()?, depth)?),
-        Kind::Map(_) => return Err(Fault),
+        Kind::Message(name) => Value::Object(read(message(name).ok_or(DecodeError)?, wire.bytes()?, depth)?),
+        Kind::Map(_) => return Err(DecodeError),
         Kind::List(kind) => {
             let mut list = Vec::new();
             for (number, wire) in fields(wire.bytes()?)? {
@@ -148,7 +155,7 @@ fn value(kind: &Kind, wire: Wire<'_>, depth: usize) -> Result<Value, Fault> {
         }
         Kind::IntOrString => int_or_string(wire.bytes()?)?,
         Kind::Raw => match part(wire.bytes()?, 1)? {
-            Some(raw) => serde_json::from_slice(raw.bytes()?).map_err(|_| Fault)?,
+            Some(raw) => serde_json::from_slice(raw.bytes()?).map_err(|_| DecodeError)?,
             None => Value::Null,
         },
         Kind::Or(alone) => alternatives(alone, wire.bytes()?, depth)?,
@@ -156,22 +163,22 @@ fn value(kind: &Kind, wire: Wire<'_>, depth: usize) -> Result<Value, Fault> {
 }
 
 /// The last field of a number.
-fn part(bytes: &[u8], wanted: u32) -> Result<Option<Wire<'_>>, Fault> {
+fn part(bytes: &[u8], wanted: u32) -> Result<Option<Wire<'_>>, DecodeError> {
     Ok(fields(bytes)?.into_iter().rfind(|(number, _)| *number == wanted).map(|(_, wire)| wire))
 }
 
-fn time(bytes: &[u8], micro: bool) -> Result<Value, Fault> {
+fn time(bytes: &[u8], micro: bool) -> Result<Value, DecodeError> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
     let number = |at| part(bytes, at)?.map_or(Ok(0), |wire| wire.number());
-    let nanos = i32::try_from(number(2)?).map_err(|_| Fault)?;
-    let at = Timestamp::new(number(1)?, nanos).map_err(|_| Fault)?;
+    let nanos = i32::try_from(number(2)?).map_err(|_| DecodeError)?;
+    let at = Timestamp::new(number(1)?, nanos).map_err(|_| DecodeError)?;
     let form = if micro { "%Y-%m-%dT%H:%M:%S%.6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
     Ok(json!(at.strftime(form).to_string()))
 }
 
-fn int_or_string(bytes: &[u8]) -> Result<Value, Fault> {
+fn int_or_string(bytes: &[u8]) -> Result<Value, DecodeError> {
     let is_text = part(bytes, 1)?.map_or(Ok(0), |wire| wire.number())? == 1;
     if is_text {
         return part(bytes, 3)?.map_or(Ok(json!("")), |wire| wire.text().map(|text| json!(text)));
@@ -180,7 +187,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, Fault> {
 }
 
 /// A schema, or what may stand in its place.
-fn alternatives(alone: &str, bytes: &[u8], depth: usize) -> Result<Value, Fault> {
+fn alternatives(alone: &str, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
     const SCHEMA: Kind = Kind::Message("apiextensions.v1.JSONSchemaProps");
     let (schema_at, other_at) = if alone == "flag" { (2, 1) } else { (1, 2) };
     if let Some(schema) = part(bytes, schema_at)? {

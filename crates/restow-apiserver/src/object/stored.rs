@@ -6,11 +6,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::http::json;
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 
 /// How much of an object is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum DecodeScope {
     /// All.
     Whole,
     /// Its type and metadata; the rest is only checked to be JSON.
@@ -19,7 +19,7 @@ pub(crate) enum Extent {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Light {
+struct MetadataOnly {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
@@ -29,14 +29,14 @@ struct Light {
 }
 
 /// Reads an entry, with its resourceVersion.
-pub(crate) fn decode(entry: &Entry, extent: Extent) -> Result<Value, Failure> {
+pub(crate) fn decode(entry: &Entry, extent: DecodeScope) -> Result<Value, StatusError> {
     let read = match extent {
-        Extent::Whole => serde_json::from_slice::<Map<String, Value>>(&entry.value),
+        DecodeScope::Whole => serde_json::from_slice::<Map<String, Value>>(&entry.value),
         // A list would be read as the fields in order.
-        Extent::Metadata if entry.value.trim_ascii_start().starts_with(b"[") => {
+        DecodeScope::Metadata if entry.value.trim_ascii_start().starts_with(b"[") => {
             Err(serde::de::Error::custom("it is a list"))
         }
-        Extent::Metadata => serde_json::from_slice::<Light>(&entry.value).map(|light| {
+        DecodeScope::Metadata => serde_json::from_slice::<MetadataOnly>(&entry.value).map(|light| {
             Map::from_iter([
                 ("apiVersion".to_owned(), Value::String(light.api_version)),
                 ("kind".to_owned(), Value::String(light.kind)),
@@ -66,18 +66,18 @@ pub(crate) fn set_version(object: &mut Value, revision: u64) {
     object["metadata"]["resourceVersion"] = Value::String(revision.to_string());
 }
 
-fn unreadable(key: &str, error: &serde_json::Error) -> Failure {
-    Failure::plain(format!("what is stored under {key} cannot be decoded: {error}"))
+fn unreadable(key: &str, error: &serde_json::Error) -> StatusError {
+    StatusError::plain(format!("the object stored under {key} cannot be decoded: {error}"))
 }
 
 /// What a store's error is to who sent a request.
-pub(crate) fn refused(error: &StoreError) -> Failure {
+pub(crate) fn refused(error: &StoreError) -> StatusError {
     match error {
-        StoreError::Compacted { asked, oldest } => Failure::watch_expired(*asked, *oldest),
-        StoreError::Future { asked, newest } => Failure::version_too_large(*asked, *newest),
-        StoreError::Missed(_) => Failure::missed(&error.to_string()),
-        StoreError::Unavailable(_) => Failure::service_unavailable(error.to_string()),
-        StoreError::Damaged(_) => Failure::plain(error.to_string()),
+        StoreError::Compacted { asked, oldest } => StatusError::watch_expired(*asked, *oldest),
+        StoreError::Future { asked, newest } => StatusError::version_too_large(*asked, *newest),
+        StoreError::Missed(_) => StatusError::missed(&error.to_string()),
+        StoreError::Unavailable(_) => StatusError::service_unavailable(error.to_string()),
+        StoreError::Damaged(_) => StatusError::plain(error.to_string()),
     }
 }
 
@@ -93,21 +93,21 @@ mod tests {
     }
 
     #[test]
-    fn the_revision_is_the_resource_version() {
+    fn the_resource_version_is_the_revision_of_the_store() {
         let entry =
             entry(r#"{"apiVersion":"v1","data":{"a":"b"},"kind":"ConfigMap","metadata":{"name":"x"}}"#);
-        let whole = decode(&entry, Extent::Whole).unwrap_or_default();
+        let whole = decode(&entry, DecodeScope::Whole).unwrap_or_default();
         assert_eq!(whole["metadata"], json!({"name": "x", "resourceVersion": "7"}));
         assert_eq!(encode(whole), format!("{}\n", String::from_utf8_lossy(&entry.value)));
-        let light = decode(&entry, Extent::Metadata).unwrap_or_default();
+        let light = decode(&entry, DecodeScope::Metadata).unwrap_or_default();
         assert_eq!(light["kind"], "ConfigMap");
         assert_eq!(light.get("data"), None);
     }
 
     #[test]
-    fn broken_json_fails_however_little_is_read() {
+    fn malformed_json_fails_in_every_decode_scope() {
         for text in ["", "{", r#"{"metadata":{},"data":{"#, "[]", "null", r#"{"metadata":{}} x"#] {
-            for extent in [Extent::Whole, Extent::Metadata] {
+            for extent in [DecodeScope::Whole, DecodeScope::Metadata] {
                 let failure = decode(&entry(text), extent).err().map(|failure| failure.code());
                 assert_eq!(failure, Some(500), "{text}");
             }

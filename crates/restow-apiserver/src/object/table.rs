@@ -8,7 +8,7 @@ pub(crate) mod json_path;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::http::options::Include;
+use crate::http::options::IncludeObject;
 use crate::http::status::golang::show;
 use crate::object::meta;
 use age::age;
@@ -80,7 +80,7 @@ impl Columns {
         version: &str,
         list: Value,
         objects: &[Value],
-        include: Include,
+        include: IncludeObject,
         now: Timestamp,
     ) -> Value {
         let rows: Vec<_> =
@@ -90,7 +90,13 @@ impl Columns {
     }
 
     /// One row, for who writes a table piece by piece.
-    pub(crate) fn table_row(&self, version: &str, object: &Value, include: Include, now: Timestamp) -> Value {
+    pub(crate) fn table_row(
+        &self,
+        version: &str,
+        object: &Value,
+        include: IncludeObject,
+        now: Timestamp,
+    ) -> Value {
         json!({"cells": self.row(object, now), "object": part(object, version, include)})
     }
 
@@ -109,11 +115,11 @@ pub(crate) fn metadata_of_one(object: &Value) -> Value {
     Value::Object(metadata)
 }
 
-fn part(object: &Value, version: &str, include: Include) -> Value {
+fn part(object: &Value, version: &str, include: IncludeObject) -> Value {
     match include {
-        Include::None => Value::Null,
-        Include::Object => object.clone(),
-        Include::Metadata => {
+        IncludeObject::None => Value::Null,
+        IncludeObject::Object => object.clone(),
+        IncludeObject::Metadata => {
             json!({"kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"),
             "metadata": object.get("metadata").cloned().unwrap_or_else(|| json!({}))})
         }

@@ -10,7 +10,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uids_are_uuids() {
+    fn uids_are_random_uuids_of_version_4() {
         assert_ne!(uid(), uid());
         for _ in 0..100 {
             let uid = uid();

@@ -443,7 +443,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_itself() {
+    fn each_built_in_round_trips_through_its_type() {
         let names: BTreeSet<_> =
             ALL_BUILT_IN.iter().map(|built_in| (built_in.group, built_in.plural)).collect();
         assert_eq!(names.len(), ALL_BUILT_IN.len());
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_dropped_and_what_is_wrong_refused() {
+    fn unknown_fields_are_dropped_and_wrong_types_refused() {
         let read = read::<core::v1::ConfigMap>;
         let given =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": {"a": "b"}, "x": 1});

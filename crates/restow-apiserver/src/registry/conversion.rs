@@ -3,19 +3,19 @@
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
-use crate::http::status::Failure;
-use crate::registry::custom_resource::Custom;
-use crate::registry::resource::{Nature, Resource};
+use crate::http::status::StatusError;
+use crate::registry::custom_resource::ServedDefinition;
+use crate::registry::resource::{Implementation, Resource};
 
 /// Asks the conversion webhook of a definition.
 pub(crate) trait Converter: Send + Sync + 'static {
     /// The objects in another version, as many and in the same order.
     fn convert<'a>(
         &'a self,
-        definition: &'a Custom,
+        definition: &'a ServedDefinition,
         objects: Vec<Value>,
         desired: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Value>, Failure>>;
+    ) -> BoxFuture<'a, Result<Vec<Value>, StatusError>>;
 }
 
 /// Brings objects to a version; what is in it already stays as it is.
@@ -24,16 +24,16 @@ pub(crate) async fn convert(
     resource: &Resource,
     desired: &str,
     mut objects: Vec<Value>,
-) -> Result<Vec<Value>, Failure> {
-    match &resource.nature {
-        Nature::BuiltIn(_) => {
+) -> Result<Vec<Value>, StatusError> {
+    match &resource.implementation {
+        Implementation::BuiltIn(_) => {
             objects.iter_mut().for_each(|object| to_built_in(object, desired));
             Ok(objects)
         }
-        Nature::Custom(custom) if custom.has_webhook() => {
+        Implementation::Custom(custom) if custom.has_webhook() => {
             by_webhook(converter, custom, desired, objects).await
         }
-        Nature::Custom(_) => {
+        Implementation::Custom(_) => {
             objects.iter_mut().for_each(|object| object["apiVersion"] = json!(desired));
             Ok(objects)
         }
@@ -43,10 +43,10 @@ pub(crate) async fn convert(
 /// Sends those to the webhook that are in another version.
 async fn by_webhook(
     converter: &dyn Converter,
-    custom: &Custom,
+    custom: &ServedDefinition,
     desired: &str,
     mut objects: Vec<Value>,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Value>, StatusError> {
     let others: Vec<usize> = (0..objects.len()).filter(|&at| objects[at]["apiVersion"] != desired).collect();
     if others.is_empty() {
         return Ok(objects);
@@ -54,7 +54,7 @@ async fn by_webhook(
     let sent = others.iter().map(|&at| objects[at].take()).collect();
     let converted = converter.convert(custom, sent, desired).await?;
     if converted.len() != others.len() {
-        return Err(Failure::plain("the conversion webhook returned another number of objects"));
+        return Err(StatusError::plain("the conversion webhook returned another number of objects"));
     }
     for (at, object) in others.into_iter().zip(converted) {
         objects[at] = object;
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_of_both_groups_are_one() {
+    fn events_of_both_groups_convert_into_each_other() {
         let old =
             json!({"apiVersion": "v1", "kind": "Event", "message": "m", "involvedObject": {"name": "a"}});
         let mut event = old.clone();

@@ -13,7 +13,7 @@ use crate::registry::definition::{Conversion, Definition, Version};
 
 /// A custom resource of this server.
 #[derive(Debug)]
-pub(crate) struct Custom {
+pub(crate) struct ServedDefinition {
     /// Its definition, as it is stored.
     pub object: Value,
     /// What that says.
@@ -22,13 +22,13 @@ pub(crate) struct Custom {
     superseded: CancellationToken,
 }
 
-impl Custom {
+impl ServedDefinition {
     /// The custom resource of a definition, which may be the same one as before.
     pub(crate) fn new(
         object: &Value,
         definition: Definition,
         writer: CustomResource,
-        before: Option<&Custom>,
+        before: Option<&ServedDefinition>,
     ) -> Self {
         let same = before.filter(|before| before.is_defined_by(object));
         let superseded = same.map(|before| before.superseded.clone()).unwrap_or_default();
@@ -47,7 +47,7 @@ impl Custom {
     }
 
     /// Tells those who work by this definition, such as watches, that it is no longer the one to go by.
-    pub(crate) fn supersede(&self, by: Option<&Custom>) {
+    pub(crate) fn supersede(&self, by: Option<&ServedDefinition>) {
         if !by.is_some_and(|by| self.is_defined_by(&by.object)) {
             self.superseded.cancel();
         }

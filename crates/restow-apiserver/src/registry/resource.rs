@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::http::status::GroupKind;
 use crate::object::meta::is_deleting;
 use crate::registry::built_in::BuiltIn;
-use crate::registry::custom_resource::Custom;
+use crate::registry::custom_resource::ServedDefinition;
 use crate::registry::definition::{Definition, Names, Version};
 
 /// One version a resource is served in.
@@ -27,11 +27,11 @@ pub(crate) struct ServedVersion {
 
 /// What a resource rests on.
 #[derive(Clone, Debug)]
-pub(crate) enum Nature {
+pub(crate) enum Implementation {
     /// This server.
     BuiltIn(&'static BuiltIn),
     /// A CustomResourceDefinition.
-    Custom(Arc<Custom>),
+    Custom(Arc<ServedDefinition>),
 }
 
 /// One resource that is served.
@@ -58,7 +58,7 @@ pub(crate) struct Resource {
     /// What all its keys begin with; it ends with a slash.
     pub prefix: String,
     /// What it rests on.
-    pub nature: Nature,
+    pub implementation: Implementation,
 }
 
 impl Resource {
@@ -98,10 +98,10 @@ impl Resource {
     }
 
     /// Its definition, if it is a custom resource.
-    pub(crate) fn custom(&self) -> Option<&Arc<Custom>> {
-        match &self.nature {
-            Nature::Custom(custom) => Some(custom),
-            Nature::BuiltIn(_) => None,
+    pub(crate) fn custom(&self) -> Option<&Arc<ServedDefinition>> {
+        match &self.implementation {
+            Implementation::Custom(custom) => Some(custom),
+            Implementation::BuiltIn(_) => None,
         }
     }
 
@@ -109,9 +109,9 @@ impl Resource {
     pub(crate) fn registered(&self) -> Result<Versions, InvalidVersions> {
         let served: Vec<GroupVersion> =
             self.versions.iter().map(|version| GroupVersion::new(&self.name.group, &version.name)).collect();
-        let mut decodable = match &self.nature {
-            Nature::Custom(custom) => custom.decodable(),
-            Nature::BuiltIn(_) => served.clone(),
+        let mut decodable = match &self.implementation {
+            Implementation::Custom(custom) => custom.decodable(),
+            Implementation::BuiltIn(_) => served.clone(),
         };
         if !decodable.contains(&self.stored) {
             decodable.insert(0, self.stored.clone());
@@ -137,13 +137,17 @@ impl From<&'static BuiltIn> for Resource {
             }],
             stored: GroupVersion::parse(built_in.stored),
             prefix: format!("/registry/{}/", built_in.prefix),
-            nature: Nature::BuiltIn(built_in),
+            implementation: Implementation::BuiltIn(built_in),
         }
     }
 }
 
 /// The resource that a definition makes, in place of the one it made before; none if it stores nothing.
-pub(crate) fn resource(object: &Value, writer: CustomResource, before: Option<&Custom>) -> Option<Resource> {
+pub(crate) fn resource(
+    object: &Value,
+    writer: CustomResource,
+    before: Option<&ServedDefinition>,
+) -> Option<Resource> {
     let definition = Definition::parse(object);
     let names = Names::parse(&object["status"]["acceptedNames"]);
     let stored = GroupVersion::new(&definition.group, &definition.storage_version()?.name);
@@ -160,7 +164,9 @@ pub(crate) fn resource(object: &Value, writer: CustomResource, before: Option<&C
         versions,
         stored,
         prefix: format!("/registry/{}/{}/", definition.group, names.plural),
-        nature: Nature::Custom(Arc::new(Custom::new(object, definition, writer, before))),
+        implementation: Implementation::Custom(Arc::new(ServedDefinition::new(
+            object, definition, writer, before,
+        ))),
     })
 }
 

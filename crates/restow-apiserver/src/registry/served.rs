@@ -11,7 +11,7 @@ use crate::registry::reviews::REVIEWS;
 
 /// All that is served at one moment.
 #[derive(Debug, Default)]
-pub(crate) struct Served {
+pub(crate) struct ServedResources {
     /// The built-ins, as their table has them.
     pub built_in: Vec<Arc<Resource>>,
     /// The custom resources, by the names of their definitions.
@@ -19,7 +19,7 @@ pub(crate) struct Served {
     paths: HashMap<String, Arc<Resource>>,
 }
 
-impl Served {
+impl ServedResources {
     fn new(built_in: Vec<Arc<Resource>>, custom: BTreeMap<String, Arc<Resource>>) -> Self {
         let mut paths = HashMap::new();
         for resource in built_in.iter().chain(custom.values()) {
@@ -61,18 +61,18 @@ fn path(group: &str, version: &str, plural: &str) -> String {
 
 /// What is served now; it changes whole.
 #[derive(Debug)]
-pub(crate) struct Registry(ArcSwap<Served>);
+pub(crate) struct Registry(ArcSwap<ServedResources>);
 
 impl Default for Registry {
     fn default() -> Self {
         let built_in = ALL_BUILT_IN.iter().map(|built_in| Arc::new(Resource::from(built_in))).collect();
-        Self(ArcSwap::from_pointee(Served::new(built_in, BTreeMap::new())))
+        Self(ArcSwap::from_pointee(ServedResources::new(built_in, BTreeMap::new())))
     }
 }
 
 impl Registry {
     /// What is served now.
-    pub(crate) fn served(&self) -> Arc<Served> {
+    pub(crate) fn served(&self) -> Arc<ServedResources> {
         self.0.load_full()
     }
 
@@ -97,7 +97,7 @@ impl Registry {
                 Some(resource) => custom.insert(definition.to_owned(), Arc::clone(resource)),
                 None => custom.remove(definition),
             };
-            Served::new(served.built_in.clone(), custom)
+            ServedResources::new(served.built_in.clone(), custom)
         });
         if let Some(before) = before.custom.get(definition).and_then(|before| before.custom()) {
             before.supersede(resource.as_ref().and_then(|now| now.custom()).map(|now| &**now));
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn built_ins_are_found_and_kept_where_kube_apiserver_keeps_them() {
+    fn built_in_resources_have_the_storage_keys_of_kube_apiserver() {
         let registry = Registry::default();
         for (group, version, plural, key) in [
             ("", "v1", "configmaps", "/registry/configmaps/ns/a"),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn all_built_ins_can_be_registered() {
+    fn all_built_in_resources_can_be_registered() {
         for resource in Registry::default().served().all() {
             let versions = resource.registered();
             assert_eq!(

@@ -17,14 +17,14 @@ use serde_json::Value;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 use crate::registry::conversion::Converter;
-use crate::registry::custom_resource::Custom;
+use crate::registry::custom_resource::ServedDefinition;
 use crate::registry::definition::Conversion;
 use review::{Review, ReviewVersion};
 
 /// How long an answer is waited for, as kube-apiserver does.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many webhooks are remembered.
 const KEPT: usize = 64;
 /// How many bytes an answer may have, beside four times those that were sent: objects grow in conversion, but not
@@ -49,17 +49,17 @@ struct Address {
 impl Converter for Webhooks {
     fn convert<'a>(
         &'a self,
-        definition: &'a Custom,
+        definition: &'a ServedDefinition,
         objects: Vec<Value>,
         desired: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Value>, Failure>> {
+    ) -> BoxFuture<'a, Result<Vec<Value>, StatusError>> {
         Box::pin(async move {
             let Conversion::Webhook { client_config, review_versions } = &definition.definition.conversion
             else {
-                return Err(Failure::plain("this definition has no conversion webhook"));
+                return Err(StatusError::plain("the CustomResourceDefinition has no conversion webhook"));
             };
             let version = ReviewVersion::first_of(review_versions)
-                .ok_or_else(|| Failure::plain("no supported conversion review versions"))?;
+                .ok_or_else(|| StatusError::plain("no supported conversion review versions"))?;
             let uid = crate::object::uid::uid();
             let review = Review::new(version, &uid, desired, objects);
             let answer = match address(client_config) {
@@ -73,11 +73,11 @@ impl Converter for Webhooks {
 
 impl Webhooks {
     /// Sends a review, and what was answered.
-    async fn ask(&self, address: &Address, review: &Value) -> Result<Value, review::Fault> {
+    async fn ask(&self, address: &Address, review: &Value) -> Result<Value, review::WebhookError> {
         let url: Uri = address.url.parse().map_err(|error| failed(&address.url, &error))?;
         let path = url.path_and_query().map_or("/", |path| path.as_str());
-        let path = format!("{path}?timeout={}s", PATIENCE.as_secs());
-        let shown = format!("{}?timeout={}s", address.url, PATIENCE.as_secs());
+        let path = format!("{path}?timeout={}s", WEBHOOK_TIMEOUT.as_secs());
+        let shown = format!("{}?timeout={}s", address.url, WEBHOOK_TIMEOUT.as_secs());
         let client = self.client(address, &url)?;
         let review = review.to_string().into_bytes();
         let most = MOST + 4 * review.len();
@@ -94,24 +94,27 @@ impl Webhooks {
             let status = response.status();
             let bytes = Limited::new(response.into_body(), most).collect().await;
             let bytes = bytes.map_err(|error| match error.downcast::<LengthLimitError>() {
-                Ok(_) => review::Fault::call(format!("the webhook's answer has more than {most} bytes")),
+                Ok(_) => {
+                    review::WebhookError::call(format!("the webhook's answer has more than {most} bytes"))
+                }
                 Err(error) => failed(&shown, &*error),
             })?;
             Ok((status, bytes.to_bytes()))
         };
-        let late = || review::Fault::call(format!("Post \"{shown}\": context deadline exceeded"));
-        let (status, bytes) = tokio::time::timeout(PATIENCE, exchange).await.map_err(|_| late())??;
+        let late = || review::WebhookError::call(format!("Post \"{shown}\": context deadline exceeded"));
+        let (status, bytes) = tokio::time::timeout(WEBHOOK_TIMEOUT, exchange).await.map_err(|_| late())??;
         if !status.is_success() {
             let text = String::from_utf8_lossy(&bytes);
             let text: String = text.trim().chars().take(SHOWN).collect();
-            return Err(review::Fault::call(format!("the webhook answered {status}: {text}")));
+            return Err(review::WebhookError::call(format!("the webhook answered {status}: {text}")));
         }
-        let unread = |error| review::Fault::call(format!("the webhook's answer cannot be read: {error}"));
+        let unread =
+            |error| review::WebhookError::call(format!("the webhook's answer cannot be read: {error}"));
         serde_json::from_slice(&bytes).map_err(unread)
     }
 
     /// A client for a webhook, with connections that are used again.
-    fn client(&self, address: &Address, url: &Uri) -> Result<kube::Client, review::Fault> {
+    fn client(&self, address: &Address, url: &Uri) -> Result<kube::Client, review::WebhookError> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(address) {
             return Ok(client.clone());
@@ -120,8 +123,8 @@ impl Webhooks {
         let root = format!("https://{host}").parse::<Uri>().map_err(|error| failed(&address.url, &error))?;
         let mut config = kube::Config::new(root);
         config.root_cert = authorities(&address.authority)?;
-        config.read_timeout = Some(PATIENCE);
-        config.write_timeout = Some(PATIENCE);
+        config.read_timeout = Some(WEBHOOK_TIMEOUT);
+        config.write_timeout = Some(WEBHOOK_TIMEOUT);
         // One call is one call: the server's own client sends it again.
         config.default_retry = false;
         let client = kube::Client::try_from(config).map_err(|error| failed(&address.url, &error))?;
@@ -134,25 +137,27 @@ impl Webhooks {
 }
 
 /// Where a webhook is.
-fn address(config: &Value) -> Result<Address, review::Fault> {
+fn address(config: &Value) -> Result<Address, review::WebhookError> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if let Some(url) = config["url"].as_str() {
         return Ok(Address { url: url.to_owned(), authority: text(&config["caBundle"]) });
     }
     let (namespace, name) = (text(&config["service"]["namespace"]), text(&config["service"]["name"]));
-    Err(review::Fault::call(format!(
+    Err(review::WebhookError::call(format!(
         "the service {namespace}/{name} is not resolved by this server, which is not part of a cluster's network: \
          give clientConfig.url"
     )))
 }
 
 /// The certificates of a bundle; none for those of the system.
-fn authorities(bundle: &str) -> Result<Option<Vec<Vec<u8>>>, review::Fault> {
+fn authorities(bundle: &str) -> Result<Option<Vec<Vec<u8>>>, review::WebhookError> {
     if bundle.is_empty() {
         return Ok(None);
     }
     let wrong = || {
-        review::Fault::call("unable to load root certificates: unable to parse bytes as PEM block".to_owned())
+        review::WebhookError::call(
+            "unable to load root certificates: unable to parse bytes as PEM block".to_owned(),
+        )
     };
     let pem = STANDARD.decode(bundle).map_err(|_| wrong())?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
@@ -161,7 +166,7 @@ fn authorities(bundle: &str) -> Result<Option<Vec<Vec<u8>>>, review::Fault> {
 }
 
 /// A call that failed, with all its causes.
-fn failed(url: &str, error: &dyn Error) -> review::Fault {
+fn failed(url: &str, error: &dyn Error) -> review::WebhookError {
     let mut parts = vec![error.to_string()];
     let mut next = error.source();
     while let Some(cause) = next {
@@ -171,7 +176,7 @@ fn failed(url: &str, error: &dyn Error) -> review::Fault {
         }
         next = cause.source();
     }
-    review::Fault::call(format!("Post \"{url}\": {}", parts.join(": ")))
+    review::WebhookError::call(format!("Post \"{url}\": {}", parts.join(": ")))
 }
 
 #[cfg(test)]
@@ -181,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_webhook_is_where_its_url_says() {
+    fn a_webhook_is_called_at_its_url_or_service() {
         let found = address(&json!({"url": "https://a.example/x", "caBundle": "Yg=="})).unwrap();
         assert_eq!((found.url.as_str(), found.authority.as_str()), ("https://a.example/x", "Yg=="));
         let refused = address(&json!({"service": {"namespace": "x", "name": "y"}})).unwrap_err();
@@ -189,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn bundles_that_hold_no_certificate_are_refused() {
+    fn ca_bundles_without_a_certificate_are_refused() {
         assert_eq!(authorities("").unwrap(), None);
         for bundle in ["!", "", "bm90aGluZw=="].into_iter().filter(|bundle| !bundle.is_empty()) {
             assert!(authorities(bundle).is_err(), "{bundle}");

@@ -1,4 +1,4 @@
-//! What every cluster has from its start.
+//! The default objects of every cluster.
 
 use http::{Request, header};
 use k8s_openapi::api::core::v1::Namespace;
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::auth::rbac::{self, BootstrapObject, bootstrap as roles};
 
-/// The namespaces every cluster has.
+/// The default namespaces.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// Makes what is missing.
+/// Creates the default objects that are missing.
 pub(crate) async fn bootstrap(client: &Client) -> kube::Result<()> {
     let namespaces = Api::<Namespace>::all(client.clone());
     let made = NAMESPACES.map(|name| {

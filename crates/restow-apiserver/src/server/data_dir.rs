@@ -1,4 +1,4 @@
-//! The directory a server keeps its things in: for its owner alone, and for one server at a time.
+//! The data directory of a server: private, and for one server at a time.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
@@ -7,29 +7,29 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use crate::http::tls::{Authority, TlsError, random_hex};
+use crate::http::tls::{CertificateAuthority, TlsError, random_hex};
 use crate::private_file;
 
-/// How many random bytes the admin's token has.
+/// The length of the admin token, in random bytes.
 const TOKEN_BYTES: usize = 32;
 
-/// Why a directory cannot be used.
+/// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
-    /// Another server has it.
+    /// Another server has locked it.
     #[error("another server is using {0}")]
     Locked(PathBuf),
-    /// It cannot be made, read or written.
-    #[error("{path} cannot be used")]
+    /// It could not be created, read or written.
+    #[error("the data directory {path} cannot be used")]
     Io {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// A server's directory, as long as the server runs.
+/// A locked data directory.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
@@ -37,7 +37,7 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Takes a directory, and makes it if there is none.
+    /// Locks a directory, and creates it if it is missing.
     pub fn open(path: &Path) -> Result<Self, DataDirError> {
         let at = |source| DataDirError::Io { path: path.to_owned(), source };
         create(path).map_err(at)?;
@@ -54,45 +54,45 @@ impl DataDir {
         &self.path
     }
 
-    /// What only the process that has locked it has; none where that cannot be told.
+    /// A value that only the process with the lock has; none if the platform has none.
     pub fn instance(&self) -> Option<String> {
         self.lock.metadata().ok().and_then(|locked| restow_store::instance(&locked))
     }
 
-    /// Something in it.
+    /// The path of a file in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 }
 
-/// Makes a directory that only its owner may enter; one that is there stays as it is.
+/// Creates a private directory; an existing one is left as it is.
 pub fn create(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    // A file, or what cannot be entered, is told here and not by something later.
+    // Fails here, and not later, for a file or an inaccessible directory.
     fs::read_dir(path).map(drop)
 }
 
-/// What clients need to trust a server and to be trusted: several servers of one store share it.
+/// The certificate authority and the admin token. Several servers on one store share them.
 #[derive(Debug)]
 pub struct Credentials {
     /// The authority that signs serving certificates.
-    pub authority: Authority,
-    /// The token of the user who may do everything.
+    pub authority: CertificateAuthority,
+    /// The token of the admin.
     pub admin_token: String,
 }
 
 impl Credentials {
-    /// What is in a directory, made if there is none.
+    /// Opens the credentials in a directory, and creates them if they are missing.
     pub fn open(dir: &Path, now: Timestamp) -> Result<Self, TlsError> {
         create(dir)?;
-        let authority = Authority::open(dir, now)?;
+        let authority = CertificateAuthority::open(dir, now)?;
         let token = private_file::read_or_make(&dir.join("admin.token"), || random_hex(TOKEN_BYTES))?;
         Ok(Self { authority, admin_token: token.trim().to_owned() })
     }
 
-    /// Credentials that are gone when the process is.
+    /// Credentials that exist only in memory.
     pub fn ephemeral(now: Timestamp) -> Result<Self, TlsError> {
-        Ok(Self { authority: Authority::ephemeral(now)?, admin_token: random_hex(TOKEN_BYTES)? })
+        Ok(Self { authority: CertificateAuthority::ephemeral(now)?, admin_token: random_hex(TOKEN_BYTES)? })
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_one_servers() {
+    fn a_data_directory_has_one_server_at_a_time() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("a/b");
         let first = DataDir::open(&path).unwrap();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_directory_is_told() {
+    fn a_path_that_is_no_directory_is_an_error() {
         let parent = tempfile::tempdir().unwrap();
         let file = parent.path().join("file");
         fs::write(&file, "").unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_stay_the_same() {
+    fn credentials_survive_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let first = Credentials::open(dir.path(), restow_clock::now()).unwrap();
         let again = Credentials::open(dir.path(), restow_clock::now()).unwrap();

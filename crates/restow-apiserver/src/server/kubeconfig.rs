@@ -1,9 +1,9 @@
-//! The file that kubectl and others reach the server with.
+//! The kubeconfig of the server.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-/// What a kubeconfig says.
+/// The values of a kubeconfig.
 #[derive(Clone, Debug)]
 pub(crate) struct Kubeconfig<'a> {
     /// The address, such as `https://127.0.0.1:6443`.
@@ -17,7 +17,7 @@ pub(crate) struct Kubeconfig<'a> {
 }
 
 impl Kubeconfig<'_> {
-    /// The text: YAML, with every value in quotes.
+    /// The kubeconfig as YAML, with every value quoted.
     pub(crate) fn text(&self) -> String {
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let (server, user, token) = (quoted(self.server), quoted(self.user), quoted(self.token));
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_can_read_it() {
+    fn kube_reads_the_kubeconfig() {
         let kubeconfig = Kubeconfig {
             server: "https://[::1]:6443",
             authority_pem: "-----BEGIN CERTIFICATE-----",

@@ -1,4 +1,4 @@
-//! How a server is reached from outside its process: an address, what clients trust it by, and who they are.
+//! The network of a server: its listener, certificates, users and limits.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -21,66 +21,66 @@ use crate::auth::authentication::Tokens;
 use crate::auth::rbac::LivePolicy;
 use crate::auth::user::User;
 use crate::filters::audit::Audit;
-use crate::filters::chain::Entrance;
+use crate::filters::chain::FilterChain;
 use crate::http::body::Body;
-use crate::http::limits::AtOnce;
+use crate::http::limits::InFlightLimits;
 use crate::http::listen;
-use crate::http::tls::{Serving, TlsError};
+use crate::http::tls::{ServingCertificate, TlsError};
 use crate::server::data_dir::Credentials;
 use crate::server::kubeconfig::Kubeconfig;
 
-/// Why a server cannot be reached.
+/// Why the network could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// It cannot listen.
-    #[error("the server cannot listen")]
+    /// The listener failed.
+    #[error("could not listen")]
     Listen(#[from] io::Error),
-    /// There is no certificate for it.
-    #[error("the server has no certificate")]
+    /// The serving certificate could not be created.
+    #[error("could not create the serving certificate")]
     Tls(#[from] TlsError),
-    /// Nobody knows who may do what.
-    #[error("roles and bindings cannot be read")]
+    /// Roles and bindings could not be read.
+    #[error("could not read roles and bindings")]
     Policy(#[from] StoreError),
 }
 
-/// How a server is to be reached.
+/// The network settings of a server.
 pub struct Network {
-    /// Where it listens.
+    /// The listener.
     pub listener: TcpListener,
-    /// What clients trust it by, and the admin's token.
+    /// The certificate authority and the admin token.
     pub credentials: Credentials,
-    /// The tokens of others.
+    /// The tokens of other users.
     pub tokens: Tokens,
-    /// More names for its certificate.
+    /// More names for the serving certificate.
     pub names: Vec<String>,
-    /// How many requests there may be at once.
-    pub at_once: AtOnce,
-    /// Where a line for each write goes.
+    /// How many requests may be in flight.
+    pub in_flight_limits: InFlightLimits,
+    /// The audit log.
     pub audit: Audit,
 }
 
 impl Network {
-    /// As it is without more being said: no other users, no audit lines.
+    /// The default: no other users, no audit log.
     pub fn new(listener: TcpListener, credentials: Credentials) -> Self {
         Self {
             listener,
             credentials,
             tokens: Tokens::default(),
             names: Vec::new(),
-            at_once: AtOnce::default(),
+            in_flight_limits: InFlightLimits::default(),
             audit: Audit::off(),
         }
     }
 
-    /// Any free port on loopback, with credentials that are gone when the process is.
+    /// A free port on loopback, with credentials that exist only in memory.
     pub async fn ephemeral() -> Result<Self, NetworkError> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         Ok(Self::new(listener, Credentials::ephemeral(restow_clock::now())?))
     }
 
-    /// What a client needs to reach it.
-    pub fn reach(&self) -> io::Result<Reach> {
-        Ok(Reach {
+    /// What a client needs to connect as the admin.
+    pub fn connection_info(&self) -> io::Result<ConnectionInfo> {
+        Ok(ConnectionInfo {
             address: reachable(self.listener.local_addr()?),
             authority_pem: self.credentials.authority.pem(),
             authority_der: self.credentials.authority.der(),
@@ -88,7 +88,7 @@ impl Network {
         })
     }
 
-    /// Who there is, and who may do what by the store's roles and bindings, until told to stop.
+    /// The users, and their permissions by the roles and bindings in the store.
     pub(crate) async fn access(
         &mut self,
         store: &Arc<dyn Store>,
@@ -100,7 +100,7 @@ impl Network {
         Ok(Access { tokens, policy: LivePolicy::follow(store, encryption, stop).await? })
     }
 
-    /// Serves until told to stop, in a task of its own, which ends when what was under way has been answered.
+    /// Serves in a task until `stop` is cancelled. The task ends when requests in flight are answered.
     pub(crate) fn serve<S>(
         self,
         access: Arc<Access>,
@@ -117,56 +117,57 @@ impl Network {
     {
         let own = self.listener.local_addr()?.ip();
         let names = self.names.into_iter().chain((!own.is_unspecified()).then(|| own.to_string()));
-        let serving = Arc::new(Serving::new(self.credentials.authority, names, restow_clock::now())?);
+        let serving =
+            Arc::new(ServingCertificate::new(self.credentials.authority, names, restow_clock::now())?);
         let audit = self.audit.clone();
-        let service = Entrance::new(access, self.at_once, self.audit).layer(inner);
+        let service = FilterChain::new(access, self.in_flight_limits, self.audit).layer(inner);
         Ok(tokio::spawn(async move {
             if let Err(error) = listen::serve(self.listener, serving, service, stop).await {
-                tracing::error!(%error, "no longer serving");
+                tracing::error!(%error, "stopped serving");
             }
-            // It blocks for a moment, at the end of everything.
+            // Flushing blocks.
             let _ = tokio::task::spawn_blocking(move || audit.flush()).await;
         }))
     }
 }
 
-/// What a client needs to reach a server, as its admin.
+/// What a client needs to connect as the admin.
 #[derive(Clone)]
-pub struct Reach {
+pub struct ConnectionInfo {
     address: SocketAddr,
     authority_pem: String,
     authority_der: Vec<u8>,
     admin_token: String,
 }
 
-impl fmt::Debug for Reach {
+impl fmt::Debug for ConnectionInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reach").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
-impl Reach {
+impl ConnectionInfo {
     /// The address, such as `https://127.0.0.1:6443`.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// Where it is.
+    /// The address of the listener, as clients on this machine reach it.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The text of the admin's kubeconfig.
+    /// The kubeconfig of the admin.
     pub fn kubeconfig(&self) -> String {
         self.kubeconfig_of("restow:admin", &self.admin_token)
     }
 
-    /// The text of a kubeconfig of somebody with a token.
+    /// The kubeconfig of a user with a token.
     pub fn kubeconfig_of(&self, user: &str, token: &str) -> String {
         Kubeconfig { server: &self.url(), authority_pem: &self.authority_pem, user, token }.text()
     }
 
-    /// The admin's configuration of a client, with nothing of the environment.
+    /// The client configuration of the admin. It ignores the environment.
     pub fn config(&self) -> Result<kube::Config, http::uri::InvalidUri> {
         let mut config = kube::Config::new(self.url().parse()?);
         config.root_cert = Some(vec![self.authority_der.clone()]);
@@ -175,7 +176,7 @@ impl Reach {
     }
 }
 
-/// An address that a client on this machine can go to.
+/// An address that clients on this machine can connect to.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_can_be_gone_to() {
+    fn an_unspecified_address_is_replaced_by_loopback() {
         for (given, expected) in [
             ("127.0.0.1:6443", "127.0.0.1:6443"),
             ("0.0.0.0:6443", "127.0.0.1:6443"),
@@ -202,10 +203,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_secret_is_shown() {
-        let reach = Network::ephemeral().await.unwrap().reach().unwrap();
-        assert!(!format!("{reach:?}").contains(&reach.admin_token));
-        assert!(reach.kubeconfig().contains(&reach.admin_token));
-        assert!(reach.url().starts_with("https://127.0.0.1:"));
+    async fn debug_output_shows_no_token() {
+        let connection = Network::ephemeral().await.unwrap().connection_info().unwrap();
+        assert!(!format!("{connection:?}").contains(&connection.admin_token));
+        assert!(connection.kubeconfig().contains(&connection.admin_token));
+        assert!(connection.url().starts_with("https://127.0.0.1:"));
     }
 }

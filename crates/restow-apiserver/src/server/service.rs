@@ -1,4 +1,4 @@
-//! The handlers as services: one for each entrance, and clients that stand on them.
+//! The handlers as a tower service, and in-process clients of it.
 
 use std::convert::Infallible;
 use std::panic::resume_unwind;
@@ -12,14 +12,14 @@ use http::{Method, Request, Response};
 use tower::Service;
 
 use crate::http::body::Body;
-use crate::http::limits::Place;
+use crate::http::limits::InFlightPermit;
 use crate::http::request_info;
 use crate::http::response::refuse;
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 use crate::server::handler::handle;
 use crate::verbs::api::Api;
 
-/// Answers requests whose bodies were read, while the server lives: whoever keeps a client keeps no store open.
+/// Answers requests while the server runs. A client that outlives the server does not keep the store open.
 #[derive(Clone)]
 pub(crate) struct Handlers(Weak<Api>);
 
@@ -42,35 +42,35 @@ impl Service<Request<Bytes>> for Handlers {
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
         let api = self.0.upgrade();
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        let place = request.extensions().get::<Arc<Place>>().cloned();
+        let permit = request.extensions().get::<Arc<InFlightPermit>>().cloned();
         let answer = async move {
             match api {
                 Some(api) if reads => handle(&api, request).await,
                 Some(api) => {
                     let work = async move {
-                        let _place = place;
+                        let _permit = permit;
                         handle(&api, request).await
                     };
-                    to_its_end(work).await
+                    to_completion(work).await
                 }
-                None => refuse(&Failure::service_unavailable("the server has stopped")),
+                None => refuse(&StatusError::service_unavailable("the server has stopped")),
             }
         };
         answer.map(Ok).boxed()
     }
 }
 
-/// Goes on though nobody waits for the answer any more: a write must hold its right to, and its place among the
-/// requests under way, until it is stored.
-async fn to_its_end(work: impl Future<Output = Response<Body>> + Send + 'static) -> Response<Body> {
+/// Completes a write even if its client has left: it must hold its write permit and its in-flight permit until it is
+/// stored.
+async fn to_completion(work: impl Future<Output = Response<Body>> + Send + 'static) -> Response<Body> {
     match tokio::spawn(work).await {
         Ok(response) => response,
         Err(ended) if ended.is_panic() => resume_unwind(ended.into_panic()),
-        Err(_) => refuse(&Failure::service_unavailable("the server has stopped")),
+        Err(_) => refuse(&StatusError::service_unavailable("the server has stopped")),
     }
 }
 
-/// A client that reaches a service without a network.
+/// A client that calls a service in this process.
 pub(crate) fn client<S>(service: S) -> kube::Client
 where
     S: Service<Request<Bytes>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,

@@ -1,4 +1,4 @@
-//! What every handler works with: the store, what is served, and how to convert it.
+//! What every handler uses: the store, the registry, and conversion.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -12,8 +12,8 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::access::Access;
-use crate::http::status::Failure;
-use crate::object::stored::{Extent, decode, refused};
+use crate::http::status::StatusError;
+use crate::object::stored::{DecodeScope, decode, refused};
 use crate::registry::conversion::Converter;
 use crate::registry::resource::Resource;
 use crate::registry::served::Registry;
@@ -21,60 +21,60 @@ use crate::verbs::document_cache::DocumentCache;
 use crate::verbs::store_health::StoreHealth;
 use crate::verbs::workers::Workers;
 
-/// Why nothing can be written of a custom resource now.
+/// The message of a write to a custom resource that is not registered.
 pub(crate) const NOT_REGISTERED: &str = "the storage version of this resource is not registered yet";
 
-/// What every handler works with.
+/// What every handler uses.
 pub(crate) struct Api {
-    /// Who there is and who may do what.
+    /// Users and their permissions.
     pub access: Arc<Access>,
-    /// Where objects are kept.
+    /// The store of objects.
     pub store: Arc<dyn Store>,
-    /// What is served.
+    /// The served resources.
     pub registry: Arc<Registry>,
-    /// Lets writes in when all is registered.
+    /// Admits writes once all storage versions are registered.
     pub gate: Gate,
     /// Calls conversion webhooks.
     pub converter: Arc<dyn Converter>,
-    /// How objects are sealed where they are kept; none for plain text.
+    /// The encryption at rest; none for plain text.
     pub encryption: Arc<ArcSwapOption<Transformers>>,
-    /// When that was last changed while the server ran, in seconds; 0 if it never was.
+    /// When the encryption configuration was last reloaded, in seconds; 0 for never.
     pub encryption_reloaded: AtomicI64,
-    /// What the store has said of itself.
+    /// The last health check of the store.
     pub store_health: StoreHealth,
-    /// The name of the server among others.
+    /// The id of the server.
     pub server_id: String,
-    /// When it started, in seconds.
+    /// The start time, in seconds.
     pub started: i64,
-    /// Threads for long work on objects.
+    /// Threads for work on large objects.
     pub workers: Workers,
-    /// Schemas that were made for clients.
+    /// Cached OpenAPI documents.
     pub documents: DocumentCache,
-    /// Ends watches when the server stops.
+    /// Cancelled when the server stops.
     pub stopped: CancellationToken,
 }
 
 impl Api {
-    /// What is stored under a key.
-    pub(crate) async fn entry(&self, key: &str) -> Result<Option<Entry>, Failure> {
+    /// The entry under a key.
+    pub(crate) async fn entry(&self, key: &str) -> Result<Option<Entry>, StatusError> {
         Ok(self.store.get(key).await.map_err(|error| refused(&error))?.entry)
     }
 
-    /// Opens what is stored of an object, and tells whether it would be sealed in another way now.
-    pub(crate) fn open(&self, resource: &Resource, entry: &mut Entry) -> Result<bool, Failure> {
+    /// Decrypts an entry, and returns whether it would be encrypted differently now.
+    pub(crate) fn decrypt(&self, resource: &Resource, entry: &mut Entry) -> Result<bool, StatusError> {
         let Some(encryption) = &*self.encryption.load() else { return Ok(false) };
         let transformer = encryption.of(&resource.stored.group, &resource.name.resource);
         let opened = transformer.open(&entry.key, std::mem::take(&mut entry.value));
-        let opened = opened.map_err(|error| Failure::internal(&error.to_string()))?;
+        let opened = opened.map_err(|error| StatusError::internal(&error.to_string()))?;
         entry.value = opened.plain;
         Ok(opened.stale)
     }
 
-    /// The bytes to store for those of an object.
-    pub(crate) fn seal(&self, resource: &Resource, key: &str, plain: Bytes) -> Result<Bytes, Failure> {
+    /// Encrypts the bytes of an object.
+    pub(crate) fn encrypt(&self, resource: &Resource, key: &str, plain: Bytes) -> Result<Bytes, StatusError> {
         let Some(encryption) = &*self.encryption.load() else { return Ok(plain) };
         let transformer = encryption.of(&resource.stored.group, &resource.name.resource);
-        transformer.seal(key, plain).map_err(|error| Failure::internal(&error.to_string()))
+        transformer.seal(key, plain).map_err(|error| StatusError::internal(&error.to_string()))
     }
 
     /// The object of an entry.
@@ -82,9 +82,9 @@ impl Api {
         &self,
         resource: &Resource,
         mut entry: Entry,
-        extent: Extent,
-    ) -> Result<Value, Failure> {
-        self.open(resource, &mut entry)?;
-        decode(&entry, extent)
+        decode_scope: DecodeScope,
+    ) -> Result<Value, StatusError> {
+        self.decrypt(resource, &mut entry)?;
+        decode(&entry, decode_scope)
     }
 }

@@ -1,4 +1,4 @@
-//! Creates.
+//! Create.
 
 use std::sync::Arc;
 
@@ -8,118 +8,121 @@ use restow_store::Unchanged;
 use serde_json::Value;
 
 use crate::http::body::Body;
-use crate::http::status::Failure;
-use crate::object::meta::{create::Birth, create::is_generated, create::prepare, name, validate};
+use crate::http::status::StatusError;
+use crate::object::meta::{create::CreateOptions, create::is_generated, create::prepare, name, validate};
 use crate::object::stored::set_version;
 use crate::registry::resource::takes_new;
 use crate::verbs::api::Api;
-use crate::verbs::call::{Answer, Call};
 use crate::verbs::decode;
 use crate::verbs::field_managers;
 use crate::verbs::namespace_lifecycle;
 use crate::verbs::payload;
+use crate::verbs::request::{ResourceRequest, VerbResponse};
 use crate::verbs::strategy;
 use crate::verbs::write::{Outcome, permit, to_store, write_new};
 
-/// How many names are tried for an object that is to be given one.
+/// How many generated names are tried.
 const NAMES: usize = 8;
 
 /// Answers a create.
-pub(crate) async fn create(api: &Arc<Api>, mut call: Call) -> Result<Answer, Failure> {
-    let permit = permit(api, &mut call).await?;
-    if !takes_new(&call.resource) {
-        return Err(Failure::verb_not_supported(&call.resource.name, "create"));
+pub(crate) async fn create(
+    api: &Arc<Api>,
+    mut request: ResourceRequest,
+) -> Result<VerbResponse, StatusError> {
+    let permit = permit(api, &mut request).await?;
+    if !takes_new(&request.resource) {
+        return Err(StatusError::verb_not_supported(&request.resource.name, "create"));
     }
-    let size = call.body.len();
-    let call = Arc::new(call);
-    let reading = Arc::clone(&call);
+    let size = request.body.len();
+    let request = Arc::new(request);
+    let reading = Arc::clone(&request);
     let read = api.workers.run(size, move || decode::read(&reading, sent(&reading)?)).await?;
-    let unchanged = namespace_lifecycle::conditions(api, &call, name(&read.object)).await?;
+    let unchanged = namespace_lifecycle::conditions(api, &request, name(&read.object)).await?;
     let generated = is_generated(&read.object);
     let tries = if generated { NAMES } else { 1 };
     for last in (0..tries).rev() {
-        let object = made(api, &call, size, read.object.clone()).await?;
-        let stored = store(api, &call, permit.as_ref(), unchanged.clone(), object.clone()).await?;
+        let object = made(api, &request, size, read.object.clone()).await?;
+        let stored = store(api, &request, permit.as_ref(), unchanged.clone(), object.clone()).await?;
         if let Some(object) = stored {
             let made = Some(name(&object).to_owned());
-            let body = Body::from(call.view.answer(object));
-            return Ok(Answer { code: StatusCode::CREATED, body, warnings: read.warnings, made });
+            let body = Body::from(request.view.answer(object));
+            return Ok(VerbResponse { code: StatusCode::CREATED, body, warnings: read.warnings, made });
         }
         if last == 0 {
             let taken = name(&object);
             return Err(if generated {
-                Failure::generated_name_exists(&call.resource.name, taken)
+                StatusError::generated_name_exists(&request.resource.name, taken)
             } else {
-                Failure::already_exists(&call.resource.name, taken)
+                StatusError::already_exists(&request.resource.name, taken)
             });
         }
     }
-    Err(Failure::plain("no name was tried"))
+    Err(StatusError::plain("could not generate a name"))
 }
 
-/// The object that was sent.
-pub(super) fn sent(call: &Call) -> Result<Value, Failure> {
-    let sent = payload::parse(&call.content_type, &call.body)?;
-    payload::object(&call.resource, &call.view.api_version, sent)
+/// The object in the body.
+pub(super) fn sent(request: &ResourceRequest) -> Result<Value, StatusError> {
+    let sent = payload::parse(&request.content_type, &request.body)?;
+    payload::object(&request.resource, &request.view.api_version, sent)
 }
 
-/// A new object as it is to be stored, if its sender may store it.
+/// The new object, if its sender may store it.
 pub(super) async fn made(
     api: &Arc<Api>,
-    call: &Arc<Call>,
+    request: &Arc<ResourceRequest>,
     size: usize,
     object: Value,
-) -> Result<Value, Failure> {
-    let size = call.effort(size);
-    let (own, call) = (Arc::clone(api), Arc::clone(call));
+) -> Result<Value, StatusError> {
+    let size = request.effort(size);
+    let (own, request) = (Arc::clone(api), Arc::clone(request));
     let work = move || {
-        let object = born(&call, object)?;
-        call.permit(&own, &object, None)?;
+        let object = prepared(&request, object)?;
+        request.permit(&own, &object, None)?;
         Ok(object)
     };
     api.workers.run(size, work).await
 }
 
-/// A new object as it is to be stored.
-fn born(call: &Call, mut object: Value) -> Result<Value, Failure> {
-    let rules = call.rules();
+/// The new object, validated and with server-set fields.
+fn prepared(request: &ResourceRequest, mut object: Value) -> Result<Value, StatusError> {
+    let rules = request.rules();
     let uid = crate::object::uid::uid();
-    let birth = Birth {
-        namespace: &call.target.namespace,
+    let birth = CreateOptions {
+        namespace: &request.target.namespace,
         uid: &uid,
         now: restow_clock::now(),
         random: fastrand::u64(..),
     };
     prepare(&mut object, &rules, &birth)?;
-    strategy::on_create(call, &mut object)?;
-    strategy::settle(call, &mut object);
-    field_managers::record(call, &mut object, None);
+    strategy::on_create(request, &mut object)?;
+    strategy::settle(request, &mut object);
+    field_managers::record(request, &mut object, None);
     let mut causes = validate::create(&object, &rules);
-    causes.extend(strategy::validate(call, &object, None));
+    causes.extend(strategy::validate(request, &object, None));
     if causes.is_empty() {
         return Ok(object);
     }
-    Err(Failure::invalid(&call.resource.group_kind(), name(&object), causes))
+    Err(StatusError::invalid(&request.resource.group_kind(), name(&object), causes))
 }
 
-/// Stores a new object; none if its name is taken.
+/// Stores a new object; none if the name exists.
 async fn store(
     api: &Api,
-    call: &Call,
+    request: &ResourceRequest,
     permit: Option<&Permit>,
     unchanged: Vec<Unchanged>,
     mut object: Value,
-) -> Result<Option<Value>, Failure> {
-    if call.options.dry_run {
-        let key = call.resource.key(&call.target.namespace, name(&object));
+) -> Result<Option<Value>, StatusError> {
+    if request.options.dry_run {
+        let key = request.resource.key(&request.target.namespace, name(&object));
         return Ok(api.entry(&key).await?.is_none().then_some(object));
     }
-    let bytes = to_store(api, call, permit, object.clone()).await?;
-    match write_new(api, call, name(&object), bytes, unchanged).await? {
+    let bytes = to_store(api, request, permit, object.clone()).await?;
+    match write_new(api, request, name(&object), bytes, unchanged).await? {
         Outcome::Done(revision) => {
             set_version(&mut object, revision);
             Ok(Some(object))
         }
-        Outcome::Faster(_) => Ok(None),
+        Outcome::Conflict(_) => Ok(None),
     }
 }

@@ -8,12 +8,12 @@ use bytes::Bytes;
 /// How many documents are kept.
 const CAPACITY: usize = 64;
 
-/// The documents; the cache is emptied when it is full.
+/// The cached documents. The cache is cleared when it is full.
 #[derive(Debug, Default)]
 pub(crate) struct DocumentCache(Mutex<HashMap<String, Bytes>>);
 
 impl DocumentCache {
-    /// The document of a hash, which is made if it is not in the cache.
+    /// The document of a hash, created if it is not cached.
     pub(crate) fn get_or_make(&self, hash: String, make: impl FnOnce() -> Bytes) -> Bytes {
         let mut documents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if documents.len() >= CAPACITY {

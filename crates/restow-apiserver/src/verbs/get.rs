@@ -1,13 +1,13 @@
 //! Get.
 
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 use crate::verbs::api::Api;
-use crate::verbs::call::{Answer, Call};
+use crate::verbs::request::{ResourceRequest, VerbResponse};
 
 /// Answers a get.
-pub(crate) async fn get(api: &Api, call: &Call) -> Result<Answer, Failure> {
-    let entry = api.entry(&call.key()).await?.ok_or_else(|| call.not_found())?;
-    let stored = api.decode(&call.resource, entry, call.view.extent(&Default::default()))?;
-    let object = call.view.object(api, stored).await?;
-    Ok(Answer::ok(call.view.answer(object)))
+pub(crate) async fn get(api: &Api, request: &ResourceRequest) -> Result<VerbResponse, StatusError> {
+    let entry = api.entry(&request.key()).await?.ok_or_else(|| request.not_found())?;
+    let stored = api.decode(&request.resource, entry, request.view.decode_scope(&Default::default()))?;
+    let object = request.view.object(api, stored).await?;
+    Ok(VerbResponse::ok(request.view.answer(object)))
 }

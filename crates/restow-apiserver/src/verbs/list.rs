@@ -1,4 +1,4 @@
-//! Lists: pages at one revision, and whole lists that are sent while they are read.
+//! List: pages at one revision, and complete lists that are streamed while they are read.
 
 mod pages;
 mod start;
@@ -15,33 +15,33 @@ use crate::http::body::Body;
 use crate::http::json;
 use crate::http::negotiation::Form;
 use crate::http::options::Options;
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 use crate::verbs::api::Api;
-use crate::verbs::query::Wanted;
+use crate::verbs::query::ListQuery;
 use crate::verbs::view::View;
 
 use pages::{MOST_ENTRIES, PAGE_BYTES};
 pub(crate) use pages::{Page, Pages};
-pub(crate) use start::{Start, refuse, revision, start};
+pub(crate) use start::{ListStart, refuse, revision, start};
 
-/// How many pages of a long list may wait for a slow reader.
+/// How many pages of a long list may wait for a slow client.
 const AHEAD: usize = 2;
 
-/// Answers a list: at once if it is short, else page by page.
-pub(crate) async fn list(api: &Arc<Api>, wanted: Wanted, options: &Options) -> Result<Body, Failure> {
+/// Answers a list: a short one at once, a long one page by page.
+pub(crate) async fn list(api: &Arc<Api>, query: ListQuery, options: &Options) -> Result<Body, StatusError> {
     let start = start(options)?;
-    let mut pages = Pages::new(Arc::clone(api), wanted.clone(), start, options.limit);
-    let mut writer = Writer::new(wanted.view.clone());
-    // What fails while nothing was sent yet is answered with a status.
+    let mut pages = Pages::new(Arc::clone(api), query.clone(), start, options.limit);
+    let mut writer = Writer::new(query.view.clone());
+    // An error before the first page is sent can still be answered with a Status.
     while writer.count < MOST_ENTRIES && writer.bytes.len() < PAGE_BYTES {
         let Some(page) = pages.next().await? else { break };
-        writer = writer.add(api, &wanted, page).await?;
+        writer = writer.add(api, &query, page).await?;
     }
     if pages.is_done() {
         return Ok(Body::from(writer.end(&pages)));
     }
     let (sender, receiver) = mpsc::channel(AHEAD);
-    tokio::spawn(send_rest(Arc::clone(api), pages, writer, wanted, sender));
+    tokio::spawn(send_rest(Arc::clone(api), pages, writer, query, sender));
     let frames = stream::unfold(receiver, |mut receiver| async {
         receiver.recv().await.map(|frame: io::Result<Bytes>| (frame, receiver))
     });
@@ -52,12 +52,12 @@ async fn send_rest(
     api: Arc<Api>,
     pages: Pages,
     writer: Writer,
-    wanted: Wanted,
+    query: ListQuery,
     sender: mpsc::Sender<io::Result<Bytes>>,
 ) {
-    if let Err(failure) = send_pages(&api, pages, writer, &wanted, &sender).await {
-        // It is too late for another status: the reader sees a list that has no end.
-        tracing::warn!("a list is broken off: {failure}");
+    if let Err(failure) = send_pages(&api, pages, writer, &query, &sender).await {
+        // It is too late for a Status: the client sees a truncated list.
+        tracing::warn!("a list ended early: {failure}");
         let _ = sender.send(Err(io::Error::other(failure))).await;
     }
 }
@@ -66,15 +66,15 @@ async fn send_pages(
     api: &Api,
     mut pages: Pages,
     mut writer: Writer,
-    wanted: &Wanted,
+    query: &ListQuery,
     sender: &mpsc::Sender<io::Result<Bytes>>,
-) -> Result<(), Failure> {
+) -> Result<(), StatusError> {
     loop {
         if sender.send(Ok(writer.take())).await.is_err() {
             return Ok(());
         }
         match pages.next().await? {
-            Some(page) => writer = writer.add(api, wanted, page).await?,
+            Some(page) => writer = writer.add(api, query, page).await?,
             None => break,
         }
     }
@@ -82,11 +82,11 @@ async fn send_pages(
     Ok(())
 }
 
-/// Writes a list, its metadata last: they are not known before.
+/// Writes a list, with its metadata last, because they are not known before.
 struct Writer {
     view: View,
     bytes: BytesMut,
-    /// How many objects were written.
+    /// How many objects are written.
     count: usize,
 }
 
@@ -106,8 +106,8 @@ impl Writer {
         Self { view, bytes, count: 0 }
     }
 
-    async fn add(mut self, api: &Api, wanted: &Wanted, page: Page) -> Result<Self, Failure> {
-        let view = wanted.view.clone();
+    async fn add(mut self, api: &Api, query: &ListQuery, page: Page) -> Result<Self, StatusError> {
+        let view = query.view.clone();
         let work = move || {
             for object in page.objects {
                 if self.count > 0 {

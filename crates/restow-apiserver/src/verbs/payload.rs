@@ -1,14 +1,14 @@
-//! What a request carries: an object in JSON or YAML, and whether it is what the path says.
+//! The body of a request: an object in JSON, YAML or protobuf, whose type must fit the path.
 
 use serde_json::{Map, Value, json};
 
 use crate::http::status::golang::quote;
-use crate::http::status::{Cause, Failure, GroupKind};
+use crate::http::status::{Cause, GroupKind, StatusError};
 use crate::object::path::{Path, Paths};
 use crate::object::protobuf;
 use crate::registry::resource::Resource;
 
-/// What objects can be sent as.
+/// The media types of request bodies.
 pub(crate) const ACCEPTED: &[&str] = &["application/json", "application/yaml", protobuf::MEDIA];
 
 /// The bare media type of a `Content-Type`, without its parameters.
@@ -16,38 +16,38 @@ pub(crate) fn media(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or_default().trim()
 }
 
-/// Reads what was sent.
-pub(crate) fn parse(content_type: &str, bytes: &[u8]) -> Result<Value, Failure> {
+/// Parses a body.
+pub(crate) fn parse(content_type: &str, bytes: &[u8]) -> Result<Value, StatusError> {
     match media(content_type) {
         _ if is_json(content_type) => json(bytes),
         "application/yaml" => yaml(bytes),
         protobuf::MEDIA => protobuf::decode(bytes),
-        _ => Err(Failure::unsupported_media_type(ACCEPTED)),
+        _ => Err(StatusError::unsupported_media_type(ACCEPTED)),
     }
 }
 
-/// Whether a body is JSON by its type, which is what it is without one.
+/// Whether a body is JSON, which is the default.
 pub(crate) fn is_json(content_type: &str) -> bool {
     matches!(media(content_type), "" | "application/json" | "*/*")
 }
 
-/// Reads JSON.
-pub(crate) fn json(bytes: &[u8]) -> Result<Value, Failure> {
+/// Parses JSON.
+pub(crate) fn json(bytes: &[u8]) -> Result<Value, StatusError> {
     serde_json::from_slice(bytes).map_err(|error| unparsed("json parse error", &error))
 }
 
-fn yaml(bytes: &[u8]) -> Result<Value, Failure> {
+fn yaml(bytes: &[u8]) -> Result<Value, StatusError> {
     serde_saphyr::from_slice(bytes).map_err(|error| unparsed("yaml parse error", &error))
 }
 
-fn unparsed(what: &str, error: &dyn std::fmt::Display) -> Failure {
-    Failure::bad_request(format!("couldn't get version/kind; {what}: {error}"))
+fn unparsed(what: &str, error: &dyn std::fmt::Display) -> StatusError {
+    StatusError::bad_request(format!("couldn't get version/kind; {what}: {error}"))
 }
 
-/// The object that was sent, of the type the path says; built-ins need not say what they are.
-pub(crate) fn object(resource: &Resource, api_version: &str, sent: Value) -> Result<Value, Failure> {
+/// The sent object, with the type of the path. Built-in objects may omit kind and apiVersion.
+pub(crate) fn object(resource: &Resource, api_version: &str, sent: Value) -> Result<Value, StatusError> {
     let Value::Object(mut fields) = sent else {
-        return Err(Failure::bad_request("the object provided is unrecognized: it is not a JSON object"));
+        return Err(StatusError::bad_request("the object provided is unrecognized: it is not a JSON object"));
     };
     let built_in = resource.custom().is_none();
     for (field, title, expected) in
@@ -56,7 +56,10 @@ pub(crate) fn object(resource: &Resource, api_version: &str, sent: Value) -> Res
         let given = fields.get(field).and_then(Value::as_str).unwrap_or_default();
         if given.is_empty() && !built_in {
             let shown = Value::Object(std::mem::take(&mut fields)).to_string();
-            return Err(Failure::bad_request(format!("Object '{title}' is missing in {}", quote(&shown))));
+            return Err(StatusError::bad_request(format!(
+                "Object '{title}' is missing in {}",
+                quote(&shown)
+            )));
         }
         if !given.is_empty() && given != expected {
             return Err(other_type(&fields, resource, api_version));
@@ -66,27 +69,27 @@ pub(crate) fn object(resource: &Resource, api_version: &str, sent: Value) -> Res
     Ok(Value::Object(fields))
 }
 
-fn other_type(fields: &Map<String, Value>, resource: &Resource, api_version: &str) -> Failure {
+fn other_type(fields: &Map<String, Value>, resource: &Resource, api_version: &str) -> StatusError {
     let kind = &resource.kind;
     let text = |field| fields.get(field).and_then(Value::as_str).unwrap_or_default();
     let (given_version, given_kind) = (text("apiVersion"), text("kind"));
     if !given_version.is_empty() && given_version != api_version {
-        return Failure::bad_request(format!(
+        return StatusError::bad_request(format!(
             "the API version in the data ({given_version}) does not match the expected API version ({api_version})"
         ));
     }
     if resource.custom().is_some() {
         let cause = Cause::invalid_text("kind", given_kind, &format!("must be {kind}"));
         let name = fields.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default();
-        return Failure::invalid(&GroupKind::new(&resource.name.group, given_kind), name, vec![cause]);
+        return StatusError::invalid(&GroupKind::new(&resource.name.group, given_kind), name, vec![cause]);
     }
-    Failure::bad_request(format!(
+    StatusError::bad_request(format!(
         "{given_kind} in version {} cannot be handled as a {kind}: it is of another kind",
         quote(api_version.rsplit('/').next().unwrap_or_default())
     ))
 }
 
-/// The paths of fields that were sent and not kept; what is null counts as not sent.
+/// The paths of fields that were sent and not kept. Null counts as not sent.
 pub(crate) fn unknown(sent: &Value, kept: &Value) -> Vec<String> {
     let mut paths = Paths::default();
     compare(sent, kept, &Path::default(), &mut paths);
@@ -119,7 +122,7 @@ mod tests {
     use crate::registry::served::Registry;
 
     #[test]
-    fn types_are_as_the_path_says() {
+    fn the_kind_and_version_of_a_body_must_fit_the_path() {
         let registry = Registry::default();
         let Some(config_maps) = registry.built_in("", "configmaps") else { panic!("not served") };
         for (sent, expected) in [
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn media_types() {
+    fn supported_media_types_are_parsed() {
         for (content_type, bytes, expected) in [
             ("", r#"{"a":1}"#, Ok(json!({"a": 1}))),
             ("application/json; charset=utf-8", r#"{"a":1}"#, Ok(json!({"a": 1}))),
@@ -149,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields() {
+    fn unknown_fields_are_listed() {
         let sent = json!({"a": {"b": 1, "c": 2, "n": null}, "l": [{"x": 1}, {"y": 2}]});
         let kept = json!({"a": {"b": 1}, "l": [{"x": 1}, {}]});
         assert_eq!(unknown(&sent, &kept), ["a.c", "l[1].y"]);

@@ -1,4 +1,4 @@
-//! The objects that a list or a watch is about, and how they are shown.
+//! Which objects a list or a watch selects, and how they are shown.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use crate::registry::resource::Resource;
 use crate::verbs::selection::Selection;
 use crate::verbs::view::View;
 
-/// Which objects are wanted, and how they are to look.
+/// Which objects a list or a watch selects, and how they are shown.
 #[derive(Clone)]
-pub(crate) struct Wanted {
-    /// Of which resource.
+pub(crate) struct ListQuery {
+    /// The resource.
     pub resource: Arc<Resource>,
-    /// In which namespace, empty for all.
+    /// The namespace; empty for all.
     pub namespace: String,
-    /// Of those, which.
+    /// The selectors.
     pub selection: Selection,
-    /// How they look.
+    /// How objects are shown.
     pub view: View,
 }
 
-impl Wanted {
-    /// What the keys of all of them begin with: a list of one name reads one object.
+impl ListQuery {
+    /// The prefix of all selected keys. A list of one name reads one object.
     pub(crate) fn range(&self) -> String {
         let namespace = match (self.namespace.as_str(), self.selection.namespace()) {
             ("", Some(namespace)) => namespace,
@@ -33,7 +33,7 @@ impl Wanted {
         }
     }
 
-    /// What keys are told below in continue tokens.
+    /// The prefix that keys in continue tokens are relative to.
     pub(crate) fn prefix(&self) -> String {
         self.resource.key(&self.namespace, "")
     }

@@ -1,4 +1,4 @@
-//! Resources that are answered and never stored: who may do what, and who one is.
+//! Review resources, which are answered and never stored.
 
 use http::StatusCode;
 use http::request::Parts;
@@ -9,11 +9,11 @@ use crate::auth::user::sender;
 use crate::http::body::Body;
 use crate::http::json;
 use crate::http::response::text;
-use crate::http::status::{Failure, GroupKind};
+use crate::http::status::{GroupKind, StatusError};
 use crate::registry::reviews::Review;
 use crate::verbs::api::Api;
-use crate::verbs::call::Answer;
 use crate::verbs::payload;
+use crate::verbs::request::VerbResponse;
 
 /// Answers a review.
 pub(crate) fn answer(
@@ -22,16 +22,16 @@ pub(crate) fn answer(
     head: &Parts,
     body: &[u8],
     target: &ResourcePath,
-) -> Result<Answer, Failure> {
+) -> Result<VerbResponse, StatusError> {
     if review.namespaced == target.namespace.is_empty() || !target.name.is_empty() {
-        return Err(Failure::unknown_path());
+        return Err(StatusError::unknown_path());
     }
     if head.method != http::Method::POST {
-        return Err(Failure::method_not_allowed());
+        return Err(StatusError::method_not_allowed());
     }
     let sent = payload::parse(text(&head.headers, http::header::CONTENT_TYPE), body)?;
     let Value::Object(mut fields) = sent else {
-        return Err(Failure::bad_request("the object provided is unrecognized: it is not a JSON object"));
+        return Err(StatusError::bad_request("the object provided is unrecognized: it is not a JSON object"));
     };
     fields.insert("kind".to_owned(), json!(review.kind));
     fields.insert("apiVersion".to_owned(), json!(target.api_version()));
@@ -39,5 +39,5 @@ pub(crate) fn answer(
     let kind = GroupKind::new(review.group, review.kind);
     let answered = api.access.review(&sender(head), &kind, &target.namespace, Value::Object(fields))?;
     let body = Body::from(json::encode(&answered));
-    Ok(Answer { code: StatusCode::CREATED, body, warnings: Vec::new(), made: None })
+    Ok(VerbResponse { code: StatusCode::CREATED, body, warnings: Vec::new(), made: None })
 }

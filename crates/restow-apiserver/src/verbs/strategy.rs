@@ -1,25 +1,25 @@
-//! What single built-ins have of their own: Namespaces, Secrets and definitions.
+//! The special rules of Namespaces, Secrets, definitions and other built-in resources.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use crate::http::status::{Cause, Failure};
+use crate::http::status::{Cause, StatusError};
 use crate::object::meta::delete::Deletion;
 use crate::object::meta::{Endpoint, finalizers, is_deleting, name};
 use crate::object::protobuf;
 use crate::registry::definition;
 use crate::registry::definition::conditions::{FINALIZER, set, terminating};
-use crate::registry::resource::Nature;
+use crate::registry::resource::Implementation;
 use crate::registry::validation::{built_in, role_binding, storage_version};
-use crate::verbs::call::Call;
 use crate::verbs::namespace_lifecycle::IMMORTAL;
+use crate::verbs::request::ResourceRequest;
 
 const DEFINITION: &str = "CustomResourceDefinition";
 
-/// What a create adds to an object.
-pub(super) fn on_create(call: &Call, object: &mut Value) -> Result<(), Failure> {
-    match kind(call) {
+/// Prepares an object for a create.
+pub(super) fn on_create(request: &ResourceRequest, object: &mut Value) -> Result<(), StatusError> {
+    match kind(request) {
         "Namespace" => {
             object["spec"] = json!({ "finalizers": ["kubernetes"] });
             object["status"] = json!({ "phase": "Active" });
@@ -38,9 +38,13 @@ pub(super) fn on_create(call: &Call, object: &mut Value) -> Result<(), Failure> 
     Ok(())
 }
 
-/// What an update adds to an object, or keeps of it.
-pub(super) fn on_update(call: &Call, object: &mut Value, old: &Value) -> Result<(), Failure> {
-    match (kind(call), call.target.subresource.as_str()) {
+/// Prepares an object for an update.
+pub(super) fn on_update(
+    request: &ResourceRequest,
+    object: &mut Value,
+    old: &Value,
+) -> Result<(), StatusError> {
+    match (kind(request), request.target.subresource.as_str()) {
         ("Namespace", "finalize") => {
             let finalizers = object["spec"]["finalizers"].take();
             *object = old.clone();
@@ -62,18 +66,20 @@ pub(super) fn on_update(call: &Call, object: &mut Value, old: &Value) -> Result<
     Ok(())
 }
 
-/// Leaves out what is empty, as built-ins are stored and shown.
-pub(super) fn settle(call: &Call, object: &mut Value) {
-    if let Nature::BuiltIn(built_in) = &call.resource.nature {
-        protobuf::settle(&call.view.api_version, built_in.kind, object);
+/// Removes empty fields, as kube-apiserver does for built-in objects.
+pub(super) fn settle(request: &ResourceRequest, object: &mut Value) {
+    if let Implementation::BuiltIn(built_in) = &request.resource.implementation {
+        protobuf::settle(&request.view.api_version, built_in.kind, object);
     }
 }
 
-/// What is wrong with an object beside its metadata.
-pub(super) fn validate(call: &Call, object: &Value, old: Option<&Value>) -> Vec<Cause> {
-    match &call.resource.nature {
-        Nature::Custom(custom) => custom.validate(&call.target.version, call.endpoint(), object, old),
-        Nature::BuiltIn(built_in) => match (built_in.kind, old, call.endpoint()) {
+/// The errors of an object, besides those of its metadata.
+pub(super) fn validate(request: &ResourceRequest, object: &Value, old: Option<&Value>) -> Vec<Cause> {
+    match &request.resource.implementation {
+        Implementation::Custom(custom) => {
+            custom.validate(&request.target.version, request.endpoint(), object, old)
+        }
+        Implementation::BuiltIn(built_in) => match (built_in.kind, old, request.endpoint()) {
             (DEFINITION, None, _) => definition::validate::create(object),
             (DEFINITION, Some(old), Endpoint::Main) => definition::validate::update(object, old),
             ("StorageVersion", Some(_), Endpoint::Status) => storage_version::validate(object),
@@ -83,18 +89,18 @@ pub(super) fn validate(call: &Call, object: &Value, old: Option<&Value>) -> Vec<
     }
 }
 
-/// Refuses deletes of what cannot go.
-pub(super) fn on_delete(call: &Call, object: &Value) -> Result<(), Failure> {
-    if kind(call) == "Namespace" && IMMORTAL.contains(&name(object)) {
+/// Refuses to delete protected objects.
+pub(super) fn on_delete(request: &ResourceRequest, object: &Value) -> Result<(), StatusError> {
+    if kind(request) == "Namespace" && IMMORTAL.contains(&name(object)) {
         let why = "this namespace may not be deleted";
-        return Err(Failure::forbidden_object(&call.resource.name, name(object), why));
+        return Err(StatusError::forbidden_object(&request.resource.name, name(object), why));
     }
     Ok(())
 }
 
-/// Holds what must not go before its contents have.
-pub(super) fn hold(call: &Call, object: &mut Value) {
-    if kind(call) != DEFINITION || is_deleting(object) {
+/// Adds the finalizer of objects that must not be deleted before their contents.
+pub(super) fn hold(request: &ResourceRequest, object: &mut Value) {
+    if kind(request) != DEFINITION || is_deleting(object) {
         return;
     }
     let mut all: Vec<String> = finalizers(object).into_iter().map(str::to_owned).collect();
@@ -105,9 +111,9 @@ pub(super) fn hold(call: &Call, object: &mut Value) {
     set(object, &terminating(), restow_clock::now());
 }
 
-/// What becomes of an object that would go or be marked: some wait for their contents to go first.
-pub(super) fn deletion(call: &Call, object: &Value, decided: Deletion) -> Deletion {
-    match (kind(call), decided) {
+/// The deletion of an object. Some objects wait for their contents to be deleted first.
+pub(super) fn deletion(request: &ResourceRequest, object: &Value, decided: Deletion) -> Deletion {
+    match (kind(request), decided) {
         ("Namespace", Deletion::Remove) if has_spec_finalizers(object) => {
             if is_deleting(object) {
                 return Deletion::Pending;
@@ -125,15 +131,15 @@ pub(super) fn deletion(call: &Call, object: &Value, decided: Deletion) -> Deleti
     }
 }
 
-/// Whether an object whose metadata holds it no longer is held by nothing else.
-pub(super) fn may_go(call: &Call, object: &Value) -> bool {
-    kind(call) != "Namespace" || (!has_spec_finalizers(object) && finalizers(object).is_empty())
+/// Whether an object without finalizers in its metadata may be deleted.
+pub(super) fn may_go(request: &ResourceRequest, object: &Value) -> bool {
+    kind(request) != "Namespace" || (!has_spec_finalizers(object) && finalizers(object).is_empty())
 }
 
-fn kind(call: &Call) -> &str {
-    match &call.resource.nature {
-        Nature::BuiltIn(built_in) => built_in.kind,
-        Nature::Custom(_) => "",
+fn kind(request: &ResourceRequest) -> &str {
+    match &request.resource.implementation {
+        Implementation::BuiltIn(built_in) => built_in.kind,
+        Implementation::Custom(_) => "",
     }
 }
 
@@ -150,7 +156,7 @@ fn label_namespace(namespace: &mut Value) {
     labels["kubernetes.io/metadata.name"] = name;
 }
 
-/// Text becomes data, and a Secret of no type is of the usual one.
+/// Encodes stringData into data, and defaults the type of a Secret.
 fn complete_secret(secret: &mut Value) {
     let Some(fields) = secret.as_object_mut() else { return };
     if let Some(Value::Object(texts)) = fields.remove("stringData") {

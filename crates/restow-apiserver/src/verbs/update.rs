@@ -1,4 +1,4 @@
-//! Updates and patches: computed anew from what is read anew until they are stored.
+//! Update and patch: recomputed from the current object until they are stored.
 
 use std::sync::Arc;
 
@@ -7,28 +7,28 @@ use restow_store::Entry;
 use serde_json::Value;
 
 use crate::http::body::Body;
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 use crate::object::meta::{name, update, validate};
 use crate::object::patch as patching;
 use crate::object::stored::set_version;
 use crate::object::structure::built_in;
-use crate::registry::resource::Nature;
+use crate::registry::resource::Implementation;
 use crate::verbs::api::Api;
-use crate::verbs::call::{Answer, Call};
 use crate::verbs::create;
 use crate::verbs::decode;
 use crate::verbs::field_managers;
 use crate::verbs::namespace_lifecycle;
 use crate::verbs::payload;
+use crate::verbs::request::{ResourceRequest, VerbResponse};
 use crate::verbs::strategy;
 use crate::verbs::write::{Current, Outcome, current, permit, to_store, write, write_new};
 use restow_storageversion::custom::Write as Permit;
 
-/// What is to become of an object.
+/// A change of an object.
 enum Change {
-    /// This.
+    /// Replaces the object.
     Replace(Value),
-    /// What the patch makes of it.
+    /// Patches the object.
     Patch(Patch, Value),
 }
 
@@ -40,105 +40,113 @@ enum Patch {
 }
 
 /// Answers an update.
-pub(crate) async fn update(api: &Arc<Api>, mut call: Call) -> Result<Answer, Failure> {
-    let permit = permit(api, &mut call).await?;
-    let size = call.body.len();
-    let call = Arc::new(call);
-    let reading = Arc::clone(&call);
+pub(crate) async fn update(
+    api: &Arc<Api>,
+    mut request: ResourceRequest,
+) -> Result<VerbResponse, StatusError> {
+    let permit = permit(api, &mut request).await?;
+    let size = request.body.len();
+    let request = Arc::new(request);
+    let reading = Arc::clone(&request);
     let sent = api.workers.run(size, move || create::sent(&reading)).await?;
-    change(api, &call, permit.as_ref(), Change::Replace(sent)).await
+    change(api, &request, permit.as_ref(), Change::Replace(sent)).await
 }
 
 /// Answers a patch.
-pub(crate) async fn patch(api: &Arc<Api>, mut call: Call) -> Result<Answer, Failure> {
-    let permit = permit(api, &mut call).await?;
-    let kind = kind(&call)?;
-    let sent = payload::json(&call.body)
-        .map_err(|failure| Failure::bad_request(format!("error decoding patch: {}", failure.message())))?;
-    change(api, &Arc::new(call), permit.as_ref(), Change::Patch(kind, sent)).await
+pub(crate) async fn patch(api: &Arc<Api>, mut request: ResourceRequest) -> Result<VerbResponse, StatusError> {
+    let permit = permit(api, &mut request).await?;
+    let kind = kind(&request)?;
+    let sent = payload::json(&request.body).map_err(|failure| {
+        StatusError::bad_request(format!("error decoding patch: {}", failure.message()))
+    })?;
+    change(api, &Arc::new(request), permit.as_ref(), Change::Patch(kind, sent)).await
 }
 
-fn kind(call: &Call) -> Result<Patch, Failure> {
-    let built_in = matches!(call.resource.nature, Nature::BuiltIn(_));
-    match payload::media(&call.content_type) {
+fn kind(request: &ResourceRequest) -> Result<Patch, StatusError> {
+    let built_in = matches!(request.resource.implementation, Implementation::BuiltIn(_));
+    match payload::media(&request.content_type) {
         patching::MERGE => Ok(Patch::Merge),
         patching::JSON => Ok(Patch::Json),
         patching::STRATEGIC if built_in => Ok(Patch::Strategic),
         _ if built_in => {
-            Err(Failure::unsupported_media_type(&[patching::JSON, patching::MERGE, patching::STRATEGIC]))
+            Err(StatusError::unsupported_media_type(&[patching::JSON, patching::MERGE, patching::STRATEGIC]))
         }
-        _ => Err(Failure::unsupported_media_type(&[patching::JSON, patching::MERGE])),
+        _ => Err(StatusError::unsupported_media_type(&[patching::JSON, patching::MERGE])),
     }
 }
 
 async fn change(
     api: &Arc<Api>,
-    call: &Arc<Call>,
+    request: &Arc<ResourceRequest>,
     permit: Option<&Permit>,
     change: Change,
-) -> Result<Answer, Failure> {
+) -> Result<VerbResponse, StatusError> {
     let change = Arc::new(change);
-    let mut entry = api.entry(&call.key()).await?;
+    let mut entry = api.entry(&request.key()).await?;
     loop {
-        let Some(found) = entry else { return absent(api, call, permit, &change).await };
-        let size = call.effort(call.body.len() + found.value.len());
-        let before = current(api, call, found).await?;
-        let (own, calling, change) = (Arc::clone(api), Arc::clone(call), Arc::clone(&change));
+        let Some(found) = entry else { return absent(api, request, permit, &change).await };
+        let size = request.effort(request.body.len() + found.value.len());
+        let before = current(api, request, found).await?;
+        let (own, calling, change) = (Arc::clone(api), Arc::clone(request), Arc::clone(&change));
         let work = move || {
             let (after, warnings) = changed(&calling, &before.object, &change)?;
             calling.permit(&own, &after, Some(&before.object))?;
             Ok((before, after, warnings))
         };
         let (before, after, warnings) = api.workers.run(size, work).await?;
-        match store(api, call, permit, before, after).await? {
+        match store(api, request, permit, before, after).await? {
             Ok(object) => {
-                let body = Body::from(call.view.answer(object));
-                return Ok(Answer { code: StatusCode::OK, body, warnings, made: None });
+                let body = Body::from(request.view.answer(object));
+                return Ok(VerbResponse { code: StatusCode::OK, body, warnings, made: None });
             }
             Err(faster) => entry = faster,
         }
     }
 }
 
-/// An update of some resources makes what is not there.
+/// An update of some resources creates a missing object.
 async fn absent(
     api: &Arc<Api>,
-    call: &Arc<Call>,
+    request: &Arc<ResourceRequest>,
     permit: Option<&Permit>,
     change: &Change,
-) -> Result<Answer, Failure> {
-    let rules = call.rules();
-    let Change::Replace(sent) = change else { return Err(call.not_found()) };
-    if !rules.create_on_update || !call.target.subresource.is_empty() {
-        return Err(call.not_found());
+) -> Result<VerbResponse, StatusError> {
+    let rules = request.rules();
+    let Change::Replace(sent) = change else { return Err(request.not_found()) };
+    if !rules.create_on_update || !request.target.subresource.is_empty() {
+        return Err(request.not_found());
     }
-    call.permit_create(api)?;
-    let mut read = decode::read(call, sent.clone())?;
-    update::check_names(&mut read.object, &rules, &call.target.namespace, &call.target.name)?;
-    update::check_uid(&read.object, None, &rules, &call.key())?;
-    let unchanged = namespace_lifecycle::conditions(api, call, &call.target.name).await?;
-    let mut object = create::made(api, call, call.body.len(), read.object).await?;
-    if !call.options.dry_run {
-        let bytes = to_store(api, call, permit, object.clone()).await?;
-        match write_new(api, call, &call.target.name, bytes, unchanged).await? {
+    request.permit_create(api)?;
+    let mut read = decode::read(request, sent.clone())?;
+    update::check_names(&mut read.object, &rules, &request.target.namespace, &request.target.name)?;
+    update::check_uid(&read.object, None, &rules, &request.key())?;
+    let unchanged = namespace_lifecycle::conditions(api, request, &request.target.name).await?;
+    let mut object = create::made(api, request, request.body.len(), read.object).await?;
+    if !request.options.dry_run {
+        let bytes = to_store(api, request, permit, object.clone()).await?;
+        match write_new(api, request, &request.target.name, bytes, unchanged).await? {
             Outcome::Done(revision) => set_version(&mut object, revision),
-            Outcome::Faster(_) => {
-                return Err(Failure::already_exists(&call.resource.name, &call.target.name));
+            Outcome::Conflict(_) => {
+                return Err(StatusError::already_exists(&request.resource.name, &request.target.name));
             }
         }
     }
-    let body = Body::from(call.view.answer(object));
-    Ok(Answer { code: StatusCode::CREATED, body, warnings: read.warnings, made: None })
+    let body = Body::from(request.view.answer(object));
+    Ok(VerbResponse { code: StatusCode::CREATED, body, warnings: read.warnings, made: None })
 }
 
-/// The object as it is to be, and what to warn of.
-fn changed(call: &Call, old: &Value, change: &Change) -> Result<(Value, Vec<String>), Failure> {
-    let rules = call.rules();
+/// The changed object, and warnings.
+fn changed(
+    request: &ResourceRequest,
+    old: &Value,
+    change: &Change,
+) -> Result<(Value, Vec<String>), StatusError> {
+    let rules = request.rules();
     let (mut new, warnings) = match change {
         Change::Replace(sent) => {
-            let mut read = decode::read(call, sent.clone())?;
-            update::check_names(&mut read.object, &rules, &call.target.namespace, &call.target.name)?;
-            update::check_uid(&read.object, Some(old), &rules, &call.key())?;
+            let mut read = decode::read(request, sent.clone())?;
+            update::check_names(&mut read.object, &rules, &request.target.namespace, &request.target.name)?;
+            update::check_uid(&read.object, Some(old), &rules, &request.key())?;
             (read.object, read.warnings)
         }
         Change::Patch(kind, sent) => {
@@ -146,61 +154,61 @@ fn changed(call: &Call, old: &Value, change: &Change) -> Result<(Value, Vec<Stri
                 Patch::Merge => patching::merge::apply(old, sent)?,
                 Patch::Json => patching::json::apply(old, sent)?,
                 Patch::Strategic => {
-                    let name = &call.resource.name;
-                    let kind = built_in::kind(&name.group, &call.resource.kind);
+                    let name = &request.resource.name;
+                    let kind = built_in::kind(&name.group, &request.resource.kind);
                     patching::strategic::apply(old, sent, kind)?
                 }
             };
-            // What changes nothing can break no rule that was kept before.
-            if patched == *old && field_managers::is_lasting(call, old) {
+            // A patch that changes nothing cannot violate a rule that held before.
+            if patched == *old && field_managers::is_lasting(request, old) {
                 return Ok((patched, Vec::new()));
             }
-            let object = payload::object(&call.resource, &call.view.api_version, patched.clone());
-            let read = object.and_then(|object| decode::read(call, object));
+            let object = payload::object(&request.resource, &request.view.api_version, patched.clone());
+            let read = object.and_then(|object| decode::read(request, object));
             let mut read = read.map_err(|failure| unfit(&patched, failure))?;
-            update::check_names(&mut read.object, &rules, &call.target.namespace, &call.target.name)?;
+            update::check_names(&mut read.object, &rules, &request.target.namespace, &request.target.name)?;
             (read.object, read.warnings)
         }
     };
-    field_managers::record(call, &mut new, Some(old));
-    update::prepare(&mut new, old, &rules, call.endpoint())?;
-    strategy::on_update(call, &mut new, old)?;
-    strategy::settle(call, &mut new);
+    field_managers::record(request, &mut new, Some(old));
+    update::prepare(&mut new, old, &rules, request.endpoint())?;
+    strategy::on_update(request, &mut new, old)?;
+    strategy::settle(request, &mut new);
     let mut causes = validate::update(&new, old, &rules);
-    causes.extend(strategy::validate(call, &new, Some(old)));
+    causes.extend(strategy::validate(request, &new, Some(old)));
     if !causes.is_empty() {
-        return Err(Failure::invalid(&call.resource.group_kind(), name(old), causes));
+        return Err(StatusError::invalid(&request.resource.group_kind(), name(old), causes));
     }
     update::settle(&mut new, old);
     Ok((new, warnings))
 }
 
-/// A patch that makes something else of an object is refused as a whole.
-fn unfit(patched: &Value, failure: Failure) -> Failure {
-    if failure.code() == 400 { Failure::unfit_patch(patched, failure.message()) } else { failure }
+/// The error of a patch whose result is not an object of the resource.
+fn unfit(patched: &Value, failure: StatusError) -> StatusError {
+    if failure.code() == 400 { StatusError::unfit_patch(patched, failure.message()) } else { failure }
 }
 
-/// Stores an object unless it is stored just so already; else what is there when another was faster.
+/// Stores an object unless it is unchanged. Returns the current entry on a conflict.
 async fn store(
     api: &Api,
-    call: &Call,
+    request: &ResourceRequest,
     permit: Option<&Permit>,
     before: Current,
     mut object: Value,
-) -> Result<Result<Value, Option<Entry>>, Failure> {
-    let finished = update::is_finished(&object, &before.object) && strategy::may_go(call, &object);
-    let value = if finished { None } else { Some(to_store(api, call, permit, object.clone()).await?) };
+) -> Result<Result<Value, Option<Entry>>, StatusError> {
+    let finished = update::is_finished(&object, &before.object) && strategy::may_go(request, &object);
+    let value = if finished { None } else { Some(to_store(api, request, permit, object.clone()).await?) };
     let revision = before.entry.mod_revision;
     set_version(&mut object, revision);
     let same = value.as_ref() == Some(&before.entry.value) && !before.stale;
-    if call.options.dry_run || same {
+    if request.options.dry_run || same {
         return Ok(Ok(object));
     }
-    Ok(match write(api, call, before.entry.key, revision, value).await? {
+    Ok(match write(api, request, before.entry.key, revision, value).await? {
         Outcome::Done(revision) => {
             set_version(&mut object, revision);
             Ok(object)
         }
-        Outcome::Faster(current) => Err(current),
+        Outcome::Conflict(current) => Err(current),
     })
 }

@@ -1,4 +1,4 @@
-//! How objects look to who asked for them: in which version, and how much of them.
+//! How objects are shown: in which version, and in which form.
 
 use std::sync::Arc;
 
@@ -7,42 +7,49 @@ use serde_json::{Value, json};
 
 use crate::http::json;
 use crate::http::negotiation::{Accepted, Form};
-use crate::http::options::Include;
-use crate::http::status::Failure;
-use crate::object::stored::Extent;
+use crate::http::options::IncludeObject;
+use crate::http::status::StatusError;
+use crate::object::stored::DecodeScope;
 use crate::object::table::{Columns, metadata_of_one};
 use crate::registry::conversion::convert;
-use crate::registry::custom_resource::Custom;
-use crate::registry::resource::{Nature, Resource};
+use crate::registry::custom_resource::ServedDefinition;
+use crate::registry::resource::{Implementation, Resource};
 use crate::verbs::api::Api;
 use crate::verbs::selection::Selection;
 
 /// How objects are shown.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
-    /// What they are.
+    /// The resource.
     pub resource: Arc<Resource>,
     /// The version.
     pub version: String,
-    /// The same with its group.
+    /// The group and version.
     pub api_version: String,
     /// The kind of a list of them.
     pub list_kind: String,
-    /// How much.
+    /// The form.
     pub form: Form,
-    /// The columns, of a table.
+    /// The columns of a Table.
     pub columns: Option<Arc<Columns>>,
-    /// How much of objects goes along with their rows.
-    pub include: Include,
+    /// How much of its object each row of a Table includes.
+    pub include: IncludeObject,
 }
 
 impl View {
-    /// Objects of a resource in a version.
-    pub(crate) fn new(resource: &Arc<Resource>, version: &str, accepted: Accepted, include: Include) -> Self {
+    /// A view of a resource in a version.
+    pub(crate) fn new(
+        resource: &Arc<Resource>,
+        version: &str,
+        accepted: Accepted,
+        include: IncludeObject,
+    ) -> Self {
         let columns = (accepted.form == Form::Table).then(|| {
-            Arc::new(match &resource.nature {
-                Nature::BuiltIn(_) => Columns::built_in(&resource.name.group, &resource.name.resource),
-                Nature::Custom(custom) => Columns::custom(custom.columns(version)),
+            Arc::new(match &resource.implementation {
+                Implementation::BuiltIn(_) => {
+                    Columns::built_in(&resource.name.group, &resource.name.resource)
+                }
+                Implementation::Custom(custom) => Columns::custom(custom.columns(version)),
             })
         });
         Self {
@@ -56,53 +63,53 @@ impl View {
         }
     }
 
-    /// How much of an object has to be read to select and show it.
-    pub(crate) fn extent(&self, selection: &Selection) -> Extent {
+    /// How much of an object must be decoded to select and show it.
+    pub(crate) fn decode_scope(&self, selection: &Selection) -> DecodeScope {
         let converted = self.resource.custom().is_some_and(|custom| custom.has_webhook());
         if self.form == Form::Metadata && selection.is_of_metadata() && !converted {
-            Extent::Metadata
+            DecodeScope::Metadata
         } else {
-            Extent::Whole
+            DecodeScope::Whole
         }
     }
 
-    /// Completes objects as they are stored, before they are converted.
+    /// Defaults stored objects, before they are converted.
     pub(crate) fn complete(&self, stored: &mut [Value]) {
         if let Some(custom) = self.shaped_by() {
             stored.iter_mut().for_each(|object| custom.complete(object));
         }
     }
 
-    /// Complete objects in the version they are shown in.
-    pub(crate) async fn converted(&self, api: &Api, complete: Vec<Value>) -> Result<Vec<Value>, Failure> {
+    /// Converts objects to the version of the view.
+    pub(crate) async fn converted(&self, api: &Api, complete: Vec<Value>) -> Result<Vec<Value>, StatusError> {
         convert(&*api.converter, &self.resource, &self.api_version, complete).await
     }
 
-    /// Drops what the version they are shown in does not know of converted objects.
+    /// Prunes fields of converted objects that the version does not have.
     pub(crate) fn cut(&self, converted: &mut [Value]) {
         if let Some(custom) = self.shaped_by() {
             converted.iter_mut().for_each(|object| custom.cut(&self.version, object));
         }
     }
 
-    /// The definition whose schemas apply to what is shown, if any.
-    fn shaped_by(&self) -> Option<&Arc<Custom>> {
+    /// The definition whose schemas apply, if any.
+    fn shaped_by(&self) -> Option<&Arc<ServedDefinition>> {
         self.resource.custom().filter(|_| self.form != Form::Metadata)
     }
 
-    /// One object as it is stored, in the version it is shown in.
-    pub(crate) async fn object(&self, api: &Api, stored: Value) -> Result<Value, Failure> {
+    /// A stored object in the version of the view.
+    pub(crate) async fn object(&self, api: &Api, stored: Value) -> Result<Value, StatusError> {
         let mut objects = vec![stored];
         self.complete(&mut objects);
         let mut objects = self.converted(api, objects).await?;
         self.cut(&mut objects);
-        objects.pop().ok_or_else(|| Failure::plain("an object was lost in conversion"))
+        objects.pop().ok_or_else(|| StatusError::plain("the conversion returned no object"))
     }
 
-    /// An object as it stands in a list: what the list says of built-ins, they do not repeat.
+    /// An object as an item of a list. Built-in items have no kind and apiVersion.
     pub(crate) fn item(&self, mut object: Value) -> Value {
-        if let (Nature::BuiltIn(_), Form::Whole, Some(fields)) =
-            (&self.resource.nature, self.form, object.as_object_mut())
+        if let (Implementation::BuiltIn(_), Form::Whole, Some(fields)) =
+            (&self.resource.implementation, self.form, object.as_object_mut())
         {
             fields.remove("kind");
             fields.remove("apiVersion");
@@ -110,7 +117,7 @@ impl View {
         object
     }
 
-    /// Writes an object as an item of a list.
+    /// Appends an object as an item of a list.
     pub(crate) fn append_item(&self, bytes: &mut BytesMut, object: Value) {
         match self.form {
             Form::Whole => json::append(bytes, &object),
@@ -119,7 +126,7 @@ impl View {
         }
     }
 
-    /// Writes an object by itself, as in a watch.
+    /// Appends a single object, as in a watch.
     pub(crate) fn append_one(&self, bytes: &mut BytesMut, object: Value, columns: bool) {
         match self.form {
             Form::Whole | Form::Metadata => self.append_item(bytes, object),
@@ -134,7 +141,7 @@ impl View {
         }
     }
 
-    /// The bytes of an object as an answer.
+    /// A single object as a response body.
     pub(crate) fn answer(&self, object: Value) -> Bytes {
         let mut bytes = BytesMut::with_capacity(1024);
         self.append_one(&mut bytes, object, true);
@@ -142,7 +149,7 @@ impl View {
         bytes.freeze()
     }
 
-    /// The headers of a table.
+    /// The column definitions of a Table.
     pub(crate) fn headers(&self) -> Value {
         self.columns.as_ref().map(|columns| columns.definitions()).unwrap_or_default()
     }
@@ -153,7 +160,7 @@ impl View {
     }
 }
 
-/// Just the metadata of an object.
+/// The PartialObjectMetadata of an object.
 pub(crate) fn partial(mut object: Value) -> Value {
     json!({
         "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": object["metadata"].take(),

@@ -1,4 +1,4 @@
-//! Watches: what is there if it is asked for, then every change in order.
+//! Watch: existing objects if they are requested, then every change in order.
 
 mod begin;
 mod event;
@@ -16,67 +16,67 @@ use tokio::sync::mpsc;
 
 use crate::http::body::Body;
 use crate::http::options::Options;
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 use crate::object::meta::name;
 use crate::object::stored::refused;
-use crate::registry::custom_resource::Custom;
+use crate::registry::custom_resource::ServedDefinition;
 use crate::verbs::api::Api;
-use crate::verbs::list::{Pages, Start};
-use crate::verbs::query::Wanted;
+use crate::verbs::list::{ListStart, Pages};
+use crate::verbs::query::ListQuery;
 
-use begin::{Begin, begin};
-use event::Frames;
+use begin::{WatchStart, begin};
+use event::EventEncoder;
 
-/// How many batches of events may wait for a slow reader; more stay in the store.
+/// How many batches of events may wait for a slow client. More stay in the store.
 const AHEAD: usize = 16;
-/// How often a watch tells how far it is.
+/// How often a watch sends a bookmark.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// The shortest time a watch lasts that was not told how long, in seconds; the longest is twice that.
+/// The shortest default duration of a watch, in seconds; the longest is twice that.
 const LASTS: u64 = 1800;
 
-/// How long a watch whose definition has gone may take to tell what had happened until then.
+/// How long a watch may take to report earlier events after its definition was deleted.
 const LAST_EVENTS: Duration = Duration::from_secs(5);
 
 type Feed = BoxStream<'static, Result<Changes, StoreError>>;
 
 /// Answers a watch.
-pub(crate) async fn watch(api: &Arc<Api>, wanted: Wanted, options: &Options) -> Result<Body, Failure> {
+pub(crate) async fn watch(api: &Arc<Api>, query: ListQuery, options: &Options) -> Result<Body, StatusError> {
     let begin = begin(options)?;
     let seconds = options.timeout_seconds.filter(|seconds| *seconds > 0);
     let lasts = Duration::from_secs(seconds.unwrap_or_else(|| LASTS + fastrand::u64(..LASTS)));
     let mut pages = None;
     let after = match begin {
-        Begin::After(revision) => revision,
-        Begin::Now => api.store.revision().await.map_err(|error| refused(&error))?,
-        Begin::WithAll { at_least, .. } => {
-            let start = Start { at_least, ..Start::default() };
-            let mut all = Pages::new(Arc::clone(api), wanted.clone(), start, 0);
+        WatchStart::After(revision) => revision,
+        WatchStart::Now => api.store.revision().await.map_err(|error| refused(&error))?,
+        WatchStart::WithAll { at_least, .. } => {
+            let start = ListStart { at_least, ..ListStart::default() };
+            let mut all = Pages::new(Arc::clone(api), query.clone(), start, 0);
             let first = all.next().await?;
             let revision = all.revision();
             pages = Some((all, first));
             revision
         }
     };
-    let feed = feed(api, &wanted, after).await;
+    let feed = feed(api, &query, after).await;
     let (sender, receiver) = mpsc::channel(AHEAD);
-    let pump = Pump {
+    let watch = WatchStream {
         api: Arc::clone(api),
-        custom: wanted.resource.custom().cloned(),
-        frames: Frames::new(wanted),
+        custom: query.resource.custom().cloned(),
+        frames: EventEncoder::new(query),
         sender,
         bookmarks: options.bookmarks,
         after,
         end: Instant::now() + lasts,
     };
-    let ended = matches!(begin, Begin::WithAll { marked: true, .. });
+    let ended = matches!(begin, WatchStart::WithAll { marked: true, .. });
     tokio::spawn(async move {
-        let stopped = pump.api.stopped.clone();
-        let gone = pump.sender.clone();
+        let stopped = watch.api.stopped.clone();
+        let gone = watch.sender.clone();
         tokio::select! {
             biased;
             () = stopped.cancelled() => {}
             () = gone.closed() => {}
-            _ = pump.run(pages, feed, ended) => {}
+            _ = watch.run(pages, feed, ended) => {}
         }
     });
     let frames = stream::unfold(receiver, |mut receiver| async {
@@ -85,43 +85,43 @@ pub(crate) async fn watch(api: &Arc<Api>, wanted: Wanted, options: &Options) -> 
     Ok(Body::frames(frames))
 }
 
-async fn feed(api: &Api, wanted: &Wanted, after: u64) -> Result<Feed, StoreError> {
-    let prefix = wanted.range();
+async fn feed(api: &Api, query: &ListQuery, after: u64) -> Result<Feed, StoreError> {
+    let prefix = query.range();
     match api.store.watch(&prefix, after).await {
-        // Who knows of a later revision than this store's newest hears of what comes behind it.
+        // A client that knows a later revision than the newest one gets the changes after the newest one.
         Err(StoreError::Future { newest, .. }) => api.store.watch(&prefix, newest).await,
         other => other,
     }
 }
 
-/// Ends when the definition of a custom resource has changed or gone; never for a built-in.
-async fn superseded(custom: Option<&Custom>) {
+/// Completes when the definition of a custom resource has changed or is deleted; never for a built-in resource.
+async fn superseded(custom: Option<&ServedDefinition>) {
     match custom {
         Some(custom) => custom.superseded().await,
         None => std::future::pending().await,
     }
 }
 
-/// The reader has gone.
-struct Gone;
+/// The client has closed the watch.
+struct ClientGone;
 
-struct Pump {
+struct WatchStream {
     api: Arc<Api>,
-    custom: Option<Arc<Custom>>,
-    frames: Frames,
+    custom: Option<Arc<ServedDefinition>>,
+    frames: EventEncoder,
     sender: mpsc::Sender<Bytes>,
     bookmarks: bool,
     after: u64,
     end: Instant,
 }
 
-impl Pump {
+impl WatchStream {
     async fn run(
         mut self,
         pages: Option<(Pages, Option<crate::verbs::list::Page>)>,
         feed: Result<Feed, StoreError>,
         marked: bool,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ClientGone> {
         if let Some((pages, first)) = pages {
             if let Err(failure) = self.initial(pages, first).await? {
                 return self.fail(&failure).await;
@@ -141,7 +141,7 @@ impl Pump {
         &mut self,
         mut pages: Pages,
         first: Option<crate::verbs::list::Page>,
-    ) -> Result<Result<(), Failure>, Gone> {
+    ) -> Result<Result<(), StatusError>, ClientGone> {
         let mut page = first;
         while let Some(objects) = page.map(|page| page.objects) {
             let frame = self.frames.added(objects);
@@ -154,9 +154,9 @@ impl Pump {
         Ok(Ok(()))
     }
 
-    async fn follow(&mut self, mut feed: Feed) -> Result<(), Gone> {
+    async fn follow(&mut self, mut feed: Feed) -> Result<(), ClientGone> {
         let mut told = Instant::now();
-        // Once its definition has changed or gone: the revision behind which nothing more is told.
+        // After its definition has changed or is deleted: the last revision to report.
         let mut last = None;
         while last.is_none_or(|last| self.after < last) {
             let wake = self.end.min(told + BOOKMARK_EVERY);
@@ -169,7 +169,7 @@ impl Pump {
                 }
                 () = tokio::time::sleep_until(wake) => {
                     if self.bookmarks {
-                        // It says no more than was told: changes that wait are told after it.
+                        // The bookmark covers only events that were sent: waiting changes follow it.
                         let frame = self.frames.bookmark(self.after, false);
                         self.send(frame).await?;
                     }
@@ -183,7 +183,7 @@ impl Pump {
             };
             match next {
                 Some(changes) => {
-                    if !self.tell(changes).await? {
+                    if !self.send_changes(changes).await? {
                         return Ok(());
                     }
                 }
@@ -193,9 +193,9 @@ impl Pump {
         Ok(())
     }
 
-    /// What a watch that goes by an old definition still tells: nothing, because the client that watches again from
-    /// where it is sees the rest as it is defined now. Where the definition has gone nobody can watch again, and the
-    /// deletions that came before are told.
+    /// The last revision that a watch with an old definition reports. After a change it is 0: the client watches again and
+    /// sees the rest under the new definition. After a deletion no client can watch again, so all earlier deletions are
+    /// reported.
     async fn last_revision(&self) -> u64 {
         let served = self.api.registry.served();
         let name = self.custom.as_ref().map(|custom| name(&custom.object)).unwrap_or_default();
@@ -205,8 +205,8 @@ impl Pump {
         self.api.store.revision().await.unwrap_or_default()
     }
 
-    /// Tells of changes, and whether more can follow.
-    async fn tell(&mut self, changes: Result<Changes, StoreError>) -> Result<bool, Gone> {
+    /// Sends changes. Returns whether the watch continues.
+    async fn send_changes(&mut self, changes: Result<Changes, StoreError>) -> Result<bool, ClientGone> {
         let changes = match changes {
             Ok(changes) => changes,
             Err(error) => {
@@ -227,14 +227,14 @@ impl Pump {
         Ok(true)
     }
 
-    async fn fail(&mut self, failure: &Failure) -> Result<(), Gone> {
+    async fn fail(&mut self, failure: &StatusError) -> Result<(), ClientGone> {
         self.send(event::error(failure)).await
     }
 
-    async fn send(&self, frame: Bytes) -> Result<(), Gone> {
+    async fn send(&self, frame: Bytes) -> Result<(), ClientGone> {
         if frame.is_empty() {
             return Ok(());
         }
-        self.sender.send(frame).await.map_err(|_| Gone)
+        self.sender.send(frame).await.map_err(|_| ClientGone)
     }
 }

@@ -1,4 +1,4 @@
-//! Long work without I/O, kept off the threads that serve requests.
+//! Threads for work on large objects, apart from the threads that serve requests.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::thread::available_parallelism;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 
-/// From how many bytes on what is done to an object may take long.
+/// The size in bytes from which work on an object may take long.
 pub(crate) const LARGE: usize = 64 * 1024;
 
-/// Threads for long work: as many at once as there are processors, so that short requests get their share of them.
+/// Limits concurrent work on large objects to the number of processors, so that small requests get their share.
 #[derive(Debug)]
 pub(crate) struct Workers(Arc<Semaphore>);
 
@@ -23,16 +23,16 @@ impl Default for Workers {
 }
 
 impl Workers {
-    /// Does work on so many bytes: at once if they are few, else on a thread for long work.
+    /// Does work on so many bytes: directly if they are few, otherwise on a worker thread.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         bytes: usize,
-        work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, Failure> {
+        work: impl FnOnce() -> Result<T, StatusError> + Send + 'static,
+    ) -> Result<T, StatusError> {
         if bytes < LARGE {
             return work();
         }
-        let stopped = || Failure::service_unavailable("the server has stopped");
+        let stopped = || StatusError::service_unavailable("the server has stopped");
         let place = Arc::clone(&self.0).acquire_owned().await.map_err(|_| stopped())?;
         let worked = spawn_blocking(move || {
             let worked = work();
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_long_work_leaves_its_thread() {
+    async fn only_large_objects_are_processed_by_workers() {
         let workers = Workers::default();
         let here = current().id();
         let thread = |bytes| workers.run::<ThreadId>(bytes, || Ok(current().id()));
@@ -63,10 +63,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn others_are_served_meanwhile() {
+    async fn other_requests_are_served_while_workers_are_busy() {
         let workers = Workers::default();
         let (sender, receiver) = std::sync::mpsc::channel();
-        // The work waits for something that happens on this thread.
+        // The work waits for something on this thread.
         let work = workers.run(LARGE, move || Ok(receiver.recv().is_ok()));
         let other = async { sender.send(()).is_ok() };
         assert_eq!(tokio::join!(work, other), (Ok(true), true));

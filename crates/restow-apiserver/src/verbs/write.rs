@@ -1,4 +1,4 @@
-//! Writes to the store, each on condition of what was read.
+//! Writes to the store, each conditioned on what was read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,137 +11,141 @@ use restow_store::{Entry, Unchanged, Write, Written};
 use serde_json::Value;
 
 use crate::http::negotiation::Form;
-use crate::http::status::Failure;
-use crate::object::stored::{self, Extent, decode, refused};
+use crate::http::status::StatusError;
+use crate::object::stored::{self, DecodeScope, decode, refused};
 use crate::registry::conversion::convert;
 use crate::verbs::api::{Api, NOT_REGISTERED};
-use crate::verbs::call::Call;
 use crate::verbs::namespace_lifecycle;
+use crate::verbs::request::ResourceRequest;
 use crate::verbs::view::View;
 
-/// How long a write waits for a definition whose version is being changed.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How often it looks.
+/// How long a write waits while the storage version of its definition changes.
+const DEFINITION_CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a waiting write checks again.
 const EVERY: Duration = Duration::from_millis(5);
 
-/// The right to write objects of a call's resource; it is to be held until they are stored.
+/// The permit to write objects of the request's resource, held until they are stored.
 ///
-/// With it the call is of the definition as it is now: that was set before writes were let in again.
-pub(crate) async fn permit(api: &Api, call: &mut Call) -> Result<Option<Permit>, Failure> {
-    let until = Instant::now() + PATIENCE;
+/// The request is updated to the current definition, which was set before writes were admitted again.
+pub(crate) async fn permit(api: &Api, request: &mut ResourceRequest) -> Result<Option<Permit>, StatusError> {
+    let until = Instant::now() + DEFINITION_CHANGE_TIMEOUT;
     loop {
-        let target = &call.target;
+        let target = &request.target;
         let Some(resource) = api.registry.find(&target.group, &target.version, &target.resource) else {
-            return Err(Failure::unknown_path());
+            return Err(StatusError::unknown_path());
         };
         let Some(custom) = resource.custom() else { return Ok(None) };
         if let Some(write) = custom.writer().write() {
-            // It may have been changed while the permit was taken.
+            // The definition may have changed before the permit was taken.
             let now = api.registry.find(&target.group, &target.version, &target.resource);
-            let resource = now.ok_or_else(Failure::unknown_path)?;
-            if !Arc::ptr_eq(&resource, &call.resource) {
-                let include = call.options.include_object;
-                call.view = View::new(&resource, &target.version, call.accepted, include);
-                call.resource = resource;
+            let resource = now.ok_or_else(StatusError::unknown_path)?;
+            if !Arc::ptr_eq(&resource, &request.resource) {
+                let include = request.options.include_object;
+                request.view = View::new(&resource, &target.version, request.accepted, include);
+                request.resource = resource;
             }
             return Ok(Some(write));
         }
         if Instant::now() >= until {
-            return Err(Failure::service_unavailable(NOT_REGISTERED));
+            return Err(StatusError::service_unavailable(NOT_REGISTERED));
         }
         tokio::time::sleep(EVERY).await;
     }
 }
 
-/// An object as it is stored, and in the version of a call.
+/// A stored object, and the same in the version of the request.
 pub(super) struct Current {
-    /// What is stored, opened.
+    /// The decrypted entry.
     pub(super) entry: Entry,
-    /// Whether it would be sealed in another way now.
+    /// Whether it would be encrypted differently now.
     pub(super) stale: bool,
     pub(super) object: Value,
 }
 
-pub(super) async fn current(api: &Api, call: &Call, mut entry: Entry) -> Result<Current, Failure> {
-    let stale = api.open(&call.resource, &mut entry)?;
-    let whole = View { form: Form::Whole, ..call.view.clone() };
-    let object = whole.object(api, decode(&entry, Extent::Whole)?).await?;
+pub(super) async fn current(
+    api: &Api,
+    request: &ResourceRequest,
+    mut entry: Entry,
+) -> Result<Current, StatusError> {
+    let stale = api.decrypt(&request.resource, &mut entry)?;
+    let whole = View { form: Form::Whole, ..request.view.clone() };
+    let object = whole.object(api, decode(&entry, DecodeScope::Whole)?).await?;
     Ok(Current { entry, stale, object })
 }
 
-/// The bytes to store for an object in the version of a call.
+/// Converts an object of the request's version to the bytes to store.
 pub(super) async fn to_store(
     api: &Api,
-    call: &Call,
+    request: &ResourceRequest,
     permit: Option<&Permit>,
     object: Value,
-) -> Result<Bytes, Failure> {
-    let stored = call.resource.stored.to_string();
+) -> Result<Bytes, StatusError> {
+    let stored = request.resource.stored.to_string();
     let desired = permit.map_or(stored.as_str(), |permit| permit.encoding());
-    let mut objects = convert(&*api.converter, &call.resource, desired, vec![object]).await?;
-    objects.pop().map(stored::encode).ok_or_else(|| Failure::plain("an object was lost in conversion"))
+    let mut objects = convert(&*api.converter, &request.resource, desired, vec![object]).await?;
+    objects.pop().map(stored::encode).ok_or_else(|| StatusError::plain("the conversion returned no object"))
 }
 
-/// What came of a write.
+/// The result of a write.
 pub(super) enum Outcome {
-    /// It is stored, as this revision.
+    /// It is stored, at this revision.
     Done(u64),
-    /// Another was faster, and this is there now.
-    Faster(Option<Entry>),
+    /// A conflict: this is the current entry.
+    Conflict(Option<Entry>),
 }
 
 impl From<Written> for Outcome {
     fn from(written: Written) -> Self {
         match written {
             Written::Done { revision } => Self::Done(revision),
-            Written::Conflict { current } => Self::Faster(current),
+            Written::Conflict { current } => Self::Conflict(current),
         }
     }
 }
 
-/// The right to store something now, to be held until it is stored.
-pub(super) async fn writing(api: &Api, call: &Call) -> Result<Writing, Failure> {
-    match call.passage {
-        Passage::Open => api.gate.write().ok_or_else(|| Failure::service_unavailable(NOT_REGISTERED)),
+/// The gate's permit for a write, held until it is stored.
+pub(super) async fn writing(api: &Api, request: &ResourceRequest) -> Result<Writing, StatusError> {
+    match request.passage {
+        Passage::Open => api.gate.write().ok_or_else(|| StatusError::service_unavailable(NOT_REGISTERED)),
         Passage::Exempt => Ok(api.gate.write_exempt().await),
     }
 }
 
 pub(super) async fn write(
     api: &Api,
-    call: &Call,
+    request: &ResourceRequest,
     key: String,
     expected: u64,
     value: Option<Bytes>,
-) -> Result<Outcome, Failure> {
-    let value = value.map(|plain| api.seal(&call.resource, &key, plain)).transpose()?;
-    let _writing = writing(api, call).await?;
+) -> Result<Outcome, StatusError> {
+    let value = value.map(|plain| api.encrypt(&request.resource, &key, plain)).transpose()?;
+    let _writing = writing(api, request).await?;
     let written = api.store.write(Write { key, expected, value }).await;
     Ok(written.map_err(|error| refused(&error))?.into())
 }
 
-/// Stores a new object on condition that its namespace and its definition still take new ones: conversion may have
-/// taken long, and other servers may be ahead of this one.
+/// Stores a new object on condition that its namespace and definition still admit new ones: conversion may take long, and
+/// other servers may know of a deletion earlier.
 pub(super) async fn write_new(
     api: &Api,
-    call: &Call,
+    request: &ResourceRequest,
     name: &str,
     plain: Bytes,
     mut unchanged: Vec<Unchanged>,
-) -> Result<Outcome, Failure> {
-    let key = call.resource.key(&call.target.namespace, name);
-    let value = Some(api.seal(&call.resource, &key, plain)?);
+) -> Result<Outcome, StatusError> {
+    let key = request.resource.key(&request.target.namespace, name);
+    let value = Some(api.encrypt(&request.resource, &key, plain)?);
     let write = Write { key, expected: 0, value };
     loop {
-        // Each time: the gate may have closed since.
-        let _writing = writing(api, call).await?;
+        // Checked each time: the gate may have closed.
+        let _writing = writing(api, request).await?;
         let written = match unchanged.is_empty() {
             true => api.store.write(write.clone()).await.map(Some),
             false => api.store.write_while(write.clone(), unchanged).await,
         };
         match written.map_err(|error| refused(&error))? {
             Some(written) => return Ok(written.into()),
-            None => unchanged = namespace_lifecycle::conditions_again(api, call, name).await?,
+            None => unchanged = namespace_lifecycle::conditions_again(api, request, name).await?,
         }
     }
 }

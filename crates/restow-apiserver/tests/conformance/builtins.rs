@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use crate::subject::{Place, Subject};
 
 scenarios![
-    every_namespaced_kind_lives,
-    every_cluster_scoped_kind_lives,
-    events_are_one_in_both_groups,
-    a_pod_is_pending,
-    a_binding_keeps_its_role,
-    a_secret_keeps_its_type,
+    every_namespaced_kind_can_be_created_updated_and_deleted,
+    every_cluster_scoped_kind_can_be_created_updated_and_deleted,
+    events_are_the_same_in_both_groups,
+    a_new_pod_is_pending,
+    the_role_of_a_binding_cannot_change,
+    the_type_of_a_secret_cannot_change,
 ];
 
 /// Makes, reads, lists, patches, watches and deletes one object.
@@ -46,7 +46,7 @@ fn deployment() -> Value {
     json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}})
 }
 
-async fn every_namespaced_kind_lives(subject: &Subject) {
+async fn every_namespaced_kind_can_be_created_updated_and_deleted(subject: &Subject) {
     let place = subject.namespace("builtins-namespaced").await;
     let about = json!({"kind": "ConfigMap", "name": "x", "namespace": "builtins-namespaced"});
     let role = json!({"kind": "Role", "name": "x", "apiGroup": "rbac.authorization.k8s.io"});
@@ -75,7 +75,7 @@ async fn every_namespaced_kind_lives(subject: &Subject) {
     }
 }
 
-async fn every_cluster_scoped_kind_lives(subject: &Subject) {
+async fn every_cluster_scoped_kind_can_be_created_updated_and_deleted(subject: &Subject) {
     let place = subject.place("none");
     let role = json!({"kind": "ClusterRole", "name": "x", "apiGroup": "rbac.authorization.k8s.io"});
     let flow = json!({"priorityLevelConfiguration": {"name": "exempt"}, "matchingPrecedence": 9000});
@@ -98,7 +98,7 @@ async fn every_cluster_scoped_kind_lives(subject: &Subject) {
     place.delete(&format!("{path}/v1.absent.example")).await.ok();
 }
 
-async fn events_are_one_in_both_groups(subject: &Subject) {
+async fn events_are_the_same_in_both_groups(subject: &Subject) {
     let place = subject.namespace("builtins-events").await;
     let about = json!({"kind": "ConfigMap", "name": "x", "namespace": "builtins-events"});
     let event = json!({"metadata": {"name": "e"}, "involvedObject": about, "reason": "R", "message": "m"});
@@ -111,7 +111,7 @@ async fn events_are_one_in_both_groups(subject: &Subject) {
     assert_eq!(place.get("events/e").await.code(), 404);
 }
 
-async fn a_pod_is_pending(subject: &Subject) {
+async fn a_new_pod_is_pending(subject: &Subject) {
     let place = subject.namespace("builtins-pod").await;
     let spec = json!({"containers": [{"name": "c", "image": "i"}]});
     let made = place.post("pods", json!({"metadata": {"name": "a"}, "spec": spec})).await.ok();
@@ -122,7 +122,7 @@ async fn a_pod_is_pending(subject: &Subject) {
     assert_eq!(place.get("pods/a").await.code(), 404);
 }
 
-async fn a_binding_keeps_its_role(subject: &Subject) {
+async fn the_role_of_a_binding_cannot_change(subject: &Subject) {
     let place = subject.namespace("builtins-binding").await.of("rbac.authorization.k8s.io/v1");
     let role = |name: &str| json!({"kind": "Role", "name": name, "apiGroup": "rbac.authorization.k8s.io"});
     let binding = json!({"metadata": {"name": "a"}, "roleRef": role("one"), "subjects": []});
@@ -132,7 +132,7 @@ async fn a_binding_keeps_its_role(subject: &Subject) {
     assert!(answer["message"].as_str().unwrap().ends_with("cannot change roleRef"), "{}", answer.line());
 }
 
-async fn a_secret_keeps_its_type(subject: &Subject) {
+async fn the_type_of_a_secret_cannot_change(subject: &Subject) {
     let place = subject.namespace("builtins-secret").await;
     place.post("secrets", json!({"metadata": {"name": "a"}, "type": "example.com/one"})).await.ok();
     let answer = place.merge("secrets/a", json!({"type": "example.com/two"})).await;

@@ -17,10 +17,10 @@ use crate::subject::Subject;
 
 scenarios![
     typed_access,
-    a_watcher_begins_anew_and_goes_on,
-    a_streaming_watcher_does_too,
-    a_reflector_holds_what_is_there,
-    a_controller_brings_about_what_is_wanted,
+    a_watcher_restarts_and_continues,
+    a_streaming_watcher_restarts_and_continues,
+    a_reflector_holds_all_objects,
+    a_controller_reconciles,
 ];
 
 fn configmap(name: &str) -> ConfigMap {
@@ -63,15 +63,15 @@ async fn watched(subject: &Subject, namespace: &str, config: watcher::Config) {
     assert_eq!([next().await, next().await], ["apply after", "delete before"]);
 }
 
-async fn a_watcher_begins_anew_and_goes_on(subject: &Subject) {
+async fn a_watcher_restarts_and_continues(subject: &Subject) {
     watched(subject, "client-watcher", watcher::Config::default().page_size(1)).await;
 }
 
-async fn a_streaming_watcher_does_too(subject: &Subject) {
+async fn a_streaming_watcher_restarts_and_continues(subject: &Subject) {
     watched(subject, "client-streaming", watcher::Config::default().streaming_lists()).await;
 }
 
-async fn a_reflector_holds_what_is_there(subject: &Subject) {
+async fn a_reflector_holds_all_objects(subject: &Subject) {
     subject.namespace("client-reflector").await;
     let api: Api<Secret> = Api::namespaced(subject.client(), "client-reflector");
     let (reader, writer) = reflector::store();
@@ -109,7 +109,7 @@ async fn reconcile(object: Arc<ConfigMap>, client: Arc<Client>) -> Result<Action
     Ok(Action::await_change())
 }
 
-async fn a_controller_brings_about_what_is_wanted(subject: &Subject) {
+async fn a_controller_reconciles(subject: &Subject) {
     subject.namespace("client-controller").await;
     let client = subject.client();
     let wanted: Api<ConfigMap> = Api::namespaced(client.clone(), "client-controller");

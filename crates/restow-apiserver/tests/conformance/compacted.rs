@@ -8,7 +8,7 @@ use restow_store::file::FileStore;
 use serde_json::Value;
 
 use crate::definition::{define, wait};
-use crate::subject::{Call, Place, Subject};
+use crate::subject::{ApiRequest, Place, Subject};
 
 const FRESH: &str = "The provided continue parameter is too old to display a consistent list result. You can start a \
     new list without the continue parameter, or use the continue token in this response to retrieve the remainder of \
@@ -82,7 +82,8 @@ async fn forgotten(subject: &Subject, past: Past<'_>) {
 
     for resource in ["widgets", "widgets?allowWatchBookmarks=true"] {
         let and = if resource.contains('?') { '&' } else { '?' };
-        let call = Call::get(&format!("{resource}{and}watch=true&timeoutSeconds=60&resourceVersion={then}"));
+        let call =
+            ApiRequest::get(&format!("{resource}{and}watch=true&timeoutSeconds=60&resourceVersion={then}"));
         let mut watching = widgets.watch_with(call).await;
         let event = watching.event().await.unwrap();
         let told = crate::watching::told(&event);

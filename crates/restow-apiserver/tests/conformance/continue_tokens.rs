@@ -8,18 +8,18 @@ use crate::answer::Answer;
 use crate::subject::Subject;
 
 scenarios![
-    pages_show_one_view,
+    all_pages_show_one_resource_version,
     a_page_says_how_many_remain,
-    a_token_is_bound_to_its_list,
-    pages_go_on_after_an_expired_token,
-    a_token_says_where_and_when,
+    a_continue_token_is_bound_to_its_list,
+    a_list_continues_after_an_expired_token,
+    a_continue_token_has_a_key_and_a_resource_version,
 ];
 
 fn token(page: &Answer) -> String {
     page["metadata"]["continue"].as_str().unwrap_or_default().to_owned()
 }
 
-async fn pages_show_one_view(subject: &Subject) {
+async fn all_pages_show_one_resource_version(subject: &Subject) {
     let place = subject.namespace("pages-view").await;
     place.make(&["a", "b", "c", "d", "e"]).await;
     let first = place.get("configmaps?limit=2").await.ok();
@@ -59,7 +59,7 @@ async fn a_page_says_how_many_remain(subject: &Subject) {
     assert_eq!((all.names().as_str(), token(&all).as_str()), ("a b c d e", ""));
 }
 
-async fn a_token_is_bound_to_its_list(subject: &Subject) {
+async fn a_continue_token_is_bound_to_its_list(subject: &Subject) {
     let place = subject.namespace("pages-bound").await;
     place.make(&["a", "b"]).await;
     let page = place.get("configmaps?limit=1").await.ok();
@@ -74,7 +74,7 @@ fn encoded(token: &Value) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(token.to_string())
 }
 
-async fn pages_go_on_after_an_expired_token(subject: &Subject) {
+async fn a_list_continues_after_an_expired_token(subject: &Subject) {
     let place = subject.namespace("pages-on").await;
     place.make(&["a", "b", "c"]).await;
     // A token without a version goes on in what is there now.
@@ -85,7 +85,7 @@ async fn pages_go_on_after_an_expired_token(subject: &Subject) {
     assert_eq!(next.names(), "c");
 }
 
-async fn a_token_says_where_and_when(subject: &Subject) {
+async fn a_continue_token_has_a_key_and_a_resource_version(subject: &Subject) {
     let place = subject.namespace("pages-token").await;
     place.make(&["a", "b"]).await;
     let page = place.get("configmaps?limit=1").await.ok();

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::subject::{Call, Subject};
+use crate::subject::{ApiRequest, Subject};
 
 scenarios![
-    create_refuses,
-    create_answers_the_object_with_what_it_filled_in,
-    create_ignores_what_is_the_servers_to_say,
-    generated_names_have_five_characters_more,
+    invalid_creates_are_refused,
+    create_returns_the_object_with_server_set_fields,
+    create_ignores_server_set_fields,
+    generated_names_add_five_characters,
     a_name_that_is_taken_is_a_conflict,
-    a_broken_body_is_a_bad_request,
+    a_malformed_body_is_a_bad_request,
     only_objects_with_a_desired_state_have_a_generation,
     a_created_secret_has_its_string_data_encoded,
     cluster_scoped_objects_have_no_namespace,
@@ -20,7 +20,7 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
     and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-async fn create_refuses(subject: &Subject) {
+async fn invalid_creates_are_refused(subject: &Subject) {
     let place = subject.namespace("create-refuses").await;
     let named = |name: &str| json!({"metadata": {"name": name}});
     let bad = format!(
@@ -75,7 +75,7 @@ async fn create_refuses(subject: &Subject) {
         .await;
 }
 
-async fn create_answers_the_object_with_what_it_filled_in(subject: &Subject) {
+async fn create_returns_the_object_with_server_set_fields(subject: &Subject) {
     let place = subject.namespace("create-answers").await;
     let made = place
         .post("configmaps", json!({"metadata": {"name": "a", "labels": {"l": "1"}}, "data": {"k": "v"}}))
@@ -93,7 +93,7 @@ async fn create_answers_the_object_with_what_it_filled_in(subject: &Subject) {
     assert_eq!(place.get("configmaps/a").await.body, made.body);
 }
 
-async fn create_ignores_what_is_the_servers_to_say(subject: &Subject) {
+async fn create_ignores_server_set_fields(subject: &Subject) {
     let place = subject.namespace("create-ignores").await;
     let wishes = json!({
         "name": "a",
@@ -113,7 +113,7 @@ async fn create_ignores_what_is_the_servers_to_say(subject: &Subject) {
     }
 }
 
-async fn generated_names_have_five_characters_more(subject: &Subject) {
+async fn generated_names_add_five_characters(subject: &Subject) {
     let place = subject.namespace("create-generated").await;
     let asked = json!({"metadata": {"generateName": "some-"}});
     let (one, other) =
@@ -147,10 +147,10 @@ async fn a_name_that_is_taken_is_a_conflict(subject: &Subject) {
     assert_eq!(again["details"], json!({"name": "a", "group": "coordination.k8s.io", "kind": "leases"}));
 }
 
-async fn a_broken_body_is_a_bad_request(subject: &Subject) {
+async fn a_malformed_body_is_a_bad_request(subject: &Subject) {
     let place = subject.namespace("create-broken").await;
     for body in ["", "{", "[]", "nonsense", "\"text\"", "{\"metadata\":5}"] {
-        let answer = place.send(Call::new("POST", "configmaps").body(body)).await;
+        let answer = place.send(ApiRequest::new("POST", "configmaps").body(body)).await;
         assert_eq!(answer.reason(), "400 BadRequest", "{body:?}: {}", answer.line());
     }
 }

@@ -3,24 +3,24 @@
 use serde_json::{Value, json};
 
 use crate::definition::{define, widget};
-use crate::subject::{Call, Subject};
+use crate::subject::{ApiRequest, Subject};
 
 scenarios![
-    a_custom_resource_lives_like_any_other,
-    custom_resources_take_no_strategic_patch,
+    a_custom_resource_can_be_created_updated_and_deleted,
+    custom_resources_refuse_strategic_patches,
     a_generation_counts_changes_of_all_but_metadata_and_status,
-    status_of_a_custom_resource,
-    without_a_status_subresource_all_is_one,
-    cluster_scoped_custom_resources,
-    custom_resources_are_watched,
-    selectable_fields,
-    columns_of_a_custom_resource,
+    the_status_of_a_custom_resource_is_a_subresource,
+    without_a_status_subresource_an_update_writes_the_status,
+    custom_resources_can_be_cluster_scoped,
+    custom_resources_can_be_watched,
+    custom_resources_are_selected_by_selectable_fields,
+    a_custom_resource_has_its_printer_columns,
     ; real:
     // No scale subresource.
-    scale_of_a_custom_resource,
+    a_custom_resource_can_have_a_scale_subresource,
 ];
 
-async fn a_custom_resource_lives_like_any_other(subject: &Subject) {
+async fn a_custom_resource_can_be_created_updated_and_deleted(subject: &Subject) {
     let group = "lives.example";
     let place = define(subject, group, |_| ()).await;
     let made = place.post("widgets", widget(group, "a", json!({"size": 1}))).await;
@@ -46,11 +46,12 @@ async fn a_custom_resource_lives_like_any_other(subject: &Subject) {
     assert_eq!((&deleted["status"], &deleted["details"]), (&json!("Success"), &details));
 }
 
-async fn custom_resources_take_no_strategic_patch(subject: &Subject) {
+async fn custom_resources_refuse_strategic_patches(subject: &Subject) {
     let group = "strategic.example";
     let place = define(subject, group, |_| ()).await;
     place.post("widgets", widget(group, "a", json!({}))).await.ok();
-    let answer = place.send(Call::new("STRATEGIC", "widgets/a").json(&json!({"spec": {"size": 1}}))).await;
+    let answer =
+        place.send(ApiRequest::new("STRATEGIC", "widgets/a").json(&json!({"spec": {"size": 1}}))).await;
     assert_eq!(answer.reason(), "415 UnsupportedMediaType", "{}", answer.line());
     let message = answer["message"].as_str().unwrap();
     assert!(message.starts_with("the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json"), "{message}");
@@ -74,7 +75,7 @@ async fn a_generation_counts_changes_of_all_but_metadata_and_status(subject: &Su
     }
 }
 
-async fn status_of_a_custom_resource(subject: &Subject) {
+async fn the_status_of_a_custom_resource_is_a_subresource(subject: &Subject) {
     let group = "status.example";
     let place = define(subject, group, |_| ()).await;
     let mut object = widget(group, "a", json!({"size": 1}));
@@ -91,7 +92,7 @@ async fn status_of_a_custom_resource(subject: &Subject) {
     assert_eq!(place.get("widgets/none/status").await.reason(), "404 NotFound");
 }
 
-async fn without_a_status_subresource_all_is_one(subject: &Subject) {
+async fn without_a_status_subresource_an_update_writes_the_status(subject: &Subject) {
     let group = "nostatus.example";
     let change = |definition: &mut Value| definition["spec"]["versions"][0]["subresources"] = Value::Null;
     let place = define(subject, group, change).await;
@@ -103,7 +104,7 @@ async fn without_a_status_subresource_all_is_one(subject: &Subject) {
     assert_eq!(place.get("widgets/a/status").await.code(), 404);
 }
 
-async fn cluster_scoped_custom_resources(subject: &Subject) {
+async fn custom_resources_can_be_cluster_scoped(subject: &Subject) {
     let group = "wide.example";
     let place = define(subject, group, |definition| definition["spec"]["scope"] = json!("Cluster")).await;
     let path = "/apis/wide.example/v1/widgets";
@@ -113,7 +114,7 @@ async fn cluster_scoped_custom_resources(subject: &Subject) {
     assert_eq!(place.get("widgets").await.code(), 404);
 }
 
-async fn columns_of_a_custom_resource(subject: &Subject) {
+async fn a_custom_resource_has_its_printer_columns(subject: &Subject) {
     let group = "columns.example";
     let place = define(subject, group, |definition| {
         definition["spec"]["versions"][0]["additionalPrinterColumns"] = json!([
@@ -125,7 +126,7 @@ async fn columns_of_a_custom_resource(subject: &Subject) {
     .await;
     place.post("widgets", widget(group, "a", json!({"size": 5}))).await.ok();
     place.post("widgets", widget(group, "b", json!({}))).await.ok();
-    let table = Call::get("widgets").header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+    let table = ApiRequest::get("widgets").header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     let table = place.send(table).await.ok();
     let columns: Vec<String> = table["columnDefinitions"]
         .as_array()
@@ -142,7 +143,7 @@ async fn columns_of_a_custom_resource(subject: &Subject) {
     assert_eq!(cells(1)[..3], [json!("b"), Value::Null, json!("red")]);
 }
 
-async fn custom_resources_are_watched(subject: &Subject) {
+async fn custom_resources_can_be_watched(subject: &Subject) {
     let group = "watched.example";
     let place = define(subject, group, |_| ()).await;
     let from = place.get("widgets").await.ok().resource_version();
@@ -153,7 +154,7 @@ async fn custom_resources_are_watched(subject: &Subject) {
     assert_eq!(watching.take(3).await, ["ADDED a", "MODIFIED a", "DELETED a"]);
 }
 
-async fn selectable_fields(subject: &Subject) {
+async fn custom_resources_are_selected_by_selectable_fields(subject: &Subject) {
     let group = "selectable.example";
     let place = define(subject, group, |definition| {
         definition["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".spec.colour"}]);
@@ -175,7 +176,7 @@ async fn selectable_fields(subject: &Subject) {
     assert_eq!(answer.line(), "400 BadRequest: field label not supported: spec.size");
 }
 
-async fn scale_of_a_custom_resource(subject: &Subject) {
+async fn a_custom_resource_can_have_a_scale_subresource(subject: &Subject) {
     let group = "scaled.example";
     let place = define(subject, group, |definition| {
         definition["spec"]["versions"][0]["subresources"]["scale"] =

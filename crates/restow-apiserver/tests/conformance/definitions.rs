@@ -7,10 +7,10 @@ use crate::subject::Subject;
 
 scenarios![
     a_definition_becomes_established,
-    definitions_that_are_refused,
+    invalid_definitions_are_refused,
     names_that_are_taken_are_not_accepted,
-    a_definition_that_goes_takes_its_objects_along,
-    a_definition_that_is_not_served_takes_its_objects_along,
+    deleting_a_definition_deletes_its_objects,
+    deleting_a_definition_without_served_versions_deletes_its_objects,
 ];
 
 async fn a_definition_becomes_established(subject: &Subject) {
@@ -47,7 +47,7 @@ async fn a_definition_becomes_established(subject: &Subject) {
     assert_eq!(definition.generation(), Some(1));
 }
 
-async fn definitions_that_are_refused(subject: &Subject) {
+async fn invalid_definitions_are_refused(subject: &Subject) {
     let place = subject.place("none");
     let group = "refused.example";
     let with = |pointer: &str, value: Value| {
@@ -110,7 +110,7 @@ async fn names_that_are_taken_are_not_accepted(subject: &Subject) {
     wait("gadgets to be served", || async { place.get("gadgets").await.code() == 200 }).await;
 }
 
-async fn a_definition_that_goes_takes_its_objects_along(subject: &Subject) {
+async fn deleting_a_definition_deletes_its_objects(subject: &Subject) {
     let group = "goes.example";
     let place = define(subject, group, |_| ()).await;
     place.post("widgets", widget(group, "a", json!({}))).await.ok();
@@ -125,7 +125,7 @@ async fn a_definition_that_goes_takes_its_objects_along(subject: &Subject) {
     assert_eq!(place.get("widgets").await.ok().names(), "");
 }
 
-async fn a_definition_that_is_not_served_takes_its_objects_along(subject: &Subject) {
+async fn deleting_a_definition_without_served_versions_deletes_its_objects(subject: &Subject) {
     let group = "unserved.example";
     let place = define(subject, group, |_| ()).await;
     place.post("widgets", widget(group, "a", json!({}))).await.ok();

@@ -2,19 +2,19 @@
 
 use serde_json::{Value, json};
 
-use crate::subject::{Call, Subject};
+use crate::subject::{ApiRequest, Subject};
 
 scenarios![
-    a_deleted_object_is_answered_by_a_status,
-    a_delete_asked_to_wait_answers_the_object,
-    delete_preconditions,
+    deleting_an_object_returns_a_status,
+    a_delete_that_waits_returns_the_object,
+    delete_preconditions_are_checked,
     a_collection_is_deleted_by_selector,
-    an_object_made_again_is_another_one,
+    a_recreated_object_has_a_new_uid,
     delete_options_may_be_in_the_query,
-    delete_options_that_are_refused,
+    invalid_delete_options_are_refused,
 ];
 
-async fn a_deleted_object_is_answered_by_a_status(subject: &Subject) {
+async fn deleting_an_object_returns_a_status(subject: &Subject) {
     let place = subject.namespace("delete-status").await;
     let made = place.post("configmaps", json!({"metadata": {"name": "a"}})).await.ok();
     let deleted = place.delete("configmaps/a").await;
@@ -27,7 +27,7 @@ async fn a_deleted_object_is_answered_by_a_status(subject: &Subject) {
     assert_eq!(place.delete("configmaps/a").await.line(), r#"404 NotFound: configmaps "a" not found"#);
 }
 
-async fn a_delete_asked_to_wait_answers_the_object(subject: &Subject) {
+async fn a_delete_that_waits_returns_the_object(subject: &Subject) {
     let place = subject.namespace("delete-object").await;
     let body = json!({"metadata": {"name": "a", "finalizers": ["x.example/f"]}});
     let made = place.post("configmaps", body).await.ok();
@@ -45,7 +45,7 @@ async fn a_delete_asked_to_wait_answers_the_object(subject: &Subject) {
     assert_eq!(place.get("configmaps/a").await.code(), 404);
 }
 
-async fn delete_preconditions(subject: &Subject) {
+async fn delete_preconditions_are_checked(subject: &Subject) {
     let place = subject.namespace("delete-preconditions").await;
     let made = place.post("configmaps", json!({"metadata": {"name": "a"}})).await.ok();
     let (uid, version) = (made.uid(), made.resource_version());
@@ -79,7 +79,7 @@ async fn delete_preconditions(subject: &Subject) {
         .await;
 }
 
-async fn delete_options_that_are_refused(subject: &Subject) {
+async fn invalid_delete_options_are_refused(subject: &Subject) {
     let place = subject.namespace("delete-options").await;
     place.post("configmaps", json!({"metadata": {"name": "a"}})).await.ok();
     for (options, expected) in [
@@ -89,7 +89,7 @@ async fn delete_options_that_are_refused(subject: &Subject) {
         (json!({"dryRun": ["Some"]}), "422 Invalid"),
         (json!({"kind": "Status", "apiVersion": "v1"}), "400 BadRequest"),
     ] {
-        let answer = place.send(Call::new("DELETE", "configmaps/a").json(&options)).await;
+        let answer = place.send(ApiRequest::new("DELETE", "configmaps/a").json(&options)).await;
         assert_eq!(answer.reason(), expected, "{options}: {}", answer.line());
     }
     assert_eq!(place.get("configmaps/a").await.code(), 200);
@@ -111,7 +111,7 @@ async fn a_collection_is_deleted_by_selector(subject: &Subject) {
     assert_eq!(place.delete("configmaps").await.ok().names(), "");
 }
 
-async fn an_object_made_again_is_another_one(subject: &Subject) {
+async fn a_recreated_object_has_a_new_uid(subject: &Subject) {
     let place = subject.namespace("delete-again").await;
     let first = place.post("configmaps", json!({"metadata": {"name": "a"}})).await.ok();
     place.delete("configmaps/a").await.ok();

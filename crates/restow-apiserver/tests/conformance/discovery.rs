@@ -2,23 +2,23 @@
 
 use serde_json::{Value, json};
 
-use crate::subject::{Call, Place, Subject};
+use crate::subject::{ApiRequest, Place, Subject};
 
 scenarios![
-    versions_and_groups,
-    resources_of_groups,
+    discovery_lists_versions_and_groups,
+    discovery_lists_the_resources_of_groups,
     resources_have_storage_version_hashes,
-    version_and_health,
+    version_and_health_are_served,
     openapi_is_served,
-    resources_of_the_core_group,
-    aggregated_discovery,
+    discovery_lists_the_resources_of_the_core_group,
+    aggregated_discovery_is_served,
     unknown_groups_are_not_found,
     custom_resources_are_discovered,
 ];
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-async fn versions_and_groups(subject: &Subject) {
+async fn discovery_lists_versions_and_groups(subject: &Subject) {
     let place = subject.place("none");
     let core = place.get("/api").await.ok();
     assert_eq!((&core["kind"], &core["versions"]), (&json!("APIVersions"), &json!(["v1"])));
@@ -56,7 +56,7 @@ async fn resource(place: &Place<'_>, path: &str, name: &str) -> Value {
     found
 }
 
-async fn resources_of_the_core_group(subject: &Subject) {
+async fn discovery_lists_the_resources_of_the_core_group(subject: &Subject) {
     let place = subject.place("none");
     let all = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
     for (name, expected) in [
@@ -93,7 +93,7 @@ async fn resources_of_the_core_group(subject: &Subject) {
     }
 }
 
-async fn resources_of_groups(subject: &Subject) {
+async fn discovery_lists_the_resources_of_groups(subject: &Subject) {
     let place = subject.place("none");
     let all = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
     for (path, name, expected) in [
@@ -148,10 +148,10 @@ async fn resources_have_storage_version_hashes(subject: &Subject) {
     }
 }
 
-async fn aggregated_discovery(subject: &Subject) {
+async fn aggregated_discovery_is_served(subject: &Subject) {
     let place = subject.place("none");
     for (path, group, resource) in [("/api", "", "configmaps"), ("/apis", "apps", "deployments")] {
-        let list = place.send(Call::get(path).header("accept", AGGREGATED)).await.ok();
+        let list = place.send(ApiRequest::get(path).header("accept", AGGREGATED)).await.ok();
         assert_eq!(list.header("content-type"), AGGREGATED);
         assert_eq!(
             (&list["kind"], &list["apiVersion"]),
@@ -191,7 +191,7 @@ async fn aggregated_discovery(subject: &Subject) {
     }
 }
 
-async fn version_and_health(subject: &Subject) {
+async fn version_and_health_are_served(subject: &Subject) {
     let place = subject.place("none");
     let version = place.get("/version").await.ok();
     assert_eq!((&version["major"], &version["minor"]), (&json!("1"), &json!("36")));

@@ -2,11 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::subject::{Call, Subject};
+use crate::subject::{ApiRequest, Subject};
 
-scenarios![a_dry_run_answers_as_if_and_stores_nothing, a_dry_run_fails_as_the_real_one, dry_run_means_all,];
+scenarios![
+    a_dry_run_returns_the_result_and_stores_nothing,
+    a_dry_run_fails_like_the_real_request,
+    all_is_the_only_dry_run_value,
+];
 
-async fn a_dry_run_answers_as_if_and_stores_nothing(subject: &Subject) {
+async fn a_dry_run_returns_the_result_and_stores_nothing(subject: &Subject) {
     let place = subject.namespace("dry-as-if").await;
     let body = json!({"metadata": {"name": "a"}, "data": {"k": "1"}});
     let dry = place.post("configmaps?dryRun=All", body.clone()).await;
@@ -20,16 +24,16 @@ async fn a_dry_run_answers_as_if_and_stores_nothing(subject: &Subject) {
     object["data"] = json!({"k": "3"});
     assert_eq!(place.put("configmaps/a?dryRun=All", object).await.ok()["data"], json!({"k": "3"}));
     let json_patch = json!([{"op": "replace", "path": "/data/k", "value": "4"}]);
-    let answer = place.send(Call::new("JSON", "configmaps/a?dryRun=All").json(&json_patch)).await.ok();
+    let answer = place.send(ApiRequest::new("JSON", "configmaps/a?dryRun=All").json(&json_patch)).await.ok();
     assert_eq!(answer["data"], json!({"k": "4"}));
     assert_eq!(place.delete("configmaps/a?dryRun=All").await.ok()["status"], "Success");
     assert_eq!(place.delete("configmaps?dryRun=All").await.code(), 200);
     let options = json!({"dryRun": ["All"]});
-    place.send(Call::new("DELETE", "configmaps/a").json(&options)).await.ok();
+    place.send(ApiRequest::new("DELETE", "configmaps/a").json(&options)).await.ok();
     assert_eq!(place.get("configmaps/a").await.ok().body, made.body);
 }
 
-async fn a_dry_run_fails_as_the_real_one(subject: &Subject) {
+async fn a_dry_run_fails_like_the_real_request(subject: &Subject) {
     let place = subject.namespace("dry-fails").await;
     place.post("configmaps", json!({"metadata": {"name": "a"}})).await.ok();
     let stale = json!({"metadata": {"name": "a", "resourceVersion": "1"}});
@@ -61,7 +65,7 @@ async fn a_dry_run_fails_as_the_real_one(subject: &Subject) {
         .await;
 }
 
-async fn dry_run_means_all(subject: &Subject) {
+async fn all_is_the_only_dry_run_value(subject: &Subject) {
     let place = subject.namespace("dry-all").await;
     let body = json!({"metadata": {"name": "a"}});
     for query in ["dryRun=Some", "dryRun=true", "dryRun="] {

@@ -6,11 +6,11 @@ use crate::subject::Subject;
 
 scenarios![
     an_object_with_finalizers_waits_for_all_of_them,
-    a_dying_object_takes_no_new_finalizers,
+    a_terminating_object_gets_no_new_finalizers,
     a_finalizer_needs_a_name_with_a_domain,
-    a_watch_tells_of_a_slow_death,
+    a_watch_reports_a_deletion_delayed_by_finalizers,
     an_update_that_drops_the_last_finalizer_deletes,
-    a_dying_custom_resource_has_a_new_generation,
+    a_terminating_custom_resource_has_a_new_generation,
 ];
 
 async fn an_object_with_finalizers_waits_for_all_of_them(subject: &Subject) {
@@ -28,7 +28,7 @@ async fn an_object_with_finalizers_waits_for_all_of_them(subject: &Subject) {
     assert_eq!(place.get("configmaps/a").await.code(), 404);
 }
 
-async fn a_dying_object_takes_no_new_finalizers(subject: &Subject) {
+async fn a_terminating_object_gets_no_new_finalizers(subject: &Subject) {
     let place = subject.namespace("finalizers-new").await;
     let body = json!({"metadata": {"name": "a", "finalizers": ["x.example/one"]}});
     place.post("configmaps", body).await.ok();
@@ -60,7 +60,7 @@ async fn a_finalizer_needs_a_name_with_a_domain(subject: &Subject) {
     }
 }
 
-async fn a_watch_tells_of_a_slow_death(subject: &Subject) {
+async fn a_watch_reports_a_deletion_delayed_by_finalizers(subject: &Subject) {
     let place = subject.namespace("finalizers-watch").await;
     let body = json!({"metadata": {"name": "a", "finalizers": ["x.example/one"]}});
     let made = place.post("configmaps", body).await.ok();
@@ -85,7 +85,7 @@ async fn an_update_that_drops_the_last_finalizer_deletes(subject: &Subject) {
     assert_eq!(place.put("configmaps/a", dying).await.code(), 404);
 }
 
-async fn a_dying_custom_resource_has_a_new_generation(subject: &Subject) {
+async fn a_terminating_custom_resource_has_a_new_generation(subject: &Subject) {
     let group = "dying.example";
     let place = crate::definition::define(subject, group, |_| ()).await;
     let mut object = crate::definition::widget(group, "a", json!({}));

@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-use crate::subject::{Call, Subject};
+use crate::subject::{ApiRequest, Subject};
 
 scenarios![
-    what_is_not_there_is_told_with_its_name_and_kind,
-    a_newer_object_than_asked_for_is_good_enough,
-    an_object_is_the_same_in_all_versions_of_json,
-    paths_that_lead_nowhere,
+    a_missing_object_is_reported_with_name_and_kind,
+    a_get_may_return_a_newer_object_than_requested,
+    pretty_json_has_the_same_object,
+    unknown_paths_are_not_found,
     head_and_options_are_not_verbs,
 ];
 
-async fn what_is_not_there_is_told_with_its_name_and_kind(subject: &Subject) {
+async fn a_missing_object_is_reported_with_name_and_kind(subject: &Subject) {
     let place = subject.namespace("get-nothing").await;
     let answer = place.get("configmaps/none").await;
     let expected = json!({
@@ -29,7 +29,7 @@ async fn what_is_not_there_is_told_with_its_name_and_kind(subject: &Subject) {
     );
 }
 
-async fn paths_that_lead_nowhere(subject: &Subject) {
+async fn unknown_paths_are_not_found(subject: &Subject) {
     let place = subject.namespace("get-nowhere").await;
     let unknown = "404 NotFound: the server could not find the requested resource";
     let none = Value::Null;
@@ -67,7 +67,7 @@ async fn paths_that_lead_nowhere(subject: &Subject) {
     assert_eq!(answer["details"], json!({}));
 }
 
-async fn a_newer_object_than_asked_for_is_good_enough(subject: &Subject) {
+async fn a_get_may_return_a_newer_object_than_requested(subject: &Subject) {
     let place = subject.namespace("get-at").await;
     let made = place.post("configmaps", json!({"metadata": {"name": "a"}})).await.ok();
     for at in ["0", "1", &made.resource_version()] {
@@ -76,11 +76,11 @@ async fn a_newer_object_than_asked_for_is_good_enough(subject: &Subject) {
     }
 }
 
-async fn an_object_is_the_same_in_all_versions_of_json(subject: &Subject) {
+async fn pretty_json_has_the_same_object(subject: &Subject) {
     let place = subject.namespace("get-json").await;
     let made = place.post("configmaps", json!({"metadata": {"name": "a"}})).await.ok();
     for accept in ["application/json", "*/*", "text/html, application/json;q=0.5"] {
-        let got = place.send(Call::get("configmaps/a").header("accept", accept)).await;
+        let got = place.send(ApiRequest::get("configmaps/a").header("accept", accept)).await;
         assert_eq!((got.header("content-type"), &got.body), ("application/json", &made.body), "{accept}");
     }
     let pretty = place.get("configmaps/a?pretty=true").await.ok();
@@ -91,7 +91,7 @@ async fn head_and_options_are_not_verbs(subject: &Subject) {
     let place = subject.namespace("get-verbs").await;
     place.post("configmaps", json!({"metadata": {"name": "a"}})).await.ok();
     for verb in ["HEAD", "OPTIONS", "TRACE"] {
-        let answer = place.send(Call::new(verb, "configmaps/a")).await;
+        let answer = place.send(ApiRequest::new(verb, "configmaps/a")).await;
         assert_eq!(answer.code(), 405, "{verb}: {}", answer.line());
     }
 }

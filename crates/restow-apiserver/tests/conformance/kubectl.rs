@@ -13,10 +13,10 @@ use crate::subject::Subject;
 scenarios![
     kubectl_replaces_and_edits,
     kubectl_waits,
-    kubectl_makes_shows_and_deletes,
+    kubectl_creates_gets_and_deletes,
     kubectl_applies,
     kubectl_patches_labels_and_annotates,
-    kubectl_takes_many_documents,
+    kubectl_creates_from_many_documents,
     kubectl_creates_by_its_generators,
     kubectl_sets_images_and_diffs_nothing,
     kubectl_deletes_by_label_and_namespace,
@@ -104,7 +104,7 @@ pub(crate) fn aged(text: &str) -> String {
 /// A ConfigMap.
 pub(crate) const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: v\n";
 
-async fn kubectl_makes_shows_and_deletes(subject: &Subject) {
+async fn kubectl_creates_gets_and_deletes(subject: &Subject) {
     let Some(kubectl) = Kubectl::new(subject, "kubectl-makes").await else { return };
     kubectl
         .table(&[
@@ -209,7 +209,7 @@ async fn kubectl_replaces_and_edits(subject: &Subject) {
         .await;
 }
 
-async fn kubectl_takes_many_documents(subject: &Subject) {
+async fn kubectl_creates_from_many_documents(subject: &Subject) {
     let Some(kubectl) = Kubectl::new(subject, "kubectl-many").await else { return };
     let secret = "apiVersion: v1\nkind: Secret\nmetadata:\n  name: s\nstringData:\n  k: v\n";
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [

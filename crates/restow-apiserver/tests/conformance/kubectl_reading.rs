@@ -12,9 +12,9 @@ scenarios![
     kubectl_describes,
     kubectl_lists_resources,
     kubectl_explains,
-    kubectl_speaks_of_custom_resources,
-    kubectl_tells_of_failures,
-    kubectl_asks_what_it_may,
+    kubectl_shows_custom_resources,
+    kubectl_reports_errors,
+    kubectl_auth_can_i_works,
     kubectl_watches,
     kubectl_describes_a_namespace,
 ];
@@ -85,7 +85,7 @@ async fn kubectl_explains(subject: &Subject) {
     }
 }
 
-async fn kubectl_speaks_of_custom_resources(subject: &Subject) {
+async fn kubectl_shows_custom_resources(subject: &Subject) {
     let Some((_, program)) = assets::kubectl_or_skip("kubectl in the conformance suite") else { return };
     let group = "spoken.example";
     define(subject, group, |definition| {
@@ -125,7 +125,7 @@ async fn kubectl_speaks_of_custom_resources(subject: &Subject) {
         .await;
 }
 
-async fn kubectl_tells_of_failures(subject: &Subject) {
+async fn kubectl_reports_errors(subject: &Subject) {
     let Some(kubectl) = Kubectl::new(subject, "kubectl-fails").await else { return };
     let unknown = "apiVersion: none.example/v1\nkind: Thing\nmetadata:\n  name: a\n";
     kubectl
@@ -141,7 +141,7 @@ async fn kubectl_tells_of_failures(subject: &Subject) {
         .await;
 }
 
-async fn kubectl_asks_what_it_may(subject: &Subject) {
+async fn kubectl_auth_can_i_works(subject: &Subject) {
     let Some(kubectl) = Kubectl::new(subject, "kubectl-asks").await else { return };
     kubectl
         .table(&[

@@ -4,9 +4,9 @@ use serde_json::json;
 
 use crate::subject::Subject;
 
-scenarios![a_lease_is_taken_by_one, times_have_microseconds, a_lease_is_found_by_its_label,];
+scenarios![only_one_client_acquires_a_lease, lease_times_have_microseconds, a_lease_is_found_by_its_label,];
 
-async fn a_lease_is_taken_by_one(subject: &Subject) {
+async fn only_one_client_acquires_a_lease(subject: &Subject) {
     let place = subject.namespace("lease-taken").await.of("coordination.k8s.io/v1");
     let spec =
         |holder: &str| json!({"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 1});
@@ -22,7 +22,7 @@ async fn a_lease_is_taken_by_one(subject: &Subject) {
     assert_eq!(codes, [200, 409, 409, 409]);
 }
 
-async fn times_have_microseconds(subject: &Subject) {
+async fn lease_times_have_microseconds(subject: &Subject) {
     let place = subject.namespace("lease-times").await.of("coordination.k8s.io/v1");
     let time = "2026-01-02T03:04:05.678901Z";
     let lease = json!({"metadata": {"name": "a"}, "spec": {"renewTime": time, "acquireTime": time}});

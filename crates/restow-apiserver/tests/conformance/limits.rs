@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use crate::definition::{define, widget};
-use crate::subject::{Call, Subject};
+use crate::subject::{ApiRequest, Subject};
 
 scenarios![
-    a_body_that_is_too_large_is_413,
+    a_body_that_is_too_large_gets_413,
     json_that_is_too_deep_is_a_bad_request,
     annotations_may_be_256_kib,
     numbers_are_kept_as_they_are,
@@ -14,7 +14,7 @@ scenarios![
     an_object_that_is_too_large_is_refused,
 ];
 
-async fn a_body_that_is_too_large_is_413(subject: &Subject) {
+async fn a_body_that_is_too_large_gets_413(subject: &Subject) {
     let place = subject.namespace("limit-body").await;
     let body = json!({"metadata": {"name": "a"}, "data": {"k": "x".repeat(4 << 20)}});
     let answer = place.post("configmaps", body).await;
@@ -27,7 +27,7 @@ async fn json_that_is_too_deep_is_a_bad_request(subject: &Subject) {
     let body = format!(
         r#"{{"apiVersion":"deep.example/v1","kind":"Widget","metadata":{{"name":"a"}},"spec":{{"free":{{"x":{deep}}}}}}}"#
     );
-    let answer = place.send(Call::new("POST", "widgets").body(body)).await;
+    let answer = place.send(ApiRequest::new("POST", "widgets").body(body)).await;
     assert_eq!(answer.reason(), "400 BadRequest", "{}", answer.line());
 }
 
@@ -60,7 +60,7 @@ async fn numbers_are_kept_as_they_are(subject: &Subject) {
     let body = format!(
         r#"{{"apiVersion":"numbers.example/v1","kind":"Widget","metadata":{{"name":"a"}},"spec":{{"free":{free}}}}}"#
     );
-    let made = place.send(Call::new("POST", "widgets").body(body)).await.ok();
+    let made = place.send(ApiRequest::new("POST", "widgets").body(body)).await.ok();
     let kept = &made["spec"]["free"];
     assert_eq!((kept["big"].as_i64(), kept["small"].as_i64()), (Some(i64::MAX), Some(i64::MIN)));
     assert_eq!((kept["float"].as_f64(), kept["exp"].as_f64()), (Some(1.5), Some(1000.0)));

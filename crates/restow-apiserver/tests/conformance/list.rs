@@ -6,16 +6,16 @@ use crate::answer::revision;
 use crate::subject::Subject;
 
 scenarios![
-    a_list_over_all_namespaces,
-    an_empty_list_has_items,
-    a_list_is_as_new_as_asked_for,
-    a_list_of_the_future_is_too_large,
-    a_list_at_an_exact_version_shows_what_was_then,
-    a_list_is_in_the_order_of_names,
-    list_options_that_are_refused,
+    a_list_can_span_all_namespaces,
+    an_empty_list_has_an_empty_items_field,
+    a_list_is_not_older_than_requested,
+    a_list_at_a_future_resource_version_is_refused,
+    a_list_at_an_exact_resource_version_shows_that_state,
+    a_list_is_sorted_by_name,
+    invalid_list_options_are_refused,
 ];
 
-async fn a_list_is_in_the_order_of_names(subject: &Subject) {
+async fn a_list_is_sorted_by_name(subject: &Subject) {
     let place = subject.namespace("list-order").await;
     place.make(&["b", "a", "a.b", "a-b", "ab", "c1", "c10", "c2"]).await;
     let list = place.get("configmaps").await.ok();
@@ -30,7 +30,7 @@ async fn a_list_is_in_the_order_of_names(subject: &Subject) {
     assert_eq!((&list["items"][0]["kind"], &list["items"][0]["apiVersion"]), (&Value::Null, &Value::Null));
 }
 
-async fn a_list_over_all_namespaces(subject: &Subject) {
+async fn a_list_can_span_all_namespaces(subject: &Subject) {
     let (one, two) = (subject.namespace("list-all-a").await, subject.namespace("list-all-b").await);
     for place in [&two, &one] {
         for name in ["b", "a"] {
@@ -52,7 +52,7 @@ async fn a_list_over_all_namespaces(subject: &Subject) {
     assert_eq!(found, ["list-all-a/a", "list-all-a/b", "list-all-b/a", "list-all-b/b"]);
 }
 
-async fn an_empty_list_has_items(subject: &Subject) {
+async fn an_empty_list_has_an_empty_items_field(subject: &Subject) {
     let place = subject.namespace("list-empty").await;
     for path in ["secrets", "/api/v1/namespaces/none-such/configmaps", "limitranges"] {
         let list = place.get(path).await.ok();
@@ -61,7 +61,7 @@ async fn an_empty_list_has_items(subject: &Subject) {
     }
 }
 
-async fn a_list_is_as_new_as_asked_for(subject: &Subject) {
+async fn a_list_is_not_older_than_requested(subject: &Subject) {
     let place = subject.namespace("list-new").await;
     place.make(&["a", "b"]).await;
     let version = place.post("configmaps", json!({"metadata": {"name": "c"}})).await.ok().resource_version();
@@ -77,7 +77,7 @@ async fn a_list_is_as_new_as_asked_for(subject: &Subject) {
     }
 }
 
-async fn list_options_that_are_refused(subject: &Subject) {
+async fn invalid_list_options_are_refused(subject: &Subject) {
     let place = subject.namespace("list-refuses").await;
     for (query, expected) in [
         ("resourceVersion=nonsense", "400 BadRequest"),
@@ -96,7 +96,7 @@ async fn list_options_that_are_refused(subject: &Subject) {
     }
 }
 
-async fn a_list_of_the_future_is_too_large(subject: &Subject) {
+async fn a_list_at_a_future_resource_version_is_refused(subject: &Subject) {
     let place = subject.namespace("list-future").await;
     let answer = place.get("configmaps?resourceVersion=999999999999&resourceVersionMatch=NotOlderThan").await;
     assert_eq!(answer.reason(), "504 Timeout", "{}", answer.line());
@@ -111,7 +111,7 @@ async fn a_list_of_the_future_is_too_large(subject: &Subject) {
     );
 }
 
-async fn a_list_at_an_exact_version_shows_what_was_then(subject: &Subject) {
+async fn a_list_at_an_exact_resource_version_shows_that_state(subject: &Subject) {
     let place = subject.namespace("list-exact").await;
     place.make(&["a", "b"]).await;
     let then = place.get("configmaps").await.ok();

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::subject::{Call, Subject};
+use crate::subject::{ApiRequest, Subject};
 
 scenarios![
-    a_write_that_changes_nothing_keeps_them,
-    each_writer_owns_what_it_wrote,
-    they_can_be_cleared,
-    status_is_owned_apart,
+    a_write_that_changes_nothing_keeps_managed_fields,
+    each_manager_owns_the_fields_it_wrote,
+    managed_fields_can_be_cleared,
+    the_status_has_separate_managed_fields,
 ];
 
 /// The managers of an object in order: name, operation and subresource.
@@ -30,7 +30,7 @@ fn managers(object: &Value) -> Vec<String> {
         .collect()
 }
 
-async fn each_writer_owns_what_it_wrote(subject: &Subject) {
+async fn each_manager_owns_the_fields_it_wrote(subject: &Subject) {
     let place = subject.namespace("managed-owns").await;
     let body = json!({"metadata": {"name": "a", "labels": {"l": "1"}}, "data": {"k": "v"}});
     let made = place.post("configmaps?fieldManager=one", body).await.ok();
@@ -47,12 +47,12 @@ async fn each_writer_owns_what_it_wrote(subject: &Subject) {
     assert_eq!(managers(&patched.body), ["one Update", "two Update"]);
     assert_eq!(patched["metadata"]["managedFields"][1]["fieldsV1"], json!({"f:data": {"f:n": {}}}));
     let body = json!({"metadata": {"name": "b"}});
-    let call = Call::new("POST", "configmaps").header("user-agent", "some-agent/1.0 (x)").json(&body);
+    let call = ApiRequest::new("POST", "configmaps").header("user-agent", "some-agent/1.0 (x)").json(&body);
     let made = place.send(call).await.ok();
     assert_eq!(managers(&made.body), Vec::<String>::new());
 }
 
-async fn a_write_that_changes_nothing_keeps_them(subject: &Subject) {
+async fn a_write_that_changes_nothing_keeps_managed_fields(subject: &Subject) {
     let place = subject.namespace("managed-keeps").await;
     let body = json!({"metadata": {"name": "a"}, "data": {"k": "v"}});
     let made = place.post("configmaps?fieldManager=one", body).await.ok();
@@ -64,7 +64,7 @@ async fn a_write_that_changes_nothing_keeps_them(subject: &Subject) {
     assert_eq!(updated.body, made.body);
 }
 
-async fn they_can_be_cleared(subject: &Subject) {
+async fn managed_fields_can_be_cleared(subject: &Subject) {
     let place = subject.namespace("managed-cleared").await;
     let body = json!({"metadata": {"name": "a"}, "data": {"k": "v"}});
     place.post("configmaps?fieldManager=one", body).await.ok();
@@ -72,7 +72,7 @@ async fn they_can_be_cleared(subject: &Subject) {
     assert_eq!(cleared["metadata"]["managedFields"], Value::Null);
 }
 
-async fn status_is_owned_apart(subject: &Subject) {
+async fn the_status_has_separate_managed_fields(subject: &Subject) {
     let group = "managed.example";
     let place = crate::definition::define(subject, group, |_| ()).await;
     let object = crate::definition::widget(group, "a", json!({"size": 1}));

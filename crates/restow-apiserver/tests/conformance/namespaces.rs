@@ -6,16 +6,16 @@ use crate::definition::{define, wait, widget};
 use crate::subject::Subject;
 
 scenarios![
-    some_namespaces_are_always_there,
+    default_namespaces_exist,
     namespace_names_are_labels,
     // Nobody empties a namespace yet.
-    a_namespace_that_goes_takes_everything_along,
-    nothing_new_is_made_in_a_dying_namespace,
+    deleting_a_namespace_deletes_its_objects,
+    creates_in_a_terminating_namespace_are_refused,
     a_namespace_waits_for_finalizers,
-    a_namespace_takes_custom_resources_along,
+    deleting_a_namespace_deletes_its_custom_resources,
 ];
 
-async fn a_namespace_that_goes_takes_everything_along(subject: &Subject) {
+async fn deleting_a_namespace_deletes_its_objects(subject: &Subject) {
     let place = subject.namespace("namespace-goes").await;
     for kind in ["configmaps", "secrets", "serviceaccounts"] {
         place.post(kind, json!({"metadata": {"name": "a"}})).await.ok();
@@ -32,7 +32,7 @@ async fn a_namespace_that_goes_takes_everything_along(subject: &Subject) {
     assert_eq!(place.get("configmaps/a").await.code(), 404);
 }
 
-async fn nothing_new_is_made_in_a_dying_namespace(subject: &Subject) {
+async fn creates_in_a_terminating_namespace_are_refused(subject: &Subject) {
     let place = subject.namespace("namespace-dying").await;
     let held = json!({"metadata": {"name": "held", "finalizers": ["x.example/f"]}});
     place.post("configmaps", held).await.ok();
@@ -73,7 +73,7 @@ async fn a_namespace_waits_for_finalizers(subject: &Subject) {
     wait("the namespace to go", || async { place.get(path).await.code() == 404 }).await;
 }
 
-async fn some_namespaces_are_always_there(subject: &Subject) {
+async fn default_namespaces_exist(subject: &Subject) {
     let place = subject.place("none");
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         let namespace = place.get(&format!("/api/v1/namespaces/{name}")).await.ok();
@@ -96,7 +96,7 @@ async fn namespace_names_are_labels(subject: &Subject) {
     }
 }
 
-async fn a_namespace_takes_custom_resources_along(subject: &Subject) {
+async fn deleting_a_namespace_deletes_its_custom_resources(subject: &Subject) {
     let group = "inside.example";
     let place = define(subject, group, |_| ()).await;
     place.post("widgets", widget(group, "a", json!({}))).await.ok();

@@ -7,15 +7,14 @@ use crate::definition::{define, wait, widget};
 use crate::subject::{Place, Subject};
 
 scenarios![
-    owner_references_that_are_refused,
-    // There is no garbage collection yet.
-    what_is_owned_goes_with_its_owner,
-    in_the_foreground_what_is_owned_goes_first,
-    orphans_are_let_go,
-    what_has_another_owner_stays,
-    an_owner_that_never_was_is_gone,
-    custom_resources_own_and_are_owned,
-    a_chain_of_owners_goes_as_a_whole,
+    invalid_owner_references_are_refused,
+    dependents_are_deleted_with_their_owner,
+    foreground_deletion_removes_dependents_first,
+    orphaning_removes_owner_references,
+    an_object_with_another_owner_is_kept,
+    an_owner_that_never_existed_counts_as_gone,
+    custom_resources_can_be_owners_and_dependents,
+    a_chain_of_owners_is_deleted_completely,
 ];
 
 fn reference(owner: &Answer) -> Value {
@@ -33,7 +32,7 @@ async fn gone(place: &Place<'_>, path: &str) {
     wait(&format!("{path} to go"), || async { place.get(path).await.code() == 404 }).await;
 }
 
-async fn what_is_owned_goes_with_its_owner(subject: &Subject) {
+async fn dependents_are_deleted_with_their_owner(subject: &Subject) {
     let place = subject.namespace("owners-background").await;
     let owner = make(&place, "owner", &[]).await;
     make(&place, "owned", &[reference(&owner)]).await;
@@ -45,7 +44,7 @@ async fn what_is_owned_goes_with_its_owner(subject: &Subject) {
     assert_eq!(place.get("configmaps/free").await.code(), 200);
 }
 
-async fn in_the_foreground_what_is_owned_goes_first(subject: &Subject) {
+async fn foreground_deletion_removes_dependents_first(subject: &Subject) {
     let place = subject.namespace("owners-foreground").await;
     let owner = make(&place, "owner", &[]).await;
     let mut blocking = reference(&owner);
@@ -64,7 +63,7 @@ async fn in_the_foreground_what_is_owned_goes_first(subject: &Subject) {
     gone(&place, "configmaps/owner").await;
 }
 
-async fn orphans_are_let_go(subject: &Subject) {
+async fn orphaning_removes_owner_references(subject: &Subject) {
     let place = subject.namespace("owners-orphan").await;
     let owner = make(&place, "owner", &[]).await;
     let owned = make(&place, "owned", &[reference(&owner)]).await;
@@ -75,7 +74,7 @@ async fn orphans_are_let_go(subject: &Subject) {
     assert_eq!((now.uid(), &now["metadata"]["ownerReferences"]), (owned.uid(), &Value::Null));
 }
 
-async fn what_has_another_owner_stays(subject: &Subject) {
+async fn an_object_with_another_owner_is_kept(subject: &Subject) {
     let place = subject.namespace("owners-two").await;
     let (one, two) = (make(&place, "one", &[]).await, make(&place, "two", &[]).await);
     make(&place, "owned", &[reference(&one), reference(&two)]).await;
@@ -88,7 +87,7 @@ async fn what_has_another_owner_stays(subject: &Subject) {
     gone(&place, "configmaps/owned").await;
 }
 
-async fn an_owner_that_never_was_is_gone(subject: &Subject) {
+async fn an_owner_that_never_existed_counts_as_gone(subject: &Subject) {
     let place = subject.namespace("owners-never").await;
     let never = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "not-there"});
     make(&place, "owned", &[never]).await;
@@ -102,7 +101,7 @@ async fn an_owner_that_never_was_is_gone(subject: &Subject) {
     assert_eq!(place.get("configmaps/other").await.code(), 200);
 }
 
-async fn custom_resources_own_and_are_owned(subject: &Subject) {
+async fn custom_resources_can_be_owners_and_dependents(subject: &Subject) {
     let group = "owning.example";
     let place = define(subject, group, |_| ()).await;
     let core = place.of("v1");
@@ -116,7 +115,7 @@ async fn custom_resources_own_and_are_owned(subject: &Subject) {
     gone(&place, "widgets/owned").await;
 }
 
-async fn a_chain_of_owners_goes_as_a_whole(subject: &Subject) {
+async fn a_chain_of_owners_is_deleted_completely(subject: &Subject) {
     let place = subject.namespace("owners-chain").await;
     let mut owner = make(&place, "c0", &[]).await;
     for index in 1..4 {
@@ -128,7 +127,7 @@ async fn a_chain_of_owners_goes_as_a_whole(subject: &Subject) {
     }
 }
 
-async fn owner_references_that_are_refused(subject: &Subject) {
+async fn invalid_owner_references_are_refused(subject: &Subject) {
     let place = subject.namespace("owners-refused").await;
     let good = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u", "controller": true});
     for field in ["apiVersion", "kind", "name", "uid"] {

@@ -2,11 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::subject::{Call, Subject};
+use crate::subject::{ApiRequest, Subject};
 
-scenarios![json_patch_semantics, json_patch_refuses, a_json_patch_that_changes_nothing_writes_nothing,];
+scenarios![
+    json_patches_follow_rfc_6902,
+    invalid_json_patches_are_refused,
+    a_json_patch_that_changes_nothing_writes_nothing,
+];
 
-async fn json_patch_semantics(subject: &Subject) {
+async fn json_patches_follow_rfc_6902(subject: &Subject) {
     let place = subject.namespace("json-semantics").await;
     for (name, patch, expected) in [
         (
@@ -43,7 +47,7 @@ async fn json_patch_semantics(subject: &Subject) {
         place.post("configmaps", json!({"metadata": {"name": name, "annotations": annotations}})).await.ok();
         let text = patch.to_string().replace("/data", "/metadata/annotations");
         let path = format!("configmaps/{name}");
-        let patched = place.send(Call::new("JSON", &path).body(text)).await.ok();
+        let patched = place.send(ApiRequest::new("JSON", &path).body(text)).await.ok();
         assert_eq!(patched["metadata"]["annotations"], expected, "{name}");
     }
     // Lists take an index, or the end.
@@ -54,11 +58,11 @@ async fn json_patch_semantics(subject: &Subject) {
         {"op": "add", "path": "/metadata/finalizers/0", "value": "x.example/0"},
         {"op": "remove", "path": "/metadata/finalizers/1"},
     ]);
-    let patched = place.send(Call::new("JSON", "configmaps/list").json(&patch)).await.ok();
+    let patched = place.send(ApiRequest::new("JSON", "configmaps/list").json(&patch)).await.ok();
     assert_eq!(patched["metadata"]["finalizers"], json!(["x.example/0", "x.example/b", "x.example/c"]));
 }
 
-async fn json_patch_refuses(subject: &Subject) {
+async fn invalid_json_patches_are_refused(subject: &Subject) {
     let place = subject.namespace("json-refuses").await;
     place.post("configmaps", json!({"metadata": {"name": "a"}, "data": {"k": "1"}})).await.ok();
     for (patch, expected) in [
@@ -69,12 +73,12 @@ async fn json_patch_refuses(subject: &Subject) {
         (json!([{"op": "nonsense", "path": "/data"}]), "422 Invalid"),
         (json!([{"op": "replace", "path": "/metadata/name", "value": "b"}]), "400 BadRequest"),
     ] {
-        let answer = place.send(Call::new("JSON", "configmaps/a").json(&patch)).await;
+        let answer = place.send(ApiRequest::new("JSON", "configmaps/a").json(&patch)).await;
         assert_eq!(answer.reason(), expected, "{patch}: {}", answer.line());
     }
     let many: Vec<Value> =
         (0..10_001).map(|_| json!({"op": "test", "path": "/data/k", "value": "1"})).collect();
-    let answer = place.send(Call::new("JSON", "configmaps/a").json(&many.into())).await;
+    let answer = place.send(ApiRequest::new("JSON", "configmaps/a").json(&many.into())).await;
     assert_eq!(answer.reason(), "413 RequestEntityTooLarge", "{}", answer.line());
 }
 
@@ -82,9 +86,9 @@ async fn a_json_patch_that_changes_nothing_writes_nothing(subject: &Subject) {
     let place = subject.namespace("json-nothing").await;
     let made = place.post("configmaps", json!({"metadata": {"name": "a"}, "data": {"k": "1"}})).await.ok();
     let patch = json!([{"op": "replace", "path": "/data/k", "value": "1"}]);
-    let patched = place.send(Call::new("JSON", "configmaps/a").json(&patch)).await.ok();
+    let patched = place.send(ApiRequest::new("JSON", "configmaps/a").json(&patch)).await.ok();
     assert_eq!(patched.body, made.body);
     let stale = json!([{"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}]);
-    let answer = place.send(Call::new("JSON", "configmaps/a").json(&stale)).await;
+    let answer = place.send(ApiRequest::new("JSON", "configmaps/a").json(&stale)).await;
     assert_eq!(answer.reason(), "409 Conflict", "{}", answer.line());
 }

@@ -2,18 +2,18 @@
 
 use serde_json::{Value, json};
 
-use crate::subject::{Call, Subject};
+use crate::subject::{ApiRequest, Subject};
 
 scenarios![
-    merge_patch_semantics,
+    merge_patches_follow_rfc_7386,
     a_merge_patch_that_changes_nothing_writes_nothing,
     a_merge_patch_with_uid_and_resource_version_is_preconditioned,
-    a_patch_of_nothing_makes_nothing,
-    patches_of_one_object_at_once_all_arrive,
-    merge_patch_refuses,
+    a_patch_of_a_missing_object_creates_nothing,
+    concurrent_patches_of_one_object_are_all_applied,
+    invalid_merge_patches_are_refused,
 ];
 
-async fn merge_patch_semantics(subject: &Subject) {
+async fn merge_patches_follow_rfc_7386(subject: &Subject) {
     let place = subject.namespace("merge-semantics").await;
     let object = json!({
         "metadata": {"name": "a", "labels": {"keep": "1", "drop": "2"}},
@@ -88,7 +88,7 @@ async fn a_merge_patch_with_uid_and_resource_version_is_preconditioned(subject: 
     assert_eq!(late.line(), r#"404 NotFound: configmaps "a" not found"#);
 }
 
-async fn merge_patch_refuses(subject: &Subject) {
+async fn invalid_merge_patches_are_refused(subject: &Subject) {
     let place = subject.namespace("merge-refuses").await;
     place.post("configmaps", json!({"metadata": {"name": "a"}})).await.ok();
     for (patch, expected) in [
@@ -101,13 +101,13 @@ async fn merge_patch_refuses(subject: &Subject) {
         let answer = place.merge("configmaps/a", patch.clone()).await;
         assert_eq!(answer.reason(), expected, "{patch}: {}", answer.line());
     }
-    let broken = place.send(Call::new("MERGE", "configmaps/a").body("{")).await;
+    let broken = place.send(ApiRequest::new("MERGE", "configmaps/a").body("{")).await;
     assert_eq!(broken.reason(), "400 BadRequest", "{}", broken.line());
-    let empty = place.send(Call::new("MERGE", "configmaps/a")).await;
+    let empty = place.send(ApiRequest::new("MERGE", "configmaps/a")).await;
     assert_eq!(empty.reason(), "400 BadRequest", "{}", empty.line());
 }
 
-async fn a_patch_of_nothing_makes_nothing(subject: &Subject) {
+async fn a_patch_of_a_missing_object_creates_nothing(subject: &Subject) {
     let place = subject.namespace("merge-none").await;
     let none = r#"404 NotFound: configmaps "none" not found"#;
     place
@@ -119,7 +119,7 @@ async fn a_patch_of_nothing_makes_nothing(subject: &Subject) {
         .await;
 }
 
-async fn patches_of_one_object_at_once_all_arrive(subject: &Subject) {
+async fn concurrent_patches_of_one_object_are_all_applied(subject: &Subject) {
     let place = subject.namespace("merge-at-once").await;
     place.post("configmaps", json!({"metadata": {"name": "a"}})).await.ok();
     let patch = |index: usize| {

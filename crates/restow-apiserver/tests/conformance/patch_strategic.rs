@@ -1,19 +1,19 @@
-//! Strategic merge patches of built-ins: lists are merged by their keys, and directives say otherwise.
+//! Strategic merge patches of built-in kinds: lists are merged by their keys unless a directive says otherwise.
 
 use serde_json::{Value, json};
 
-use crate::subject::{Call, Place, Subject};
+use crate::subject::{ApiRequest, Place, Subject};
 
 scenarios![
     ports_are_merged_by_number,
     lists_are_merged_by_their_key,
-    directives,
+    patch_directives_are_followed,
     plain_lists_are_merged_as_sets_or_replaced,
-    without_lists_it_is_a_merge_patch,
+    a_strategic_patch_without_lists_is_a_merge_patch,
 ];
 
 async fn patched(place: &Place<'_>, path: &str, patch: &Value) -> Value {
-    place.send(Call::new("STRATEGIC", path).json(patch)).await.ok().body
+    place.send(ApiRequest::new("STRATEGIC", path).json(patch)).await.ok().body
 }
 
 fn deployment(name: &str) -> Value {
@@ -76,7 +76,7 @@ async fn lists_are_merged_by_their_key(subject: &Subject) {
     assert_eq!(containers(&now), "two:1, one:1 A=1 B=2");
 }
 
-async fn directives(subject: &Subject) {
+async fn patch_directives_are_followed(subject: &Subject) {
     let place = subject.namespace("strategic-directives").await;
     for (index, (patch, expected)) in [
         (json!({"data": {"$patch": "replace", "n": "9"}}), json!({"n": "9"})),
@@ -96,7 +96,7 @@ async fn directives(subject: &Subject) {
         assert_eq!(now["data"], expected, "{patch}");
     }
     for patch in [json!({"data": {"$patch": "nonsense"}}), json!([])] {
-        let answer = place.send(Call::new("STRATEGIC", "configmaps/c0").json(&patch)).await;
+        let answer = place.send(ApiRequest::new("STRATEGIC", "configmaps/c0").json(&patch)).await;
         assert!([400, 422, 500].contains(&answer.code()), "{patch}: {}", answer.line());
     }
 }
@@ -131,7 +131,7 @@ async fn plain_lists_are_merged_as_sets_or_replaced(subject: &Subject) {
     assert_eq!(now["metadata"]["ownerReferences"].as_array().unwrap().len(), 2);
 }
 
-async fn without_lists_it_is_a_merge_patch(subject: &Subject) {
+async fn a_strategic_patch_without_lists_is_a_merge_patch(subject: &Subject) {
     let place = subject.namespace("strategic-merge").await;
     let made = place.post("configmaps", json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await.ok();
     assert_eq!(patched(&place, "configmaps/a", &json!({"data": {"k": "v"}})).await, made.body);

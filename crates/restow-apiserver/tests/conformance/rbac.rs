@@ -3,36 +3,36 @@
 use serde_json::{Value, json};
 
 use crate::definition::{define, wait, widget};
-use crate::subject::{Call, Caller, Place, Subject};
+use crate::subject::{ApiRequest, Caller, Place, Subject};
 
 scenarios![
-    who_may_nothing_is_told_so,
-    everybody_may_discover,
+    a_user_without_permissions_gets_403,
+    every_user_may_use_discovery,
     a_role_grants_in_its_namespace,
     a_cluster_role_grants_everywhere,
-    a_role_may_name_what_it_grants,
-    a_token_nobody_has_is_unauthorized,
-    who_has_no_token_is_anonymous,
-    what_one_may_can_be_asked,
-    nobody_grants_more_than_they_have,
-    rights_in_a_namespace_do_not_reach_cluster_scoped_objects,
-    a_binding_names_a_role_of_the_rbac_group,
-    nobody_binds_a_role_through_another_group,
-    rules_that_cannot_be_are_refused,
-    who_one_is_can_be_asked,
-    a_subresource_is_granted_by_its_own_name,
+    a_role_can_be_restricted_to_resource_names,
+    an_unknown_token_is_unauthorized,
+    a_request_without_a_token_is_anonymous,
+    access_reviews_are_answered,
+    users_cannot_grant_permissions_they_do_not_have,
+    permissions_in_a_namespace_do_not_cover_cluster_scoped_objects,
+    the_role_of_a_binding_must_be_of_the_rbac_group,
+    a_binding_of_another_api_group_is_checked_for_escalation,
+    invalid_rules_are_refused,
+    self_subject_reviews_are_answered,
+    a_subresource_needs_its_own_rule,
 ];
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 async fn line(place: &Place<'_>, verb: &str, path: &str) -> String {
-    let call = Call::new(verb, path);
+    let call = ApiRequest::new(verb, path);
     let call =
         if verb == "GET" || verb == "DELETE" { call } else { call.json(&json!({"metadata": {"name": "a"}})) };
     place.send(call.by(Caller::Alice)).await.line()
 }
 
-async fn who_may_nothing_is_told_so(subject: &Subject) {
+async fn a_user_without_permissions_gets_403(subject: &Subject) {
     let place = subject.namespace("rbac-nothing").await;
     let user = |verb: &str, resource: &str, group: &str, rest: &str| {
         format!("User \"alice\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {rest}")
@@ -104,11 +104,11 @@ async fn who_may_nothing_is_told_so(subject: &Subject) {
     ] {
         assert_eq!(line(&place, verb, path).await, format!("403 Forbidden: {expected}"), "{verb} {path}");
     }
-    let answer = place.send(Call::get("configmaps/a").by(Caller::Alice)).await;
+    let answer = place.send(ApiRequest::get("configmaps/a").by(Caller::Alice)).await;
     assert_eq!(answer["details"], json!({"name": "a", "kind": "configmaps"}));
 }
 
-async fn everybody_may_discover(subject: &Subject) {
+async fn every_user_may_use_discovery(subject: &Subject) {
     let place = subject.place("none");
     for path in [
         "/api",
@@ -121,7 +121,7 @@ async fn everybody_may_discover(subject: &Subject) {
         "/livez",
         "/openapi/v3",
     ] {
-        assert_eq!(place.send(Call::get(path).by(Caller::Alice)).await.code(), 200, "{path}");
+        assert_eq!(place.send(ApiRequest::get(path).by(Caller::Alice)).await.code(), 200, "{path}");
     }
 }
 
@@ -133,8 +133,10 @@ async fn grant(place: &Place<'_>, name: &str, rules: Value, granted: &str) {
     let role = json!({"kind": "Role", "name": name, "apiGroup": "rbac.authorization.k8s.io"});
     let binding = json!({"metadata": {"name": name}, "subjects": subjects, "roleRef": role});
     rbac.post("rolebindings", binding).await.ok();
-    wait("the grant", || async { place.send(Call::get(granted).by(Caller::Alice)).await.code() == 200 })
-        .await;
+    wait("the grant", || async {
+        place.send(ApiRequest::get(granted).by(Caller::Alice)).await.code() == 200
+    })
+    .await;
 }
 
 async fn a_role_grants_in_its_namespace(subject: &Subject) {
@@ -153,8 +155,10 @@ async fn a_role_grants_in_its_namespace(subject: &Subject) {
     }
     // What was granted can be taken back.
     place.of(RBAC).delete("rolebindings/read").await.ok();
-    wait("the end", || async { place.send(Call::get("configmaps").by(Caller::Alice)).await.code() == 403 })
-        .await;
+    wait("the end", || async {
+        place.send(ApiRequest::get("configmaps").by(Caller::Alice)).await.code() == 403
+    })
+    .await;
 }
 
 async fn a_cluster_role_grants_everywhere(subject: &Subject) {
@@ -175,13 +179,15 @@ async fn a_cluster_role_grants_everywhere(subject: &Subject) {
     });
     place.post(&format!("{path}/clusterrolebindings"), binding).await.ok();
     let leases = place.of("coordination.k8s.io/v1");
-    wait("the grant", || async { leases.send(Call::get("leases").by(Caller::Alice)).await.code() == 200 })
-        .await;
+    wait("the grant", || async {
+        leases.send(ApiRequest::get("leases").by(Caller::Alice)).await.code() == 200
+    })
+    .await;
     assert_eq!(line(&leases, "GET", "/apis/coordination.k8s.io/v1/leases").await, "200");
     assert!(line(&leases, "GET", "leases/a").await.starts_with("403"));
 }
 
-async fn a_role_may_name_what_it_grants(subject: &Subject) {
+async fn a_role_can_be_restricted_to_resource_names(subject: &Subject) {
     let place = subject.namespace("rbac-names").await;
     place.post("configmaps", json!({"metadata": {"name": "a"}})).await.ok();
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["a"], "verbs": ["get", "list", "create"]}]);
@@ -192,7 +198,7 @@ async fn a_role_may_name_what_it_grants(subject: &Subject) {
     assert!(line(&place, "POST", "configmaps").await.starts_with("403"));
 }
 
-async fn a_subresource_is_granted_by_its_own_name(subject: &Subject) {
+async fn a_subresource_needs_its_own_rule(subject: &Subject) {
     let place = subject.namespace("rbac-sub").await;
     let apps = place.of("apps/v1");
     let pod = json!({"containers": [{"name": "c", "image": "i"}]});
@@ -213,33 +219,33 @@ async fn a_subresource_is_granted_by_its_own_name(subject: &Subject) {
     );
 }
 
-async fn a_token_nobody_has_is_unauthorized(subject: &Subject) {
+async fn an_unknown_token_is_unauthorized(subject: &Subject) {
     let place = subject.place("none");
     let expected = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": "Unauthorized", "reason": "Unauthorized", "code": 401,
     });
     for path in ["/api/v1/namespaces", "/readyz", "/nonsense"] {
-        let answer = place.send(Call::get(path).by(Caller::Stranger)).await;
+        let answer = place.send(ApiRequest::get(path).by(Caller::Stranger)).await;
         assert_eq!((answer.code(), &answer.body), (401, &expected), "{path}");
     }
 }
 
-async fn who_has_no_token_is_anonymous(subject: &Subject) {
+async fn a_request_without_a_token_is_anonymous(subject: &Subject) {
     let place = subject.place("none");
-    let answer = place.send(Call::get("/api/v1/namespaces").by(Caller::Anonymous)).await;
+    let answer = place.send(ApiRequest::get("/api/v1/namespaces").by(Caller::Anonymous)).await;
     assert_eq!(
         answer.line(),
         "403 Forbidden: namespaces is forbidden: User \"system:anonymous\" cannot list resource \"namespaces\" in \
          API group \"\" at the cluster scope"
     );
     for path in ["/healthz", "/readyz", "/livez", "/version"] {
-        assert_eq!(place.send(Call::get(path).by(Caller::Anonymous)).await.code(), 200, "{path}");
+        assert_eq!(place.send(ApiRequest::get(path).by(Caller::Anonymous)).await.code(), 200, "{path}");
     }
-    assert_eq!(place.send(Call::get("/apis").by(Caller::Anonymous)).await.code(), 403);
+    assert_eq!(place.send(ApiRequest::get("/apis").by(Caller::Anonymous)).await.code(), 403);
 }
 
-async fn what_one_may_can_be_asked(subject: &Subject) {
+async fn access_reviews_are_answered(subject: &Subject) {
     let place = subject.namespace("rbac-ask").await;
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let review = |verb: &str, resource: &str| {
@@ -249,7 +255,7 @@ async fn what_one_may_can_be_asked(subject: &Subject) {
     let own = place.post(path, review("get", "configmaps")).await;
     assert_eq!((own.code(), &own["status"]["allowed"]), (201, &json!(true)));
     let other =
-        place.send(Call::new("POST", path).json(&review("get", "configmaps")).by(Caller::Alice)).await;
+        place.send(ApiRequest::new("POST", path).json(&review("get", "configmaps")).by(Caller::Alice)).await;
     assert_eq!((other.code(), &other["status"]["allowed"]), (201, &json!(false)));
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let mut asked = review("list", "secrets");
@@ -261,13 +267,13 @@ async fn what_one_may_can_be_asked(subject: &Subject) {
     assert_eq!(place.post(path, asked).await["status"]["allowed"], true);
 }
 
-async fn nobody_grants_more_than_they_have(subject: &Subject) {
+async fn users_cannot_grant_permissions_they_do_not_have(subject: &Subject) {
     let place = subject.namespace("rbac-escalate").await;
     let rules = json!([{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["get", "list", "create"]}]);
     grant(&place, "some", rules, "/apis/rbac.authorization.k8s.io/v1/namespaces/rbac-escalate/roles").await;
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
     let more = json!({"metadata": {"name": "more"}, "rules": rules});
-    let answer = place.of(RBAC).send(Call::new("POST", "roles").json(&more).by(Caller::Alice)).await;
+    let answer = place.of(RBAC).send(ApiRequest::new("POST", "roles").json(&more).by(Caller::Alice)).await;
     assert_eq!(answer.reason(), "403 Forbidden", "{}", answer.line());
     assert!(
         answer["message"]
@@ -287,11 +293,13 @@ async fn bind(place: &Place<'_>, role: &str, granted: &str) {
         "roleRef": {"kind": "ClusterRole", "name": role, "apiGroup": "rbac.authorization.k8s.io"},
     });
     place.of(RBAC).post("rolebindings", binding).await.ok();
-    wait("the binding", || async { place.send(Call::get(granted).by(Caller::Alice)).await.code() == 200 })
-        .await;
+    wait("the binding", || async {
+        place.send(ApiRequest::get(granted).by(Caller::Alice)).await.code() == 200
+    })
+    .await;
 }
 
-async fn rights_in_a_namespace_do_not_reach_cluster_scoped_objects(subject: &Subject) {
+async fn permissions_in_a_namespace_do_not_cover_cluster_scoped_objects(subject: &Subject) {
     // A namespace, a cluster-scoped object and a cluster role of one name.
     let (group, name) = ("reach.example", "reach-example");
     let place = define(subject, group, |definition| definition["spec"]["scope"] = json!("Cluster")).await;
@@ -299,7 +307,7 @@ async fn rights_in_a_namespace_do_not_reach_cluster_scoped_objects(subject: &Sub
     let made = place.post(&path, widget(group, name, json!({"size": 1}))).await.ok();
     let roles = "/apis/rbac.authorization.k8s.io/v1";
     place.post(&format!("{roles}/clusterroles"), json!({"metadata": {"name": name}, "rules": []})).await.ok();
-    bind(&place, "cluster-admin", "/api/v1/namespaces/reach-example/configmaps").await;
+    bind(&place, "cluster-admin", "/api/v1/namespaces/connection-example/configmaps").await;
     for (verb, path) in [
         ("GET", format!("widgets/{name}")),
         ("PUT", format!("widgets/{name}")),
@@ -326,7 +334,7 @@ fn binding_of(name: &str, role: Value) -> Value {
     json!({"metadata": {"name": name}, "subjects": [{"kind": "User", "name": "bob"}], "roleRef": role})
 }
 
-async fn a_binding_names_a_role_of_the_rbac_group(subject: &Subject) {
+async fn the_role_of_a_binding_must_be_of_the_rbac_group(subject: &Subject) {
     let place = subject.namespace("rbac-groups").await.of(RBAC);
     let invalid = |name: &str, why: &str| {
         format!("422 Invalid: RoleBinding.rbac.authorization.k8s.io \"{name}\" is invalid: {why}")
@@ -358,7 +366,7 @@ async fn a_binding_names_a_role_of_the_rbac_group(subject: &Subject) {
     assert_eq!(stored["subjects"], json!([{"kind": "User", "name": "bob", "apiGroup": group}]));
 }
 
-async fn rules_that_cannot_be_are_refused(subject: &Subject) {
+async fn invalid_rules_are_refused(subject: &Subject) {
     let place = subject.namespace("rbac-rules").await.of(RBAC);
     let role = |name: &str, rule: Value| json!({"metadata": {"name": name}, "rules": [rule]});
     let invalid = |kind: &str, name: &str, why: &str| {
@@ -379,7 +387,7 @@ async fn rules_that_cannot_be_are_refused(subject: &Subject) {
         .await;
 }
 
-async fn nobody_binds_a_role_through_another_group(subject: &Subject) {
+async fn a_binding_of_another_api_group_is_checked_for_escalation(subject: &Subject) {
     let place = subject.namespace("rbac-other-group").await;
     let rules = json!([
         {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["rolebindings"], "verbs": ["create"]},
@@ -388,17 +396,17 @@ async fn nobody_binds_a_role_through_another_group(subject: &Subject) {
     grant(&place, "some", rules, "configmaps").await;
     for group in ["", "x.example", "rbac.authorization.k8s.io"] {
         let role = json!({"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"});
-        let call = Call::new("POST", "rolebindings").json(&binding_of("more", role)).by(Caller::Alice);
+        let call = ApiRequest::new("POST", "rolebindings").json(&binding_of("more", role)).by(Caller::Alice);
         let answer = place.of(RBAC).send(call).await;
         assert!([403, 422].contains(&answer.code()), "{group:?}: {}", answer.line());
         assert_eq!(place.of(RBAC).get("rolebindings/more").await.code(), 404, "{group:?}");
     }
 }
 
-async fn who_one_is_can_be_asked(subject: &Subject) {
+async fn self_subject_reviews_are_answered(subject: &Subject) {
     let place = subject.place("none");
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-    let call = Call::new("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews").json(&review);
+    let call = ApiRequest::new("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews").json(&review);
     let answer = place.send(call.by(Caller::Alice)).await;
     assert_eq!((answer.code(), &answer["status"]["userInfo"]["username"]), (201, &json!("alice")));
     let groups = answer["status"]["userInfo"]["groups"].as_array().unwrap();

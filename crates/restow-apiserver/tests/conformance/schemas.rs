@@ -3,17 +3,17 @@
 use serde_json::{Value, json};
 
 use crate::definition::{DEFINITIONS, define, wait, widget};
-use crate::subject::{Call, Subject};
+use crate::subject::{ApiRequest, Subject};
 
 scenarios![
-    what_a_schema_refuses,
-    what_a_schema_does_not_know_is_dropped,
-    what_is_missing_is_defaulted,
-    defaults_are_seen_in_what_was_stored_before,
-    field_validation_says_what_was_dropped,
+    objects_that_violate_their_schema_are_refused,
+    fields_unknown_to_the_schema_are_pruned,
+    missing_fields_are_defaulted,
+    new_defaults_apply_to_stored_objects,
+    field_validation_reports_unknown_fields,
 ];
 
-async fn what_a_schema_refuses(subject: &Subject) {
+async fn objects_that_violate_their_schema_are_refused(subject: &Subject) {
     let group = "refuses.example";
     let place = define(subject, group, |_| ()).await;
     for (spec, cause) in [
@@ -91,7 +91,7 @@ async fn what_a_schema_refuses(subject: &Subject) {
     assert_eq!(answer.reason(), "422 Invalid");
 }
 
-async fn what_a_schema_does_not_know_is_dropped(subject: &Subject) {
+async fn fields_unknown_to_the_schema_are_pruned(subject: &Subject) {
     let group = "prunes.example";
     let place = define(subject, group, |_| ()).await;
     let mut object = widget(
@@ -114,7 +114,7 @@ async fn what_a_schema_does_not_know_is_dropped(subject: &Subject) {
     assert_eq!(patched.resource_version(), made.resource_version());
 }
 
-async fn field_validation_says_what_was_dropped(subject: &Subject) {
+async fn field_validation_reports_unknown_fields(subject: &Subject) {
     let group = "strict.example";
     let place = define(subject, group, |_| ()).await;
     let object = widget(group, "a", json!({"unknown": 1, "nested": {"must": "x", "other": 1}}));
@@ -134,14 +134,14 @@ async fn field_validation_says_what_was_dropped(subject: &Subject) {
     let nonsense = place.post("widgets?fieldValidation=Nonsense", object).await;
     assert_eq!(nonsense.reason(), "422 Invalid", "{}", nonsense.line());
     let twice = r#"{"apiVersion":"strict.example/v1","kind":"Widget","metadata":{"name":"b"},"spec":{"size":1,"size":2}}"#;
-    let strict = place.send(Call::new("POST", "widgets?fieldValidation=Strict").body(twice)).await;
+    let strict = place.send(ApiRequest::new("POST", "widgets?fieldValidation=Strict").body(twice)).await;
     assert_eq!(
         strict.line(),
         r#"400 BadRequest: Widget in version "v1" cannot be handled as a Widget: strict decoding error: duplicate field "spec.size""#
     );
 }
 
-async fn what_is_missing_is_defaulted(subject: &Subject) {
+async fn missing_fields_are_defaulted(subject: &Subject) {
     let group = "defaults.example";
     let place = define(subject, group, |_| ()).await;
     for (index, (spec, expected)) in [
@@ -164,14 +164,14 @@ async fn what_is_missing_is_defaulted(subject: &Subject) {
     assert_eq!(patched["spec"], json!({"colour": "red"}));
 }
 
-async fn defaults_are_seen_in_what_was_stored_before(subject: &Subject) {
+async fn new_defaults_apply_to_stored_objects(subject: &Subject) {
     let group = "newdefault.example";
     let place = define(subject, group, |_| ()).await;
     let made = place.post("widgets", widget(group, "a", json!({"size": 1}))).await.ok();
     let path = format!("{DEFINITIONS}/widgets.{group}");
     let size = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/fresh";
     let patch = json!([{"op": "add", "path": size, "value": {"type": "string", "default": "new"}}]);
-    place.send(Call::new("JSON", &path).json(&patch)).await.ok();
+    place.send(ApiRequest::new("JSON", &path).json(&patch)).await.ok();
     wait("the new default", || async { place.get("widgets/a").await["spec"]["fresh"] == "new" }).await;
     assert_eq!(place.get("widgets/a").await.resource_version(), made.resource_version());
     assert_eq!(place.get("widgets").await["items"][0]["spec"]["fresh"], "new");

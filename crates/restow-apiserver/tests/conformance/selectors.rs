@@ -4,9 +4,14 @@ use serde_json::{Value, json};
 
 use crate::subject::Subject;
 
-scenarios![label_selectors, field_selectors, selectors_that_are_refused, field_selectors_of_particular_kinds,];
+scenarios![
+    lists_are_filtered_by_label_selectors,
+    lists_are_filtered_by_field_selectors,
+    invalid_selectors_are_refused,
+    kinds_have_their_own_field_selectors,
+];
 
-async fn label_selectors(subject: &Subject) {
+async fn lists_are_filtered_by_label_selectors(subject: &Subject) {
     let place = subject.namespace("select-labels").await;
     for (name, labels) in [
         ("a", json!({"env": "prod", "tier": "1"})),
@@ -42,7 +47,7 @@ async fn label_selectors(subject: &Subject) {
     }
 }
 
-async fn field_selectors(subject: &Subject) {
+async fn lists_are_filtered_by_field_selectors(subject: &Subject) {
     let place = subject.namespace("select-fields").await;
     for name in ["a", "b", "c"] {
         place.post("configmaps", json!({"metadata": {"name": name}})).await.ok();
@@ -67,7 +72,7 @@ async fn field_selectors(subject: &Subject) {
     }
 }
 
-async fn field_selectors_of_particular_kinds(subject: &Subject) {
+async fn kinds_have_their_own_field_selectors(subject: &Subject) {
     let place = subject.namespace("select-kinds").await;
     let kinds = [("opaque", "Opaque"), ("token", "example.com/token")];
     for (name, kind) in kinds {
@@ -97,7 +102,7 @@ async fn field_selectors_of_particular_kinds(subject: &Subject) {
     );
 }
 
-async fn selectors_that_are_refused(subject: &Subject) {
+async fn invalid_selectors_are_refused(subject: &Subject) {
     let place = subject.namespace("select-refuses").await;
     for (query, expected) in [
         ("labelSelector=,", "400 BadRequest"),

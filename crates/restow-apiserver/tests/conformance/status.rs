@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::subject::{Call, Subject};
+use crate::subject::{ApiRequest, Subject};
 
 scenarios![
-    status_of_a_built_in_is_written_through_its_own_door,
-    status_of_a_namespace,
+    the_status_of_a_built_in_is_written_through_its_subresource,
+    the_status_of_a_namespace_is_a_subresource,
     status_is_dropped_on_create,
-    status_of_a_storage_version_does_not_contradict_itself,
+    an_inconsistent_storage_version_status_is_refused,
     ; real:
     // No scale subresource.
-    scale_of_a_deployment,
+    a_deployment_has_a_scale_subresource,
 ];
 
 fn deployment() -> Value {
@@ -24,7 +24,7 @@ fn deployment() -> Value {
     })
 }
 
-async fn status_of_a_built_in_is_written_through_its_own_door(subject: &Subject) {
+async fn the_status_of_a_built_in_is_written_through_its_subresource(subject: &Subject) {
     let place = subject.namespace("status-door").await.of("apps/v1");
     let made = place.post("deployments", deployment()).await.ok();
     let ignored = place.merge("deployments/a", json!({"status": {"replicas": 1}})).await.ok();
@@ -45,11 +45,11 @@ async fn status_of_a_built_in_is_written_through_its_own_door(subject: &Subject)
     assert_eq!(stale.reason(), "409 Conflict");
     let verbs = [("DELETE", 405), ("POST", 405)];
     for (verb, code) in verbs {
-        assert_eq!(place.send(Call::new(verb, "deployments/a/status")).await.code(), code, "{verb}");
+        assert_eq!(place.send(ApiRequest::new(verb, "deployments/a/status")).await.code(), code, "{verb}");
     }
 }
 
-async fn status_of_a_namespace(subject: &Subject) {
+async fn the_status_of_a_namespace_is_a_subresource(subject: &Subject) {
     let place = subject.namespace("status-namespace").await;
     let path = "/api/v1/namespaces/status-namespace";
     let made = place.get(path).await.ok();
@@ -63,7 +63,7 @@ async fn status_is_dropped_on_create(subject: &Subject) {
     assert_eq!(place.post("deployments", deployment()).await.ok()["status"], json!({}));
 }
 
-async fn scale_of_a_deployment(subject: &Subject) {
+async fn a_deployment_has_a_scale_subresource(subject: &Subject) {
     let place = subject.namespace("status-scale").await.of("apps/v1");
     place.post("deployments", deployment()).await.ok();
     let scale = place.get("deployments/a/scale").await.ok();
@@ -74,7 +74,7 @@ async fn scale_of_a_deployment(subject: &Subject) {
     assert_eq!((&now["spec"]["replicas"], now.generation()), (&json!(1), Some(2)));
 }
 
-async fn status_of_a_storage_version_does_not_contradict_itself(subject: &Subject) {
+async fn an_inconsistent_storage_version_status_is_refused(subject: &Subject) {
     let place = subject.place("none");
     let path = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/core.configmaps";
     let entry = |id: &str, encoding: &str, decodable: &[&str]| json!({"apiServerID": id, "encodingVersion": encoding, "decodableVersions": decodable});

@@ -111,7 +111,7 @@ impl Subject {
         self.clients.iter().find(|(other, _)| *other == caller).unwrap().1.clone()
     }
 
-    /// The text of a file to reach the server with as its administrator.
+    /// The text of a file to connection the server with as its administrator.
     pub(crate) fn kubeconfig(&self) -> &str {
         &self.kubeconfig
     }
@@ -128,7 +128,7 @@ impl Subject {
         Place { subject: self, namespace: namespace.to_owned(), group_version: "v1".to_owned() }
     }
 
-    async fn send(&self, call: Call) -> http::Response<Body> {
+    async fn send(&self, call: ApiRequest) -> http::Response<Body> {
         let client = self.client_of(call.by);
         let mut request = Request::builder().method(call.method).uri(&call.path);
         for (name, value) in call.headers {
@@ -148,9 +148,9 @@ async fn start() -> (Server, Arc<FileStore>, Kubeconfigs) {
     network.tokens.insert("token-of-alice", User::known("alice", [""; 0]));
     let settings = Settings { network: Some(network), ..Settings::new(store.clone()) };
     let server = Server::start(settings).await.unwrap();
-    let reach = server.reach().unwrap();
-    let alice = reach.kubeconfig_of("alice", "token-of-alice");
-    let kubeconfigs = Kubeconfigs { admin: reach.kubeconfig(), alice };
+    let connection = server.connection_info().unwrap();
+    let alice = connection.kubeconfig_of("alice", "token-of-alice");
+    let kubeconfigs = Kubeconfigs { admin: connection.kubeconfig(), alice };
     (server, store, kubeconfigs)
 }
 
@@ -178,7 +178,7 @@ impl Place<'_> {
     }
 
     /// Sends a request and takes the answer as it comes.
-    pub(crate) async fn send(&self, mut call: Call) -> Answer {
+    pub(crate) async fn send(&self, mut call: ApiRequest) -> Answer {
         call.path = self.path(&call.path);
         let asked = format!("{} {}", call.method, call.path);
         let (head, body) = self.subject.send(call).await.into_parts();
@@ -197,11 +197,11 @@ impl Place<'_> {
 
     /// Watches; the answer must be a stream.
     pub(crate) async fn watch(&self, path: &str) -> Watching {
-        self.watch_with(Call::get(path)).await
+        self.watch_with(ApiRequest::get(path)).await
     }
 
     /// Watches with headers of its own.
-    pub(crate) async fn watch_with(&self, mut call: Call) -> Watching {
+    pub(crate) async fn watch_with(&self, mut call: ApiRequest) -> Watching {
         call.path = self.path(&call.path);
         let response = self.subject.send(call).await;
         assert_eq!(response.status(), 200);
@@ -209,23 +209,23 @@ impl Place<'_> {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
-        self.send(Call::get(path)).await
+        self.send(ApiRequest::get(path)).await
     }
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
-        self.send(Call::new("POST", path).json(&body)).await
+        self.send(ApiRequest::new("POST", path).json(&body)).await
     }
 
     pub(crate) async fn put(&self, path: &str, body: Value) -> Answer {
-        self.send(Call::new("PUT", path).json(&body)).await
+        self.send(ApiRequest::new("PUT", path).json(&body)).await
     }
 
     pub(crate) async fn merge(&self, path: &str, body: Value) -> Answer {
-        self.send(Call::new("MERGE", path).json(&body)).await
+        self.send(ApiRequest::new("MERGE", path).json(&body)).await
     }
 
     pub(crate) async fn delete(&self, path: &str) -> Answer {
-        self.send(Call::new("DELETE", path)).await
+        self.send(ApiRequest::new("DELETE", path)).await
     }
 
     /// Sends the requests of a table, in order; all answers that are not as expected are told at once. An expected
@@ -233,7 +233,7 @@ impl Place<'_> {
     pub(crate) async fn table(&self, rows: &[(&str, &str, Value, &str)]) {
         let mut wrong = Vec::new();
         for (verb, path, body, expected) in rows {
-            let call = Call::new(verb, path);
+            let call = ApiRequest::new(verb, path);
             let call = if body.is_null() { call } else { call.json(body) };
             let answer = self.send(call).await.line();
             let as_expected =
@@ -247,7 +247,7 @@ impl Place<'_> {
 }
 
 /// One request.
-pub(crate) struct Call {
+pub(crate) struct ApiRequest {
     method: Method,
     path: String,
     headers: Vec<(&'static str, String)>,
@@ -255,7 +255,7 @@ pub(crate) struct Call {
     by: Caller,
 }
 
-impl Call {
+impl ApiRequest {
     /// A request by its method; patches are named by their types: MERGE, JSON, STRATEGIC and APPLY.
     pub(crate) fn new(verb: &str, path: &str) -> Self {
         let kind = match verb {

@@ -6,17 +6,17 @@ use crate::subject::Subject;
 
 scenarios![
     an_update_that_changes_nothing_writes_nothing,
-    an_update_of_what_was_changed_since_is_a_conflict,
-    an_update_without_a_resource_version_wins,
-    update_refuses,
-    what_an_update_cannot_change,
-    a_desired_state_that_changes_is_a_new_generation,
-    a_put_to_nothing_makes_no_configmap,
-    an_update_moves_the_resource_version_and_nothing_else,
-    an_immutable_configmap_stays_as_it_is,
+    an_update_of_an_old_resource_version_is_a_conflict,
+    an_update_without_a_resource_version_overwrites,
+    invalid_updates_are_refused,
+    an_update_cannot_change_server_set_fields,
+    a_changed_spec_is_a_new_generation,
+    an_update_of_a_missing_configmap_creates_none,
+    an_update_changes_the_resource_version_and_no_other_metadata,
+    an_immutable_configmap_cannot_change,
 ];
 
-async fn an_update_moves_the_resource_version_and_nothing_else(subject: &Subject) {
+async fn an_update_changes_the_resource_version_and_no_other_metadata(subject: &Subject) {
     let place = subject.namespace("update-moves").await;
     let made = place.post("configmaps", json!({"metadata": {"name": "a"}, "data": {"k": "1"}})).await.ok();
     let mut object = made.body.clone();
@@ -39,7 +39,7 @@ async fn an_update_that_changes_nothing_writes_nothing(subject: &Subject) {
     assert_eq!(place.get("configmaps/a").await.body, made.body);
 }
 
-async fn an_update_of_what_was_changed_since_is_a_conflict(subject: &Subject) {
+async fn an_update_of_an_old_resource_version_is_a_conflict(subject: &Subject) {
     let place = subject.namespace("update-conflict").await;
     let made = place.post("configmaps", json!({"metadata": {"name": "a"}})).await.ok();
     place.merge("configmaps/a", json!({"data": {"k": "other"}})).await.ok();
@@ -53,7 +53,7 @@ async fn an_update_of_what_was_changed_since_is_a_conflict(subject: &Subject) {
     assert_eq!(place.get("configmaps/a").await["data"], json!({"k": "other"}));
 }
 
-async fn an_update_without_a_resource_version_wins(subject: &Subject) {
+async fn an_update_without_a_resource_version_overwrites(subject: &Subject) {
     let place = subject.namespace("update-wins").await;
     let made = place.post("configmaps", json!({"metadata": {"name": "a"}, "data": {"k": "1"}})).await.ok();
     let updated =
@@ -62,7 +62,7 @@ async fn an_update_without_a_resource_version_wins(subject: &Subject) {
     assert_eq!(updated["metadata"]["creationTimestamp"], made["metadata"]["creationTimestamp"]);
 }
 
-async fn update_refuses(subject: &Subject) {
+async fn invalid_updates_are_refused(subject: &Subject) {
     let place = subject.namespace("update-refuses").await;
     place.post("configmaps", json!({"metadata": {"name": "a"}})).await.ok();
     let other_uid = json!({"metadata": {"name": "a", "uid": "11111111-1111-1111-1111-111111111111"}});
@@ -96,7 +96,7 @@ async fn update_refuses(subject: &Subject) {
         .await;
 }
 
-async fn what_an_update_cannot_change(subject: &Subject) {
+async fn an_update_cannot_change_server_set_fields(subject: &Subject) {
     let place = subject.namespace("update-cannot").await;
     let made = place.post("configmaps", json!({"metadata": {"name": "a"}})).await.ok();
     let mut object = made.body.clone();
@@ -117,7 +117,7 @@ async fn what_an_update_cannot_change(subject: &Subject) {
     assert_eq!(place.put("configmaps/a", unset).await.ok()["metadata"], made["metadata"]);
 }
 
-async fn a_desired_state_that_changes_is_a_new_generation(subject: &Subject) {
+async fn a_changed_spec_is_a_new_generation(subject: &Subject) {
     let place = subject.namespace("update-generation").await.of("apps/v1");
     let template = json!({
         "metadata": {"labels": {"a": "b"}},
@@ -135,7 +135,7 @@ async fn a_desired_state_that_changes_is_a_new_generation(subject: &Subject) {
     assert_eq!(forced.resource_version(), labelled.resource_version());
 }
 
-async fn a_put_to_nothing_makes_no_configmap(subject: &Subject) {
+async fn an_update_of_a_missing_configmap_creates_none(subject: &Subject) {
     let place = subject.namespace("update-none").await;
     place
         .table(&[
@@ -159,7 +159,7 @@ async fn a_put_to_nothing_makes_no_configmap(subject: &Subject) {
     assert_eq!(answer.code(), 201, "{}", answer.line());
 }
 
-async fn an_immutable_configmap_stays_as_it_is(subject: &Subject) {
+async fn an_immutable_configmap_cannot_change(subject: &Subject) {
     let place = subject.namespace("update-immutable").await;
     let body = json!({"metadata": {"name": "a"}, "data": {"k": "1"}, "immutable": true});
     place.post("configmaps", body).await.ok();

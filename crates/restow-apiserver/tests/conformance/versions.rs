@@ -3,21 +3,21 @@
 use serde_json::{Value, json};
 
 use crate::definition::{DEFINITIONS, define, served, wait, widget};
-use crate::subject::{Call, Place, Subject};
+use crate::subject::{ApiRequest, Place, Subject};
 
 scenarios![
-    an_object_is_read_in_every_version,
-    without_a_flip_a_patch_of_nothing_writes_nothing,
-    after_a_flip_a_patch_of_nothing_rewrites_once,
-    a_version_that_is_stored_cannot_be_dropped,
+    an_object_can_be_read_in_every_version,
+    an_empty_patch_writes_nothing_under_the_same_storage_version,
+    an_empty_patch_rewrites_once_after_a_storage_version_change,
+    a_stored_version_cannot_be_removed,
     a_version_that_is_not_served_is_not_found,
     the_hash_is_that_of_the_storage_version,
-    a_watch_tells_objects_in_its_own_version,
-    preferred_is_the_most_stable_version,
+    a_watch_reports_objects_in_its_own_version,
+    the_most_stable_version_is_preferred,
     a_body_of_another_version_is_refused,
-    stored_versions_grow_and_are_cut_by_hand,
-    each_version_has_a_schema_of_its_own,
-    deprecated_versions_are_warned_of,
+    stored_versions_grow_and_can_be_pruned,
+    each_version_has_its_own_schema,
+    deprecated_versions_cause_a_warning,
 ];
 
 /// Adds v2, served and not stored.
@@ -39,7 +39,7 @@ async fn flip(place: &Place<'_>, group: &str) {
         {"op": "replace", "path": "/spec/versions/0/storage", "value": false},
         {"op": "replace", "path": "/spec/versions/1/storage", "value": true},
     ]);
-    place.send(Call::new("JSON", &path(group)).json(&patch)).await.ok();
+    place.send(ApiRequest::new("JSON", &path(group)).json(&patch)).await.ok();
     wait("the flip", || async {
         let patched = place.merge("widgets/probe", json!({})).await;
         // A handler that is about to go answers 503.
@@ -49,7 +49,7 @@ async fn flip(place: &Place<'_>, group: &str) {
     place.delete("widgets/probe").await.ok();
 }
 
-async fn an_object_is_read_in_every_version(subject: &Subject) {
+async fn an_object_can_be_read_in_every_version(subject: &Subject) {
     let group = "everyversion.example";
     let place = define(subject, group, two_versions).await;
     let second = place.of(&format!("{group}/v2"));
@@ -79,7 +79,7 @@ async fn a_body_of_another_version_is_refused(subject: &Subject) {
         .await;
 }
 
-async fn without_a_flip_a_patch_of_nothing_writes_nothing(subject: &Subject) {
+async fn an_empty_patch_writes_nothing_under_the_same_storage_version(subject: &Subject) {
     let group = "noflip.example";
     let place = define(subject, group, two_versions).await;
     let made = place.post("widgets", widget(group, "a", json!({"size": 1}))).await.ok();
@@ -90,7 +90,7 @@ async fn without_a_flip_a_patch_of_nothing_writes_nothing(subject: &Subject) {
     }
 }
 
-async fn after_a_flip_a_patch_of_nothing_rewrites_once(subject: &Subject) {
+async fn an_empty_patch_rewrites_once_after_a_storage_version_change(subject: &Subject) {
     let group = "flip.example";
     let place = define(subject, group, two_versions).await;
     let made = place.post("widgets", widget(group, "a", json!({"size": 1}))).await.ok();
@@ -106,7 +106,7 @@ async fn after_a_flip_a_patch_of_nothing_rewrites_once(subject: &Subject) {
     assert!(late.code() == 409 || late.body == again.body, "{}", late.line());
 }
 
-async fn stored_versions_grow_and_are_cut_by_hand(subject: &Subject) {
+async fn stored_versions_grow_and_can_be_pruned(subject: &Subject) {
     let group = "storedversions.example";
     let place = define(subject, group, two_versions).await;
     assert_eq!(place.get(&path(group)).await.ok()["status"]["storedVersions"], json!(["v1"]));
@@ -119,12 +119,12 @@ async fn stored_versions_grow_and_are_cut_by_hand(subject: &Subject) {
     assert_eq!(place.get(&path(group)).await.ok()["status"]["storedVersions"], json!(["v2"]));
 }
 
-async fn a_version_that_is_stored_cannot_be_dropped(subject: &Subject) {
+async fn a_stored_version_cannot_be_removed(subject: &Subject) {
     let group = "cannotdrop.example";
     let place = define(subject, group, two_versions).await;
     flip(&place, group).await;
     let drop = json!([{"op": "remove", "path": "/spec/versions/0"}]);
-    let answer = place.send(Call::new("JSON", &path(group)).json(&drop)).await;
+    let answer = place.send(ApiRequest::new("JSON", &path(group)).json(&drop)).await;
     assert_eq!(
         answer.line(),
         "422 Invalid: CustomResourceDefinition.apiextensions.k8s.io \"widgets.cannotdrop.example\" is invalid: \
@@ -134,7 +134,7 @@ async fn a_version_that_is_stored_cannot_be_dropped(subject: &Subject) {
     );
     let cut = json!({"status": {"storedVersions": ["v2"]}});
     place.merge(&format!("{}/status", path(group)), cut).await.ok();
-    place.send(Call::new("JSON", &path(group)).json(&drop)).await.ok();
+    place.send(ApiRequest::new("JSON", &path(group)).json(&drop)).await.ok();
     wait("v1 to go", || async { place.get("widgets").await.code() == 404 }).await;
     let second = place.of(&format!("{group}/v2"));
     // Its storage is opened anew, and meanwhile answers 429.
@@ -146,7 +146,7 @@ async fn a_version_that_is_not_served_is_not_found(subject: &Subject) {
     let place = define(subject, group, two_versions).await;
     place.post("widgets", widget(group, "a", json!({}))).await.ok();
     let stop = json!([{"op": "replace", "path": "/spec/versions/0/served", "value": false}]);
-    place.send(Call::new("JSON", &path(group)).json(&stop)).await.ok();
+    place.send(ApiRequest::new("JSON", &path(group)).json(&stop)).await.ok();
     wait("v1 to be served no more", || async { place.get("widgets/a").await.code() == 404 }).await;
     // It is stored in v1 still, and read in v2.
     let second = place.of(&format!("{group}/v2"));
@@ -158,7 +158,7 @@ async fn a_version_that_is_not_served_is_not_found(subject: &Subject) {
     .await;
 }
 
-async fn each_version_has_a_schema_of_its_own(subject: &Subject) {
+async fn each_version_has_its_own_schema(subject: &Subject) {
     let group = "ownschema.example";
     let place = define(subject, group, |definition| {
         two_versions(definition);
@@ -190,7 +190,7 @@ async fn the_hash_is_that_of_the_storage_version(subject: &Subject) {
         .await;
 }
 
-async fn a_watch_tells_objects_in_its_own_version(subject: &Subject) {
+async fn a_watch_reports_objects_in_its_own_version(subject: &Subject) {
     let group = "watchversion.example";
     let place = define(subject, group, two_versions).await;
     let second = place.of(&format!("{group}/v2"));
@@ -204,7 +204,7 @@ async fn a_watch_tells_objects_in_its_own_version(subject: &Subject) {
     );
 }
 
-async fn deprecated_versions_are_warned_of(subject: &Subject) {
+async fn deprecated_versions_cause_a_warning(subject: &Subject) {
     let group = "deprecated.example";
     let place = define(subject, group, |definition| {
         two_versions(definition);
@@ -219,7 +219,7 @@ async fn deprecated_versions_are_warned_of(subject: &Subject) {
     assert_eq!(list.header("warning"), r#"299 - "use something else""#);
 }
 
-async fn preferred_is_the_most_stable_version(subject: &Subject) {
+async fn the_most_stable_version_is_preferred(subject: &Subject) {
     let group = "preferred.example";
     let place = define(subject, group, |definition| {
         let first = definition["spec"]["versions"][0].clone();

@@ -3,24 +3,24 @@
 use serde_json::{Value, json};
 
 use crate::answer::revision;
-use crate::subject::{Call, Place, Subject};
+use crate::subject::{ApiRequest, Place, Subject};
 
 scenarios![
-    every_change_is_told_in_order,
-    a_watch_from_a_version_tells_what_came_after,
-    a_deleted_object_is_told_as_it_last_was,
-    a_watch_with_a_selector_tells_comings_and_goings,
-    a_watch_of_one_object,
-    a_watch_over_all_namespaces,
-    a_watch_without_a_version_begins_with_what_is_there,
-    bookmarks_come_when_asked_for,
-    a_watch_ends_in_its_time,
-    a_watch_of_metadata_alone,
-    writes_that_change_nothing_are_not_told,
-    watch_options_that_are_refused,
+    changes_are_reported_in_order,
+    a_watch_from_a_resource_version_reports_later_changes,
+    a_deleted_object_is_reported_in_its_last_state,
+    a_watch_with_a_selector_reports_objects_that_start_and_stop_matching,
+    a_single_object_can_be_watched,
+    a_watch_can_span_all_namespaces,
+    a_watch_without_a_resource_version_starts_with_existing_objects,
+    bookmarks_are_sent_when_requested,
+    a_watch_ends_after_its_timeout,
+    a_watch_can_report_partial_object_metadata,
+    writes_that_change_nothing_are_not_reported,
+    invalid_watch_options_are_refused,
     ; real:
     // Deprecated since 1.11; no client in use asks so.
-    an_old_style_watch,
+    the_deprecated_watch_path_works,
 ];
 
 async fn make(place: &Place<'_>, name: &str) -> String {
@@ -31,7 +31,7 @@ async fn now(place: &Place<'_>) -> String {
     place.get("configmaps").await.ok().resource_version()
 }
 
-async fn every_change_is_told_in_order(subject: &Subject) {
+async fn changes_are_reported_in_order(subject: &Subject) {
     let place = subject.namespace("watch-order").await;
     let mut watching =
         place.watch(&format!("configmaps?watch=true&resourceVersion={}", now(&place).await)).await;
@@ -57,7 +57,7 @@ async fn every_change_is_told_in_order(subject: &Subject) {
     assert!(versions.is_sorted() && versions.windows(2).all(|pair| pair[0] != pair[1]), "{versions:?}");
 }
 
-async fn a_watch_from_a_version_tells_what_came_after(subject: &Subject) {
+async fn a_watch_from_a_resource_version_reports_later_changes(subject: &Subject) {
     let place = subject.namespace("watch-from").await;
     make(&place, "before").await;
     let from = make(&place, "at").await;
@@ -68,7 +68,7 @@ async fn a_watch_from_a_version_tells_what_came_after(subject: &Subject) {
     assert_eq!(watching.next().await, "ADDED later");
 }
 
-async fn a_deleted_object_is_told_as_it_last_was(subject: &Subject) {
+async fn a_deleted_object_is_reported_in_its_last_state(subject: &Subject) {
     let place = subject.namespace("watch-deleted").await;
     let body = json!({"metadata": {"name": "a"}, "data": {"k": "last"}});
     let made = place.post("configmaps", body).await.ok();
@@ -81,7 +81,7 @@ async fn a_deleted_object_is_told_as_it_last_was(subject: &Subject) {
     assert!(revision(version) > made.revision());
 }
 
-async fn a_watch_with_a_selector_tells_comings_and_goings(subject: &Subject) {
+async fn a_watch_with_a_selector_reports_objects_that_start_and_stop_matching(subject: &Subject) {
     let place = subject.namespace("watch-selector").await;
     let from = now(&place).await;
     let query = format!("configmaps?watch=true&resourceVersion={from}&labelSelector=l%3Dyes");
@@ -100,7 +100,7 @@ async fn a_watch_with_a_selector_tells_comings_and_goings(subject: &Subject) {
     assert_eq!(watching.take(5).await, expected);
 }
 
-async fn a_watch_of_one_object(subject: &Subject) {
+async fn a_single_object_can_be_watched(subject: &Subject) {
     let place = subject.namespace("watch-one").await;
     let from = now(&place).await;
     let query = format!("configmaps?watch=true&resourceVersion={from}&fieldSelector=metadata.name%3Da");
@@ -113,7 +113,7 @@ async fn a_watch_of_one_object(subject: &Subject) {
     assert_eq!(watching.take(2).await, ["ADDED a", "DELETED a"]);
 }
 
-async fn a_watch_over_all_namespaces(subject: &Subject) {
+async fn a_watch_can_span_all_namespaces(subject: &Subject) {
     let (one, two) = (subject.namespace("watch-all-a").await, subject.namespace("watch-all-b").await);
     let query = format!(
         "/api/v1/configmaps?watch=true&resourceVersion={}&labelSelector=watch%3Dall",
@@ -126,7 +126,7 @@ async fn a_watch_over_all_namespaces(subject: &Subject) {
     assert_eq!(watching.take(3).await, ["ADDED a", "ADDED b", "ADDED c"]);
 }
 
-async fn a_watch_without_a_version_begins_with_what_is_there(subject: &Subject) {
+async fn a_watch_without_a_resource_version_starts_with_existing_objects(subject: &Subject) {
     let place = subject.namespace("watch-begin").await;
     make(&place, "b").await;
     let newest = make(&place, "a").await;
@@ -140,7 +140,7 @@ async fn a_watch_without_a_version_begins_with_what_is_there(subject: &Subject) 
     }
 }
 
-async fn bookmarks_come_when_asked_for(subject: &Subject) {
+async fn bookmarks_are_sent_when_requested(subject: &Subject) {
     let place = subject.namespace("watch-bookmarks").await;
     let from = make(&place, "a").await;
     let query =
@@ -158,7 +158,7 @@ async fn bookmarks_come_when_asked_for(subject: &Subject) {
     assert_eq!(last["object"]["metadata"]["name"], Value::Null);
 }
 
-async fn a_watch_ends_in_its_time(subject: &Subject) {
+async fn a_watch_ends_after_its_timeout(subject: &Subject) {
     let place = subject.namespace("watch-ends").await;
     let from = make(&place, "a").await;
     let mut watching =
@@ -166,10 +166,10 @@ async fn a_watch_ends_in_its_time(subject: &Subject) {
     assert_eq!(watching.event().await, None);
 }
 
-async fn a_watch_of_metadata_alone(subject: &Subject) {
+async fn a_watch_can_report_partial_object_metadata(subject: &Subject) {
     let place = subject.namespace("watch-metadata").await;
     let from = now(&place).await;
-    let call = Call::get(&format!("secrets?watch=true&resourceVersion={from}"))
+    let call = ApiRequest::get(&format!("secrets?watch=true&resourceVersion={from}"))
         .header("accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
     let mut watching = place.watch_with(call).await;
     place.post("secrets", json!({"metadata": {"name": "a"}, "data": {"k": "dg=="}})).await.ok();
@@ -182,7 +182,7 @@ async fn a_watch_of_metadata_alone(subject: &Subject) {
     assert_eq!((&object["metadata"]["name"], &object["data"]), (&json!("a"), &Value::Null));
 }
 
-async fn an_old_style_watch(subject: &Subject) {
+async fn the_deprecated_watch_path_works(subject: &Subject) {
     let place = subject.namespace("watch-style").await;
     let from = now(&place).await;
     let path = format!("/api/v1/watch/namespaces/watch-style/configmaps?resourceVersion={from}");
@@ -191,7 +191,7 @@ async fn an_old_style_watch(subject: &Subject) {
     assert_eq!(watching.next().await, "ADDED a");
 }
 
-async fn writes_that_change_nothing_are_not_told(subject: &Subject) {
+async fn writes_that_change_nothing_are_not_reported(subject: &Subject) {
     let place = subject.namespace("watch-nothing").await;
     let from = make(&place, "a").await;
     let mut watching = place.watch(&format!("configmaps?watch=true&resourceVersion={from}")).await;
@@ -203,7 +203,7 @@ async fn writes_that_change_nothing_are_not_told(subject: &Subject) {
     assert_eq!(watching.next().await, "ADDED b");
 }
 
-async fn watch_options_that_are_refused(subject: &Subject) {
+async fn invalid_watch_options_are_refused(subject: &Subject) {
     let place = subject.namespace("watch-refuses").await;
     for (query, expected) in [
         ("sendInitialEvents=true", "422 Invalid"),

@@ -3,15 +3,15 @@
 use serde_json::{Value, json};
 
 use crate::answer::revision;
-use crate::subject::{Call, Subject};
+use crate::subject::{ApiRequest, Subject};
 
 scenarios![
     initial_events_end_with_a_bookmark,
     changes_follow_the_initial_events,
-    initial_events_at_least_as_new_as_asked_for,
-    initial_events_of_metadata_alone,
+    initial_events_are_not_older_than_requested,
+    initial_events_can_be_partial_object_metadata,
     no_initial_events_when_declined,
-    initial_events_of_nothing,
+    an_empty_list_of_initial_events_ends_with_a_bookmark,
 ];
 
 const INITIAL: &str =
@@ -53,7 +53,7 @@ async fn changes_follow_the_initial_events(subject: &Subject) {
     assert_eq!(changes, ["ADDED b", "DELETED a"]);
 }
 
-async fn initial_events_at_least_as_new_as_asked_for(subject: &Subject) {
+async fn initial_events_are_not_older_than_requested(subject: &Subject) {
     let place = subject.namespace("initial-new").await;
     let newest = place.make(&["a", "b"]).await;
     let mut watching = place.watch(&format!("configmaps?{INITIAL}&resourceVersion={newest}")).await;
@@ -61,10 +61,10 @@ async fn initial_events_at_least_as_new_as_asked_for(subject: &Subject) {
     assert!(is_end(&watching.event().await.unwrap()));
 }
 
-async fn initial_events_of_metadata_alone(subject: &Subject) {
+async fn initial_events_can_be_partial_object_metadata(subject: &Subject) {
     let place = subject.namespace("initial-metadata").await;
     place.post("secrets", json!({"metadata": {"name": "a"}, "data": {"k": "dg=="}})).await.ok();
-    let call = Call::get(&format!("secrets?{INITIAL}"))
+    let call = ApiRequest::get(&format!("secrets?{INITIAL}"))
         .header("accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
     let mut watching = place.watch_with(call).await;
     for _ in 0..2 {
@@ -86,7 +86,7 @@ async fn no_initial_events_when_declined(subject: &Subject) {
     assert_eq!(watching.next().await, "ADDED b");
 }
 
-async fn initial_events_of_nothing(subject: &Subject) {
+async fn an_empty_list_of_initial_events_ends_with_a_bookmark(subject: &Subject) {
     let place = subject.namespace("initial-nothing").await;
     let mut watching = place.watch(&format!("configmaps?{INITIAL}")).await;
     let end = watching.event().await.unwrap();

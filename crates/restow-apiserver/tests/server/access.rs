@@ -7,7 +7,7 @@ use http::Request;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, Config};
-use restow_apiserver::{AtOnce, Audit, Network, Server, Settings, Tokens};
+use restow_apiserver::{Audit, InFlightLimits, Network, Server, Settings, Tokens};
 use serde_json::{Value, json};
 
 use crate::basics::{code, config_map};
@@ -17,20 +17,20 @@ use crate::memory::Memory;
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// A server that listens, with users alice and bob beside its admin.
-async fn listening(at_once: AtOnce, audit: Audit) -> Server {
-    listening_on(Memory::new(), at_once, audit).await
+async fn listening(in_flight_limits: InFlightLimits, audit: Audit) -> Server {
+    listening_on(Memory::new(), in_flight_limits, audit).await
 }
 
-async fn listening_on(store: Arc<Memory>, at_once: AtOnce, audit: Audit) -> Server {
+async fn listening_on(store: Arc<Memory>, in_flight_limits: InFlightLimits, audit: Audit) -> Server {
     let mut tokens = Tokens::default();
     tokens.insert_file("alice,alice,1,dev\nbob,bob,2\n").unwrap();
-    let network = Network { tokens, at_once, audit, ..Network::ephemeral().await.unwrap() };
+    let network = Network { tokens, in_flight_limits, audit, ..Network::ephemeral().await.unwrap() };
     Server::start(Settings { network: Some(network), ..Settings::new(store) }).await.unwrap()
 }
 
 /// The admin's configuration, with retries off: they hide answers.
 fn config(server: &Server) -> Config {
-    let mut config = server.reach().unwrap().config().unwrap();
+    let mut config = server.connection_info().unwrap().config().unwrap();
     config.default_retry = false;
     config
 }
@@ -54,8 +54,8 @@ fn binding(kind: &str, name: &str, user: &str, role: &str) -> Value {
 }
 
 #[tokio::test]
-async fn nobody_comes_in_without_a_token_but_to_see_how_it_is() {
-    let server = listening(AtOnce::default(), Audit::off()).await;
+async fn without_a_token_only_health_endpoints_are_allowed() {
+    let server = listening(InFlightLimits::default(), Audit::off()).await;
     let mut config = config(&server);
     config.auth_info.token = None;
     let nobody = Client::try_from(config).unwrap();
@@ -66,16 +66,17 @@ async fn nobody_comes_in_without_a_token_but_to_see_how_it_is() {
         assert_eq!(code(send(&nobody, "GET", path, &Value::Null).await), 403, "{path}");
     }
     assert_eq!(code(send(&holder(&server, "wrong"), "GET", "/api", &Value::Null).await), 401);
-    let mut other = server.reach().unwrap().config().unwrap();
-    other.root_cert = Network::ephemeral().await.unwrap().reach().unwrap().config().unwrap().root_cert;
+    let mut other = server.connection_info().unwrap().config().unwrap();
+    other.root_cert =
+        Network::ephemeral().await.unwrap().connection_info().unwrap().config().unwrap().root_cert;
     let stranger = Client::try_from(other).unwrap();
     assert!(send(&stranger, "GET", "/version", &Value::Null).await.is_err(), "another authority");
     server.stop().await;
 }
 
 #[tokio::test]
-async fn bindings_give_and_take() {
-    let server = listening(AtOnce::default(), Audit::off()).await;
+async fn bindings_grant_and_revoke_permissions() {
+    let server = listening(InFlightLimits::default(), Audit::off()).await;
     let (admin, alice) = (admin(&server), holder(&server, "alice"));
     let maps = Api::<ConfigMap>::namespaced(alice.clone(), "default");
     assert_eq!(code(maps.list(&ListParams::default()).await), 403);
@@ -95,8 +96,8 @@ async fn bindings_give_and_take() {
 }
 
 #[tokio::test]
-async fn nobody_gives_away_what_they_do_not_have() {
-    let server = listening(AtOnce::default(), Audit::off()).await;
+async fn users_cannot_grant_permissions_they_do_not_have() {
+    let server = listening(InFlightLimits::default(), Audit::off()).await;
     let (admin, alice) = (admin(&server), holder(&server, "alice"));
     let bindings = format!("{RBAC}/namespaces/default/rolebindings");
     send(&admin, "POST", &bindings, &binding("RoleBinding", "alice", "alice", "admin")).await.unwrap();
@@ -129,8 +130,8 @@ async fn nobody_gives_away_what_they_do_not_have() {
 }
 
 #[tokio::test]
-async fn somebody_else_can_be_acted_as() {
-    let server = listening(AtOnce::default(), Audit::off()).await;
+async fn a_permitted_user_can_impersonate_another() {
+    let server = listening(InFlightLimits::default(), Audit::off()).await;
     let mut config = config(&server);
     config.auth_info.impersonate = Some("alice".to_owned());
     let as_alice = Client::try_from(config.clone()).unwrap();
@@ -146,8 +147,8 @@ async fn somebody_else_can_be_acted_as() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_or_too_deep_is_refused() {
-    let server = listening(AtOnce::default(), Audit::off()).await;
+async fn bodies_that_are_too_large_or_too_deep_are_refused() {
+    let server = listening(InFlightLimits::default(), Audit::off()).await;
     let admin = admin(&server);
     let maps = Api::<ConfigMap>::namespaced(admin.clone(), "default");
     let large = config_map("large", "k", &"x".repeat(4 * 1024 * 1024));
@@ -171,9 +172,9 @@ async fn what_is_too_large_or_too_deep_is_refused() {
 }
 
 #[tokio::test]
-async fn more_than_there_is_room_for_come_back_later() {
-    let at_once = AtOnce { mutating: 0, watches: 1, ..AtOnce::default() };
-    let server = listening(at_once, Audit::off()).await;
+async fn requests_over_the_in_flight_limit_get_429() {
+    let in_flight_limits = InFlightLimits { mutating: 0, watches: 1, ..InFlightLimits::default() };
+    let server = listening(in_flight_limits, Audit::off()).await;
     let admin = admin(&server);
     let maps = Api::<ConfigMap>::namespaced(admin.clone(), "default");
     let refused = maps.create(&PostParams::default(), &config_map("a", "k", "v")).await;
@@ -191,10 +192,10 @@ async fn more_than_there_is_room_for_come_back_later() {
 }
 
 #[tokio::test]
-async fn writes_leave_a_line_that_tells_nothing_of_their_content() {
+async fn audit_events_of_writes_have_no_content() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.log");
-    let server = listening(AtOnce::default(), Audit::to_file(&path).unwrap()).await;
+    let server = listening(InFlightLimits::default(), Audit::to_file(&path).unwrap()).await;
     let secrets = Api::<Secret>::namespaced(admin(&server), "default");
     let secret: Secret =
         serde_json::from_value(json!({"metadata": {"name": "s"}, "stringData": {"password": "hunter2"}}))
@@ -220,8 +221,8 @@ async fn writes_leave_a_line_that_tells_nothing_of_their_content() {
 }
 
 #[tokio::test]
-async fn many_warnings_break_no_client() {
-    let server = listening(AtOnce::default(), Audit::off()).await;
+async fn many_warnings_do_not_break_clients() {
+    let server = listening(InFlightLimits::default(), Audit::off()).await;
     let mut map = json!({"metadata": {"name": "a"}});
     for field in 0..200 {
         map[format!("field{field}")] = json!(1);
@@ -241,10 +242,10 @@ async fn many_warnings_break_no_client() {
 
 /// Who leaves before the answer does not make room for more than there may be at once.
 #[tokio::test]
-async fn a_write_keeps_its_place_when_its_client_has_left() {
+async fn a_write_stays_in_flight_after_its_client_has_left() {
     let store = Memory::new();
-    let at_once = AtOnce { mutating: 1, ..AtOnce::default() };
-    let server = listening_on(store.clone(), at_once, Audit::off()).await;
+    let in_flight_limits = InFlightLimits { mutating: 1, ..InFlightLimits::default() };
+    let server = listening_on(store.clone(), in_flight_limits, Audit::off()).await;
     store.hold(&["/registry/configmaps/"]);
     let post = PostParams::default();
     let (leaver, late) = (Api::namespaced(admin(&server), "default"), config_map("late", "k", "v"));

@@ -41,7 +41,7 @@ pub(crate) fn config_map(name: &str, key: &str, value: &str) -> ConfigMap {
 }
 
 #[tokio::test]
-async fn it_is_ready_and_has_what_every_cluster_has() {
+async fn a_started_server_is_ready_and_has_the_default_objects() {
     let server = server().await;
     assert_eq!(
         server.client().request_text(http::Request::get("/readyz").body(vec![]).unwrap()).await.unwrap(),
@@ -54,7 +54,7 @@ async fn it_is_ready_and_has_what_every_cluster_has() {
 }
 
 #[tokio::test]
-async fn an_object_from_its_creation_to_its_end() {
+async fn an_object_is_created_read_updated_and_deleted() {
     let server = server().await;
     let maps = Api::<ConfigMap>::namespaced(server.client(), "default");
     let post = PostParams::default();
@@ -108,7 +108,7 @@ async fn dry_runs_store_nothing() {
 }
 
 #[tokio::test]
-async fn finalizers_hold_what_is_deleted() {
+async fn finalizers_delay_deletion() {
     let server = server().await;
     let maps = Api::<ConfigMap>::namespaced(server.client(), "default");
     let mut held = config_map("a", "k", "v");
@@ -123,7 +123,7 @@ async fn finalizers_hold_what_is_deleted() {
 }
 
 #[tokio::test]
-async fn namespaces_hold_what_is_in_them() {
+async fn objects_need_an_existing_namespace() {
     let server = server().await;
     let maps = Api::<ConfigMap>::namespaced(server.client(), "nowhere");
     assert_eq!(code(maps.create(&PostParams::default(), &config_map("a", "k", "v")).await), 404);
@@ -133,7 +133,7 @@ async fn namespaces_hold_what_is_in_them() {
 }
 
 #[tokio::test]
-async fn secrets_take_text() {
+async fn string_data_of_secrets_is_encoded() {
     let server = server().await;
     let secrets = Api::<Secret>::namespaced(server.client(), "default");
     let secret = Secret {
@@ -149,7 +149,7 @@ async fn secrets_take_text() {
 }
 
 #[tokio::test]
-async fn what_is_not_served_is_not_found() {
+async fn unserved_paths_are_not_found() {
     let server = server().await;
     for path in [
         "/api/v1/nothing",
@@ -165,7 +165,7 @@ async fn what_is_not_served_is_not_found() {
 }
 
 #[tokio::test]
-async fn discovery_tells_what_is_served() {
+async fn discovery_lists_what_is_served() {
     let server = server().await;
     let core = read(&server, "/api/v1").await;
     let find = |name: &str| {
@@ -209,7 +209,7 @@ async fn strategic_patches_merge_lists_by_their_keys() {
 
 /// A server that nobody stops ends when it is dropped, and leaves its store to the next one.
 #[tokio::test]
-async fn a_server_ends_when_it_is_dropped() {
+async fn a_dropped_server_stops() {
     let dir = tempfile::tempdir().unwrap();
     let open = || FileStore::open(dir.path(), file::Settings::default());
     let server = Server::start(Settings::new(Arc::new(open().unwrap()))).await.unwrap();

@@ -34,7 +34,7 @@ fn without_status(uid: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_definition_whose_status_was_never_written_takes_its_objects_along() {
+async fn deleting_a_definition_without_status_deletes_its_objects() {
     let store = Memory::new();
     let server = start(&store).await;
     store.refuse_changes(Some(KEYS));
@@ -51,7 +51,7 @@ async fn a_definition_whose_status_was_never_written_takes_its_objects_along() {
 }
 
 #[tokio::test]
-async fn a_status_that_could_not_be_written_is_written_later() {
+async fn a_failed_status_update_is_retried() {
     let store = Memory::new();
     let server = start(&store).await;
     store.refuse_changes(Some(KEYS));
@@ -153,7 +153,7 @@ async fn a_create_on_another_server_does_not_outlive_its_definition() {
 
 /// Whoever may make definitions does not thereby get hold of what the server itself goes by.
 #[tokio::test]
-async fn a_definition_does_not_take_the_place_of_a_built_in_resource() {
+async fn a_definition_does_not_replace_a_built_in_resource() {
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
     let store = Memory::new();
     let server = start(&store).await;

@@ -71,7 +71,7 @@ async fn stored(store: &Memory, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_defined_is_served() {
+async fn a_defined_resource_is_served() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
@@ -91,7 +91,7 @@ async fn what_is_defined_is_served() {
 }
 
 #[tokio::test]
-async fn a_new_storage_version_is_written_by_a_patch_of_nothing() {
+async fn an_empty_patch_stores_the_new_storage_version() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
@@ -115,7 +115,7 @@ async fn a_new_storage_version_is_written_by_a_patch_of_nothing() {
 }
 
 #[tokio::test]
-async fn the_status_is_apart() {
+async fn the_status_subresource_is_separate() {
     let server = crate::basics::server().await;
     defined(&server, "v1").await;
     let mut sent = widget("a");
@@ -133,7 +133,7 @@ async fn the_status_is_apart() {
 }
 
 #[tokio::test]
-async fn a_definition_goes_with_its_objects() {
+async fn deleting_a_definition_deletes_its_objects() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
@@ -166,7 +166,7 @@ async fn held_up(server: &Server, store: &Memory) {
 
 /// A create that was let in before its definition began to go does not outlive the definition.
 #[tokio::test]
-async fn a_definition_waits_for_creates_under_way_and_takes_their_objects_along() {
+async fn deleting_a_definition_waits_for_creates_in_flight_and_deletes_their_objects() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
@@ -207,7 +207,7 @@ async fn two_servers_on_one_store_follow_each_other() {
 }
 
 #[tokio::test]
-async fn objects_are_as_their_schema_says() {
+async fn objects_are_validated_against_their_schema() {
     let server = crate::basics::server().await;
     let mut sent = definition("v1");
     let schema = json!({
@@ -232,7 +232,7 @@ async fn objects_are_as_their_schema_says() {
 }
 
 #[tokio::test]
-async fn a_definition_that_makes_no_sense_is_refused() {
+async fn an_invalid_definition_is_refused() {
     let server = crate::basics::server().await;
     let mut sent = definition("v3");
     assert_eq!(code(send(&server, "POST", DEFINITIONS, &sent).await), 422);
@@ -244,7 +244,7 @@ async fn a_definition_that_makes_no_sense_is_refused() {
 
 /// A client that goes away does not end the right to write before the object is stored.
 #[tokio::test]
-async fn a_write_that_nobody_waits_for_holds_a_change_of_version_up() {
+async fn a_storage_version_change_waits_for_abandoned_writes() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
@@ -264,7 +264,7 @@ async fn a_write_that_nobody_waits_for_holds_a_change_of_version_up() {
 }
 
 #[tokio::test]
-async fn what_is_registered_is_registered_again_when_somebody_deletes_it() {
+async fn a_deleted_registration_is_restored() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
@@ -288,7 +288,7 @@ async fn what_is_registered_is_registered_again_when_somebody_deletes_it() {
 }
 
 #[tokio::test]
-async fn a_server_drops_what_its_former_life_has_registered_and_it_does_not_serve() {
+async fn a_restarted_server_removes_registrations_it_no_longer_serves() {
     let store = Memory::new();
     let key = "/registry/storageversions/gone.example.widgets";
     let left = r#"{

@@ -25,7 +25,7 @@ pub(crate) fn transformers(order: [usize; 2]) -> Transformers {
 }
 
 #[tokio::test]
-async fn a_new_key_is_used_by_a_patch_of_nothing() {
+async fn an_empty_patch_re_encrypts_with_the_new_key() {
     let store = Memory::new();
     let settings = Settings { encryption: Some(transformers([0, 1]).into()), ..Settings::new(store.clone()) };
     let server = Server::start(settings).await.unwrap();

@@ -45,7 +45,7 @@ async fn gone(server: &Server, name: &str) {
 }
 
 #[tokio::test]
-async fn what_is_owned_goes_behind_its_owner() {
+async fn dependents_are_deleted_after_their_owner() {
     let server = crate::basics::server().await;
     let mut owner = make(&server, "c0", &[]).await;
     for index in 1..4 {
@@ -61,7 +61,7 @@ async fn what_is_owned_goes_behind_its_owner() {
 }
 
 #[tokio::test]
-async fn what_has_another_owner_stays() {
+async fn an_object_with_another_owner_is_kept() {
     let server = crate::basics::server().await;
     let first = make(&server, "first", &[]).await;
     let second = make(&server, "second", &[]).await;
@@ -78,7 +78,7 @@ async fn what_has_another_owner_stays() {
 }
 
 #[tokio::test]
-async fn owners_that_never_were_are_gone() {
+async fn owners_that_never_existed_count_as_gone() {
     let server = crate::basics::server().await;
     let owner = make(&server, "owner", &[]).await;
     let mut other = reference(&owner, false);
@@ -99,7 +99,7 @@ async fn owners_that_never_were_are_gone() {
 }
 
 #[tokio::test]
-async fn in_the_foreground_the_owner_goes_last() {
+async fn foreground_deletion_removes_the_owner_last() {
     let server = crate::basics::server().await;
     let owner = make(&server, "owner", &[]).await;
     let slow = json!({"metadata": {
@@ -127,7 +127,7 @@ async fn in_the_foreground_the_owner_goes_last() {
 }
 
 #[tokio::test]
-async fn owners_in_a_circle_go() {
+async fn owners_in_a_cycle_are_deleted() {
     let server = crate::basics::server().await;
     let first = make(&server, "first", &[]).await;
     let second = make(&server, "second", &[reference(&first, true)]).await;
@@ -140,7 +140,7 @@ async fn owners_in_a_circle_go() {
 }
 
 #[tokio::test]
-async fn orphans_are_let_go() {
+async fn orphaning_removes_owner_references() {
     let server = crate::basics::server().await;
     let owner = make(&server, "owner", &[]).await;
     for name in ["a", "b"] {
@@ -160,7 +160,7 @@ async fn orphans_are_let_go() {
 }
 
 #[tokio::test]
-async fn custom_resources_own_and_are_owned() {
+async fn custom_resources_can_be_owners_and_dependents() {
     let server = crate::basics::server().await;
     defined(&server, "v1").await;
     let widget = |name: &str, owners: Value| {
@@ -179,7 +179,7 @@ async fn custom_resources_own_and_are_owned() {
 }
 
 #[tokio::test]
-async fn what_was_left_by_a_server_that_stopped_is_collected() {
+async fn garbage_left_by_a_stopped_server_is_collected() {
     let store = Memory::new();
     let first = Server::start(Settings::new(store.clone())).await.unwrap();
     let owner = make(&first, "owner", &[]).await;
@@ -202,7 +202,7 @@ async fn what_was_left_by_a_server_that_stopped_is_collected() {
 }
 
 #[tokio::test]
-async fn two_servers_collect_the_same() {
+async fn two_servers_can_collect_the_same_garbage() {
     let store = Memory::new();
     let first = Server::start(Settings::new(store.clone())).await.unwrap();
     let settings = Settings { server_id: "apiserver-other".to_owned(), ..Settings::new(store.clone()) };
@@ -220,7 +220,7 @@ async fn two_servers_collect_the_same() {
 }
 
 #[tokio::test]
-async fn what_is_sealed_is_collected_too() {
+async fn encrypted_objects_are_collected_too() {
     let encryption = Some(crate::encryption::transformers([0, 1]).into());
     let server = Server::start(Settings { encryption, ..Settings::new(Memory::new()) }).await.unwrap();
     let secrets = "/api/v1/namespaces/default/secrets";
@@ -236,7 +236,7 @@ async fn what_is_sealed_is_collected_too() {
 }
 
 #[tokio::test]
-async fn owners_of_a_kind_that_is_defined_later_are_looked_for() {
+async fn owners_of_a_kind_that_is_defined_later_are_looked_up() {
     let server = crate::basics::server().await;
     let owner = json!({"apiVersion": "example.com/v1", "kind": "Widget", "name": "nobody", "uid": "u"});
     make(&server, "owned", &[owner]).await;
@@ -246,7 +246,7 @@ async fn owners_of_a_kind_that_is_defined_later_are_looked_for() {
 }
 
 #[tokio::test]
-async fn what_is_not_served_goes_behind_its_owner() {
+async fn objects_that_are_not_served_are_deleted_after_their_owner() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;

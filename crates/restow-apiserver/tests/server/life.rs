@@ -15,7 +15,7 @@ use crate::memory::Memory;
 const LEASE: &str = "/registry/leases/kube-system/apiserver-restow";
 
 #[tokio::test(start_paused = true)]
-async fn health_tells_the_truth_about_the_store() {
+async fn health_reports_a_failing_store() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     let ask = async |path: &str| {
@@ -42,7 +42,7 @@ async fn health_tells_the_truth_about_the_store() {
 
 /// Anybody may ask how the server is, as often as they like.
 #[tokio::test(start_paused = true)]
-async fn the_store_is_asked_how_it_is_once_for_many() {
+async fn health_checks_of_the_store_are_shared() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     for round in 1..=2 {
@@ -119,7 +119,7 @@ async fn closed_after(turns: usize) -> bool {
 
 /// At whatever moment the gate closes, a write is either stored by then or refused.
 #[tokio::test(start_paused = true)]
-async fn a_write_that_was_let_in_does_not_land_after_the_gate_closed() {
+async fn a_write_in_flight_is_not_stored_after_the_gate_closed() {
     let mut stored = 0;
     for turns in 0..16 {
         stored += usize::from(tokio::spawn(closed_after(turns)).await.unwrap());
@@ -129,7 +129,7 @@ async fn a_write_that_was_let_in_does_not_land_after_the_gate_closed() {
 
 /// A create that is tried again because its namespace has changed asks the gate again.
 #[tokio::test(start_paused = true)]
-async fn a_create_that_is_tried_again_does_not_land_after_the_gate_closed() {
+async fn a_retried_create_is_not_stored_after_the_gate_closed() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     let namespace = json!({"metadata": {"name": "x"}});

@@ -27,7 +27,7 @@ async fn filled(count: usize) -> (Arc<Memory>, Server, Api<ConfigMap>) {
 }
 
 #[tokio::test]
-async fn pages_show_one_revision() {
+async fn all_pages_of_a_list_show_one_revision() {
     let (_, server, maps) = filled(10).await;
     let first = maps.list(&ListParams::default().limit(4)).await.unwrap();
     assert_eq!((first.items.len(), first.metadata.remaining_item_count), (4, Some(6)));
@@ -42,7 +42,7 @@ async fn pages_show_one_revision() {
 }
 
 #[tokio::test]
-async fn what_was_compacted_is_gone_and_can_be_gone_on_from() {
+async fn an_expired_continue_token_comes_with_a_new_one() {
     let (store, server, maps) = filled(6).await;
     let first = maps.list(&ListParams::default().limit(2)).await.unwrap();
     let token = first.metadata.continue_.unwrap();
@@ -61,7 +61,7 @@ async fn what_was_compacted_is_gone_and_can_be_gone_on_from() {
 }
 
 #[tokio::test]
-async fn selectors_select() {
+async fn lists_are_filtered_by_selectors() {
     let (_, server, maps) = filled(9).await;
     let odd = ListParams::default().labels("parity=odd").limit(3);
     let first = maps.list(&odd).await.unwrap();
@@ -75,7 +75,7 @@ async fn selectors_select() {
 }
 
 #[tokio::test]
-async fn long_lists_are_whole() {
+async fn long_lists_are_complete() {
     let (_, server, maps) = filled(1203).await;
     let all = maps.list(&ListParams::default()).await.unwrap();
     assert_eq!(all.items.len(), 1203);
@@ -85,7 +85,7 @@ async fn long_lists_are_whole() {
 }
 
 #[tokio::test]
-async fn metadata_alone() {
+async fn lists_of_partial_object_metadata_have_no_spec() {
     let (_, server, maps) = filled(2).await;
     let list = maps.list_metadata(&ListParams::default()).await.unwrap();
     assert_eq!(list.items.len(), 2);
@@ -96,7 +96,7 @@ async fn metadata_alone() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_decoded_is_named() {
+async fn a_list_names_the_object_that_cannot_be_decoded() {
     let (store, server, maps) = filled(3).await;
     store.put("/registry/configmaps/default/m-001", "{\"metadata\":").await;
     assert_eq!(code(maps.get("m-001").await), 500);
@@ -112,7 +112,7 @@ async fn what_cannot_be_decoded_is_named() {
 }
 
 #[tokio::test]
-async fn the_revision_asked_for() {
+async fn a_list_shows_the_requested_revision() {
     let (_, server, _maps) = filled(1).await;
     let path = "/api/v1/configmaps";
     let now = read(&server, path).await["metadata"]["resourceVersion"].as_str().unwrap().to_owned();

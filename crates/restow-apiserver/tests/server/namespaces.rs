@@ -20,7 +20,7 @@ async fn is_gone(server: &Server, path: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_namespace_takes_everything_in_it_along() {
+async fn deleting_a_namespace_deletes_its_objects() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
@@ -47,7 +47,7 @@ async fn a_namespace_takes_everything_in_it_along() {
 }
 
 #[tokio::test]
-async fn a_namespace_waits_for_what_is_held() {
+async fn a_namespace_waits_for_finalizers_of_its_objects() {
     let server = crate::basics::server().await;
     make(&server, NAMESPACES, json!({"name": "x"})).await;
     let held = "/api/v1/namespaces/x/configmaps/held";
@@ -65,7 +65,7 @@ async fn a_namespace_waits_for_what_is_held() {
 }
 
 #[tokio::test]
-async fn a_namespace_goes_that_was_left_by_a_server_that_stopped() {
+async fn a_namespace_left_terminating_by_a_stopped_server_is_deleted() {
     let store = Memory::new();
     let first = Server::start(Settings::new(store.clone())).await.unwrap();
     make(&first, NAMESPACES, json!({"name": "x"})).await;
@@ -86,7 +86,7 @@ async fn a_namespace_goes_that_was_left_by_a_server_that_stopped() {
 }
 
 #[tokio::test]
-async fn a_create_that_was_slow_does_not_land_in_a_namespace_that_has_gone() {
+async fn a_slow_create_is_not_stored_in_a_deleted_namespace() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     make(&server, NAMESPACES, json!({"name": "x"})).await;
@@ -154,7 +154,7 @@ pub(crate) async fn serve_none(server: &Server) {
 }
 
 #[tokio::test]
-async fn a_namespace_takes_objects_along_that_are_not_served() {
+async fn deleting_a_namespace_deletes_objects_that_are_not_served() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;

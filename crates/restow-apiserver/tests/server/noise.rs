@@ -136,7 +136,7 @@ async fn code(server: &Server, request: Request<kube::client::Body>) -> u16 {
 }
 
 #[tokio::test]
-async fn whatever_is_sent_is_answered() {
+async fn every_request_is_answered() {
     let server = Server::start(Settings::new(Memory::new())).await.unwrap();
     let mut runner = TestRunner::new(ProptestConfig { cases: 1, ..ProptestConfig::default() });
     let some =

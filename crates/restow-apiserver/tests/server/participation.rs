@@ -33,7 +33,7 @@ fn without_list(inner: Client) -> Client {
 
 /// What a server may not drop does not keep it from making sure of what it has registered.
 #[tokio::test(start_paused = true)]
-async fn registrations_are_looked_after_though_storage_versions_cannot_be_listed() {
+async fn registrations_are_kept_even_if_storage_versions_cannot_be_listed() {
     let server = crate::basics::server().await;
     let version = GroupVersion::new("other.example", "v1");
     let versions = Versions::new(&version, std::slice::from_ref(&version), std::slice::from_ref(&version));

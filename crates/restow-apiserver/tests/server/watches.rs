@@ -36,7 +36,7 @@ async fn now(server: &Server) -> String {
 }
 
 #[tokio::test]
-async fn changes_in_order() {
+async fn a_watch_reports_changes_in_order() {
     let server = server().await;
     let maps = Api::<ConfigMap>::namespaced(server.client(), "default");
     let from = now(&server).await;
@@ -55,7 +55,7 @@ async fn changes_in_order() {
 }
 
 #[tokio::test]
-async fn what_is_there_and_where_that_ends() {
+async fn initial_events_end_with_an_annotated_bookmark() {
     let server = server().await;
     let maps = Api::<ConfigMap>::namespaced(server.client(), "default");
     for name in ["a", "b"] {
@@ -70,7 +70,7 @@ async fn what_is_there_and_where_that_ends() {
 }
 
 #[tokio::test]
-async fn who_begins_to_match_is_added_and_who_stops_is_deleted() {
+async fn objects_that_start_or_stop_matching_are_reported_as_added_or_deleted() {
     let server = server().await;
     let maps = Api::<ConfigMap>::namespaced(server.client(), "default");
     let from = now(&server).await;
@@ -95,7 +95,7 @@ async fn a_watch_ends_in_time_with_a_bookmark() {
 }
 
 #[tokio::test]
-async fn what_was_compacted_cannot_be_watched_from() {
+async fn a_watch_from_a_compacted_revision_is_expired() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     store.compact(store.revision().await.unwrap()).await.unwrap();
@@ -117,7 +117,7 @@ async fn watches_end_when_the_server_does() {
 }
 
 #[tokio::test]
-async fn what_is_not_shown_need_not_be_readable() {
+async fn a_watch_skips_unreadable_objects_that_it_does_not_select() {
     let store = Memory::new();
     let server = Server::start(Settings::new(store.clone())).await.unwrap();
     let from = now(&server).await;

@@ -10,7 +10,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use jiff::Timestamp;
-use restow_apiserver::{Authority, Server, Serving, Settings, serve};
+use restow_apiserver::{CertificateAuthority, Server, ServingCertificate, Settings, serve};
 use restow_store::Store as _;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -37,9 +37,10 @@ impl Webhook {
     async fn start(answer: fn(&Value) -> Value) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("https://{}/convert", listener.local_addr().unwrap());
-        let authority = Authority::ephemeral(Timestamp::now()).unwrap();
+        let authority = CertificateAuthority::ephemeral(Timestamp::now()).unwrap();
         let pem = authority.pem();
-        let serving = Arc::new(Serving::new(authority, Vec::<String>::new(), Timestamp::now()).unwrap());
+        let serving =
+            Arc::new(ServingCertificate::new(authority, Vec::<String>::new(), Timestamp::now()).unwrap());
         let calls = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&calls);
         let service = tower::service_fn(move |request: Request<Incoming>| {
@@ -133,7 +134,7 @@ async fn objects_are_converted_both_ways() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_refuses_is_quoted() {
+async fn the_message_of_a_failing_webhook_is_quoted() {
     let server = crate::basics::server().await;
     let refuse = |review: &Value| response(review, json!({"result": {"status": "Failure", "message": "no"}}));
     let webhook = Webhook::start(refuse).await;
@@ -152,7 +153,7 @@ async fn a_webhook_that_refuses_is_quoted() {
 async fn webhooks_that_cannot_be_called_fail_the_request() {
     let server = crate::basics::server().await;
     let webhook = Webhook::start(convert).await;
-    let stranger = Authority::ephemeral(Timestamp::now()).unwrap().pem();
+    let stranger = CertificateAuthority::ephemeral(Timestamp::now()).unwrap().pem();
     let mut untrusted = webhook.conversion();
     untrusted["webhook"]["clientConfig"]["caBundle"] = json!(STANDARD.encode(stranger));
     define(&server, untrusted).await;
@@ -185,7 +186,7 @@ async fn webhooks_that_cannot_be_called_fail_the_request() {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_fails_the_request() {
+async fn an_endless_webhook_response_fails_the_request() {
     let server = crate::basics::server().await;
     let webhook = Webhook::start(|review| {
         let padding = "x".repeat(20 * 1024 * 1024);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use restow_apiserver::{
-    AtOnce, Audit, Credentials, DataDir, DataDirError, Network, Server, Settings, Tokens, data_dir,
+    Audit, Credentials, DataDir, DataDirError, InFlightLimits, Network, Server, Settings, Tokens, data_dir,
     private_file, random_hex,
 };
 use restow_store::Store;
@@ -110,7 +110,7 @@ pub(crate) async fn run(flags: &Apiserver) -> Result<u8, CliError> {
     let dir = flags.data_dir.clone().unwrap_or_else(|| default_dir().join("apiserver"));
     let dir = DataDir::open(&dir).map_err(unusable)?;
     let network = network(flags, &dir).await?;
-    let reach = network.reach().map_err(CliError::failed)?;
+    let connection = network.connection_info().map_err(CliError::failed)?;
     let store = store(flags, &dir)?;
     let kubeconfig = flags.write_kubeconfig.clone().unwrap_or_else(|| dir.file("kubeconfig"));
     let stop = stop_on_signals(None).map_err(CliError::failed)?;
@@ -126,10 +126,10 @@ pub(crate) async fn run(flags: &Apiserver) -> Result<u8, CliError> {
         started = Server::start(settings) => started.map_err(|error| CliError::failed(chain(&error)))?,
         () = stop.cancelled() => return Ok(STOPPED),
     };
-    private_file::replace(&kubeconfig, reach.kubeconfig().as_bytes())
+    private_file::replace(&kubeconfig, connection.kubeconfig().as_bytes())
         .map_err(|error| CliError::failed(format!("cannot write {}: {error}", kubeconfig.display())))?;
     let shown = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
-    output::print(&welcome(&reach.url(), &shown));
+    output::print(&welcome(&connection.url(), &shown));
     stop.run_until_cancelled(reseal(&started, sealing)).await;
     started.stop().await;
     Ok(0)
@@ -172,15 +172,15 @@ async fn network(flags: &Apiserver, dir: &DataDir) -> Result<Network, CliError> 
     let credentials = flags.credentials_dir.as_deref().unwrap_or(dir.path());
     let credentials = Credentials::open(credentials, restow_clock::now())
         .map_err(|error| CliError::failed(format!("{}: {}", credentials.display(), chain(&error))))?;
-    let at_once = AtOnce {
+    let in_flight_limits = InFlightLimits {
         mutating: flags.max_mutating_requests_inflight as usize,
-        reading: flags.max_requests_inflight as usize,
-        ..AtOnce::default()
+        read_only: flags.max_requests_inflight as usize,
+        ..InFlightLimits::default()
     };
     Ok(Network {
         tokens: tokens(flags)?,
         names: flags.tls_san.clone(),
-        at_once,
+        in_flight_limits,
         audit: audit(flags, dir)?,
         ..Network::new(listener, credentials)
     })

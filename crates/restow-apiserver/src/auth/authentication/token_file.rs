@@ -1,27 +1,27 @@
-//! The token file of kube-apiserver: comma-separated, a user for each line, groups in one quoted field.
+//! The token file of kube-apiserver: CSV with one user on each line, and all groups in one quoted column.
 
 use crate::auth::user::User;
 
-/// Why a token file cannot be read; tokens are never shown.
+/// An error in a token file. It never shows a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenFileError {
-    /// A line has too little in it.
+    /// A line has too few columns.
     #[error("line {line} has {columns} columns, not at least three (token, user name, user uid)")]
     Columns {
-        /// The line, from 1.
+        /// The line, counted from 1.
         line: usize,
-        /// How many there are.
+        /// How many columns the line has.
         columns: usize,
     },
-    /// A quote is where none may be, or has no end.
-    #[error("line {line} has a stray quote")]
+    /// A quote is misplaced or not closed.
+    #[error("line {line} has an unmatched quote")]
     Quote {
-        /// The line, from 1.
+        /// The line, counted from 1.
         line: usize,
     },
 }
 
-/// Tokens with their users. A line without a token counts for nothing; the last of two lines with one token wins.
+/// The tokens with their users. Lines without a token are ignored; of two lines with one token, the last counts.
 pub(super) fn parse(text: &str) -> Result<Vec<(String, User)>, TokenFileError> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -42,7 +42,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<(String, User)>, TokenFileError> {
     Ok(found)
 }
 
-/// The fields of a line; none if its quotes do not fit.
+/// The columns of a line; none if a quote is not closed.
 fn fields(line: &str) -> Option<Vec<String>> {
     let mut fields = Vec::new();
     let mut rest = line;
@@ -67,7 +67,7 @@ fn plain_field(text: &str) -> Option<(String, Option<&str>)> {
     (!field.contains('"')).then(|| (field.trim().to_owned(), after))
 }
 
-/// The field up to its closing quote, where two quotes stand for one.
+/// A column up to its closing quote. Two quotes stand for one.
 fn quoted_field(text: &str) -> Option<(String, Option<&str>)> {
     let mut field = String::new();
     let mut rest = text;
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_users() {
+    fn each_line_of_a_token_file_is_a_user() {
         for (line, expected) in [
             ("t,alice,7", "t alice/7 [system:authenticated]"),
             ("t,alice,7,dev", "t alice/7 [dev system:authenticated]"),
@@ -134,12 +134,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_breaks_it(text in "[a\",\n \\PC]{0,64}") {
+        fn no_token_file_panics(text in "[a\",\n \\PC]{0,64}") {
             let _ = parse(&text);
         }
 
         #[test]
-        fn what_is_quoted_is_read_back(name in "[^\r\n]{0,12}", groups in "[a-z,:]{0,12}") {
+        fn quoted_columns_are_unquoted(name in "[^\r\n]{0,12}", groups in "[a-z,:]{0,12}") {
             let line = format!("t,\"{}\",1,\"{groups}\"", name.replace('"', "\"\""));
             let users = parse(&line).unwrap();
             prop_assert_eq!(&users[0].1.name, &name);

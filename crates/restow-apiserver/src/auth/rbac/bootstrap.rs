@@ -1,4 +1,4 @@
-//! The roles and bindings that every server has from its start on, as far as this server has what they are about.
+//! The default roles and bindings of Kubernetes, as far as this server has the resources.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::policy::Kind;
 use super::rule::Rule;
 use crate::auth::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED};
 
-/// The group of those who read metrics.
+/// The group of users who may read metrics.
 const MONITORING: &str = "system:monitoring";
 const READ: &str = "get list watch";
 const WRITE: &str = "create update patch delete deletecollection";
@@ -52,7 +52,7 @@ const DISCOVERY: &str =
     "/livez /readyz /healthz /version /version/ /openapi /openapi/* /api /api/* /apis /apis/*";
 const METRICS: &str = "/metrics /metrics/slis /livez /readyz /healthz /livez/* /readyz/* /healthz/*";
 
-/// Which groups have which roles in the whole cluster.
+/// The default ClusterRoleBindings: roles and their groups.
 const BINDINGS: [(&str, &[&str]); 5] = [
     ("cluster-admin", &[MASTERS]),
     ("system:monitoring", &[MONITORING]),
@@ -61,10 +61,10 @@ const BINDINGS: [(&str, &[&str]); 5] = [
     ("system:public-info-viewer", &[AUTHENTICATED, UNAUTHENTICATED]),
 ];
 
-/// An object to create unless it is there.
+/// An object that is created if it is missing.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BootstrapObject {
-    /// Which resource it is of; none of them is in a namespace.
+    /// The kind: all of them are cluster-scoped.
     pub kind: Kind,
     /// The name.
     pub name: String,
@@ -72,7 +72,7 @@ pub(crate) struct BootstrapObject {
     pub object: Value,
 }
 
-/// All of them.
+/// All default roles and bindings.
 pub(crate) fn bootstrap() -> Vec<BootstrapObject> {
     let mut objects = vec![
         role("cluster-admin", &[], [on_resources(("*", "*", "*")), on_paths("*", "*")]),
@@ -111,7 +111,7 @@ fn on_paths(verbs: &str, paths: &str) -> Rule {
     Rule { verbs: words(verbs), non_resource_urls: words(paths), ..Rule::default() }
 }
 
-/// The label of roles that a role gathers.
+/// The label of the roles that a role aggregates.
 fn label(gatherer: &str) -> String {
     format!("{}/aggregate-to-{gatherer}", super::roles::GROUP)
 }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_server_allows_what_is_expected_of_it() {
+    fn the_bootstrap_roles_grant_what_kubernetes_grants() {
         let policy = policy();
         let named = |name: &str| User::known(name, [""; 0]);
         let path = Attributes::of_path;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gathering_roles_show_is_what_they_gather() {
+    fn aggregated_roles_list_the_rules_they_aggregate() {
         let policy = policy();
         for BootstrapObject { name, object, .. } in bootstrap() {
             if object.get("aggregationRule").is_some() {

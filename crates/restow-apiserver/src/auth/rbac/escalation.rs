@@ -1,4 +1,4 @@
-//! Nobody gives away what they do not have: who may write a role or a binding.
+//! Privilege escalation: users cannot grant permissions that they do not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,19 +10,19 @@ use super::roles::{Binding, Role};
 use super::rule::{ALL, Rule, has, path_covers};
 use crate::auth::attributes::{Attributes, ResourceAttributes};
 use crate::auth::user::User;
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 
-/// How many single permissions are compared with those of the writer: verbs, groups, resources and names multiply.
+/// How many permissions are compared with those of the writer: the product of verbs, groups, resources and names.
 const MOST_PERMISSIONS: usize = 100_000;
-/// How many words of the writer's rules are looked at.
+/// How many entries of the writer's rules are compared.
 const MOST_COMPARISONS: usize = 50_000_000;
 /// How many missing permissions are reported.
 const MOST_MISSING: usize = 500;
 
-/// A role or binding would give more than its writer has: `forbidden`, with this message.
+/// A role or binding would grant more than its writer has: 403 with this message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Escalation {
-    /// Rules that the writer does not have.
+pub(crate) enum EscalationError {
+    /// The writer does not have these permissions.
     #[error(
         "user {user:?} (groups={groups}) is attempting to grant RBAC permissions not currently held:\n{missing}"
     )]
@@ -34,41 +34,41 @@ pub(crate) enum Escalation {
         /// The rules, one for each line.
         missing: String,
     },
-    /// Rules that stand for more permissions than are compared.
-    #[error("the rules stand for more than {MOST_PERMISSIONS} single permissions: use several roles")]
+    /// The rules expand to more permissions than are compared.
+    #[error("the rules expand to more than {MOST_PERMISSIONS} permissions; split them into several roles")]
     TooMany,
-    /// Rules that are gathered from others, which can be anything.
+    /// An aggregationRule, which can select any rule.
     #[error("must have cluster-admin privileges to use the aggregationRule")]
     Aggregation,
-    /// A binding names a role that is not there.
+    /// A binding names a role that does not exist.
     #[error("{0}")]
     NoRole(String),
 }
 
-impl Escalation {
-    /// The refusal of a write of this kind.
-    pub(crate) fn failure(&self, kind: Kind, name: &str) -> Failure {
+impl EscalationError {
+    /// The error of a refused write.
+    pub(crate) fn failure(&self, kind: Kind, name: &str) -> StatusError {
         match self {
             Self::NoRole(message) => {
-                Failure::not_found(&GroupResource::new(super::roles::GROUP, "clusterrole"), "")
+                StatusError::not_found(&GroupResource::new(super::roles::GROUP, "clusterrole"), "")
                     .with_message(message)
             }
             _ => {
                 let resource = GroupResource::new(super::roles::GROUP, kind.resource());
-                Failure::forbidden_object(&resource, name, &self.to_string())
+                StatusError::forbidden_object(&resource, name, &self.to_string())
             }
         }
     }
 }
 
-/// Whether somebody may store a role or binding in the place of what is there.
+/// Whether a user may store a role or binding in place of the current one.
 pub(crate) fn permit_write(
     policy: &Policy,
     user: &User,
     kind: Kind,
     object: &Value,
     before: Option<&Value>,
-) -> Result<(), Escalation> {
+) -> Result<(), EscalationError> {
     if user.is_master() || before.is_some_and(|before| same_but_for_collection(object, before)) {
         return Ok(());
     }
@@ -87,7 +87,7 @@ fn permit_role(
     (namespace, name): (&str, &str),
     object: &Value,
     before: Option<&Value>,
-) -> Result<(), Escalation> {
+) -> Result<(), EscalationError> {
     let resource = kind.resource();
     let on = ResourceAttributes { group: super::roles::GROUP, resource, subresource: "", namespace, name };
     if policy.allows(user, &Attributes::of_resource("escalate", on)) {
@@ -100,15 +100,20 @@ fn permit_role(
         role.aggregation_rule.as_ref().is_some_and(|rule| !rule.cluster_role_selectors.is_empty())
     };
     if gathers(&role) || before.is_some_and(|before| gathers(&read(before))) {
-        held(user, &own, everything().iter()).map_err(|_| Escalation::Aggregation)?;
+        held(user, &own, everything().iter()).map_err(|_| EscalationError::Aggregation)?;
     }
     Ok(())
 }
 
-fn permit_binding(policy: &Policy, user: &User, namespace: &str, object: &Value) -> Result<(), Escalation> {
+fn permit_binding(
+    policy: &Policy,
+    user: &User,
+    namespace: &str,
+    object: &Value,
+) -> Result<(), EscalationError> {
     let role = read::<Binding>(object).role_ref;
     let resource = if role.kind == "Role" { "roles" } else { "clusterroles" };
-    // Whatever group the binding names: it is this role that it gives.
+    // Whatever group the binding names, it grants this role.
     let on = ResourceAttributes {
         group: super::roles::GROUP,
         resource,
@@ -119,7 +124,7 @@ fn permit_binding(policy: &Policy, user: &User, namespace: &str, object: &Value)
     if policy.allows(user, &Attributes::of_resource("bind", on)) {
         return Ok(());
     }
-    let rules = policy.rules_of(&role, namespace).map_err(Escalation::NoRole)?;
+    let rules = policy.rules_of(&role, namespace).map_err(EscalationError::NoRole)?;
     held(user, &policy.rules_for(user, namespace), rules)
 }
 
@@ -127,7 +132,7 @@ fn read<T: Default + serde::de::DeserializeOwned>(object: &Value) -> T {
     serde_json::from_value(object.clone()).unwrap_or_default()
 }
 
-/// Whether only what garbage collection writes differs.
+/// Whether only fields differ that the garbage collector writes.
 fn same_but_for_collection(object: &Value, before: &Value) -> bool {
     let rest = |object: &Value| {
         let mut object = object.clone();
@@ -149,16 +154,20 @@ fn everything() -> [Rule; 2] {
     ]
 }
 
-/// Whether somebody's rules cover others.
-fn held<'a>(user: &User, own: &[&Rule], wanted: impl Iterator<Item = &'a Rule>) -> Result<(), Escalation> {
+/// Whether the rules of a user cover others.
+fn held<'a>(
+    user: &User,
+    own: &[&Rule],
+    wanted: impl Iterator<Item = &'a Rule>,
+) -> Result<(), EscalationError> {
     let wanted: Vec<&Rule> = wanted.collect();
     if wanted.iter().fold(0, |sum: usize, rule| sum.saturating_add(permissions(rule))) > MOST_PERMISSIONS {
-        return Err(Escalation::TooMany);
+        return Err(EscalationError::TooMany);
     }
     let words = own.iter().fold(0, |sum: usize, rule| sum.saturating_add(words(rule)));
     let looks = wanted.iter().fold(0, |sum: usize, rule| sum.saturating_add(rule.verbs.len() + things(rule)));
     if looks.saturating_mul(words) > MOST_COMPARISONS {
-        return Err(Escalation::TooMany);
+        return Err(EscalationError::TooMany);
     }
     let missing = missing(own, &wanted);
     if missing.is_empty() {
@@ -169,12 +178,12 @@ fn held<'a>(user: &User, own: &[&Rule], wanted: impl Iterator<Item = &'a Rule>) 
     if missing.len() == MOST_MISSING {
         lines.push_str("\n(there may be more)");
     }
-    Err(Escalation::NotHeld { user: user.name.clone(), groups, missing: lines })
+    Err(EscalationError::NotHeld { user: user.name.clone(), groups, missing: lines })
 }
 
-/// The first permissions of some rules that others do not cover.
+/// The first permissions in `wanted` that `own` does not cover.
 ///
-/// Each verb and each thing is held against each of the writer's rules once, not each verb on each thing.
+/// Each verb and each target is compared with each rule of the writer once, not each verb on each target.
 fn missing<'a>(own: &[&Rule], wanted: &[&'a Rule]) -> Vec<Atom<'a>> {
     let mut missing = Vec::new();
     for rule in wanted {
@@ -203,7 +212,7 @@ fn matching(rules: &[&Rule], matches: impl Fn(&Rule) -> bool) -> Vec<u64> {
     rules.chunks(64).map(bits).collect()
 }
 
-/// The smallest rule: one verb on one thing.
+/// The smallest rule: one verb on one target.
 #[derive(Clone, Copy)]
 struct Atom<'a> {
     verb: &'a str,
@@ -221,14 +230,14 @@ fn permissions(rule: &Rule) -> usize {
     things(rule).saturating_mul(rule.verbs.len())
 }
 
-/// How many things a rule is about.
+/// How many targets a rule has.
 fn things(rule: &Rule) -> usize {
     let resources = [rule.resources.len(), rule.resource_names.len().max(1)];
     let resources = resources.into_iter().fold(rule.api_groups.len(), usize::saturating_mul);
     resources.saturating_add(rule.non_resource_urls.len())
 }
 
-/// How many words a rule has.
+/// How many entries a rule has.
 fn words(rule: &Rule) -> usize {
     [&rule.verbs, &rule.api_groups, &rule.resources, &rule.resource_names, &rule.non_resource_urls]
         .iter()
@@ -251,7 +260,7 @@ fn things_of(rule: &Rule) -> Vec<AtomOn<'_>> {
     on
 }
 
-/// Whether a rule is about a thing, whatever its verbs are.
+/// Whether a rule has a target, whatever its verbs are.
 fn covers(own: &Rule, on: AtomOn<'_>) -> bool {
     match on {
         AtomOn::Path(path) => own.non_resource_urls.iter().any(|own| path_covers(own, path)),
@@ -271,7 +280,7 @@ fn covers_resource(own: &[String], resource: &str) -> bool {
         })
 }
 
-/// What is missing, verbs on one thing together.
+/// The missing permissions, with the verbs of one target together.
 fn described(missing: &[Atom<'_>]) -> String {
     let mut verbs: BTreeMap<AtomOn<'_>, Vec<&str>> = BTreeMap::new();
     let mut lines = BTreeSet::new();
@@ -312,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_cover_what_they_allow() {
+    fn a_rule_covers_the_permissions_it_grants() {
         for (own, wanted, expected) in [
             ("get|-|pods", "get|-|pods", true),
             ("get|-|pods", "get list|-|pods", false),
@@ -340,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told() {
+    fn missing_permissions_are_listed() {
         let user = User::known("alice", ["dev"]);
         let wanted = [rule("get list|- apps|pods|web"), rule("get|/x")];
         assert_eq!(
@@ -368,7 +377,7 @@ mod tests {
         let with_all: Vec<&Rule> = own.iter().copied().chain([&all]).collect();
         assert_eq!(held(&user, &with_all, [&wanted].into_iter()), Ok(()));
         let larger = Rule { non_resource_urls: vec!["/y".to_owned(); 10_000], ..all.clone() };
-        assert_eq!(held(&user, &own, [&larger].into_iter()), Err(Escalation::TooMany));
+        assert_eq!(held(&user, &own, [&larger].into_iter()), Err(EscalationError::TooMany));
         assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
     }
 
@@ -400,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gives_away_what_they_do_not_have() {
+    fn users_cannot_grant_permissions_they_do_not_have() {
         let role = |namespace: &str, resource: &str| {
             json!({
                 "metadata": {"name": "r", "namespace": namespace},
@@ -439,7 +448,7 @@ mod tests {
             ("poddy", ClusterRole, product(100_000), "too many"),
             ("poddy", ClusterRole, product(10), "not held"),
             ("escalator", ClusterRole, product(100_000), "yes"),
-            // All verbs are among them `escalate`.
+            // All verbs include `escalate`.
             ("all-resources", ClusterRole, gathering, "yes"),
             ("poddy", ClusterRoleBinding, binding("", "ClusterRole", "pods"), "yes"),
             ("poddy", ClusterRoleBinding, binding("", "ClusterRole", "nodes"), "not held"),
@@ -458,10 +467,10 @@ mod tests {
         ] {
             let told = match permit_write(&policy(), &User::known(user, [""; 0]), kind, &object, None) {
                 Ok(()) => "yes",
-                Err(Escalation::NotHeld { .. }) => "not held",
-                Err(Escalation::Aggregation) => "aggregation",
-                Err(Escalation::TooMany) => "too many",
-                Err(Escalation::NoRole(_)) => "no role",
+                Err(EscalationError::NotHeld { .. }) => "not held",
+                Err(EscalationError::Aggregation) => "aggregation",
+                Err(EscalationError::TooMany) => "too many",
+                Err(EscalationError::NoRole(_)) => "no role",
             };
             assert_eq!(told, expected, "{user} {kind:?} {object}");
             assert_eq!(permit_write(&policy(), &User::admin(), kind, &object, None), Ok(()));
@@ -469,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_garbage_collection_writes_is_no_gift() {
+    fn changes_of_owner_references_are_no_escalation() {
         let user = User::known("nobody", [""; 0]);
         let before = json!({"metadata": {"name": "r", "finalizers": ["x"]}, "rules": [{"verbs": ["get"],
             "nonResourceURLs": ["/x"]}]});

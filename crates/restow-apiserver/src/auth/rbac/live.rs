@@ -1,4 +1,4 @@
-//! A policy that is kept like the store.
+//! A policy that follows the roles and bindings in the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use tokio_util::sync::CancellationToken;
 
 use super::policy::{Kind, Policy};
 
-/// How long to wait before the store is read again after it failed.
+/// The pause after an error of the store.
 const AFTER_AN_ERROR: Duration = Duration::from_millis(500);
-/// How many batches of changes are taken in at once, at most.
+/// How many batches of changes are applied together at most.
 const AT_ONCE: usize = 256;
-/// How many objects a page has that is read at the start.
+/// The page size of the first list.
 const PAGE: usize = 500;
 
-type Told = (Kind, Result<Changes, StoreError>);
+type PolicyChange = (Kind, Result<Changes, StoreError>);
 
-/// The newest policy; whoever asks gets one that stays as it is.
+/// The current policy. Each request uses one immutable snapshot of it.
 #[derive(Debug, Default)]
 pub(crate) struct LivePolicy(ArcSwap<Policy>);
 
 impl LivePolicy {
-    /// Reads the policy, and follows the store in a task of its own until told to stop.
+    /// Reads the policy, and follows the store in a task until `stop` is cancelled.
     pub(crate) async fn follow(
         store: &Arc<dyn Store>,
         encryption: &Arc<ArcSwapOption<Transformers>>,
@@ -42,7 +42,7 @@ impl LivePolicy {
     }
 
     #[cfg(test)]
-    /// A policy that stays as it is.
+    /// A policy that never changes.
     pub(crate) fn fixed(policy: Policy) -> Arc<Self> {
         Arc::new(Self(ArcSwap::from_pointee(policy)))
     }
@@ -56,29 +56,29 @@ impl LivePolicy {
         &self,
         source: &Source,
         mut policy: Policy,
-        mut changes: SelectAll<BoxStream<'static, Told>>,
+        mut changes: SelectAll<BoxStream<'static, PolicyChange>>,
     ) {
         loop {
             let error = self.take(source, &mut policy, changes).await;
-            // What was allowed stays allowed meanwhile, as it does in kube-apiserver.
-            tracing::warn!(%error, "roles and bindings are read again");
+            // The old policy stays in force meanwhile, as in kube-apiserver.
+            tracing::warn!(%error, "the watch of roles and bindings ended; listing them again");
             (policy, changes) = loop {
                 tokio::time::sleep(AFTER_AN_ERROR).await;
                 match source.load().await {
                     Ok(loaded) => break loaded,
-                    Err(error) => tracing::debug!(%error, "reading roles and bindings"),
+                    Err(error) => tracing::debug!(%error, "could not list roles and bindings; retrying"),
                 }
             };
             self.0.store(Arc::new(policy.clone()));
         }
     }
 
-    /// Takes changes in until there is an error.
+    /// Applies changes until there is an error.
     async fn take(
         &self,
         source: &Source,
         policy: &mut Policy,
-        changes: impl Stream<Item = Told> + Unpin,
+        changes: impl Stream<Item = PolicyChange> + Unpin,
     ) -> StoreError {
         let mut changes = changes.ready_chunks(AT_ONCE);
         while let Some(batch) = changes.next().await {
@@ -105,7 +105,7 @@ fn prefix(kind: Kind) -> String {
     format!("/registry/{}/", kind.resource())
 }
 
-/// Namespace and name of a key; none if it is no such object's.
+/// The namespace and name in a key; none if the key is of another kind.
 fn place(kind: Kind, key: &str) -> Option<(&str, &str)> {
     let rest = key.strip_prefix("/registry/")?.strip_prefix(kind.resource())?.strip_prefix('/')?;
     match (kind, rest.split_once('/')) {
@@ -115,14 +115,14 @@ fn place(kind: Kind, key: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// What is stored, and how it is sealed.
+/// The store, and how it is encrypted.
 struct Source {
     store: Arc<dyn Store>,
     encryption: Arc<ArcSwapOption<Transformers>>,
 }
 
 impl Source {
-    /// Takes one object in, or out. One that cannot be opened allows nothing.
+    /// Adds or removes one object. An object that cannot be decrypted grants nothing.
     fn apply(&self, policy: &mut Policy, kind: Kind, key: &str, entry: Option<&Entry>) {
         let Some((namespace, name)) = place(kind, key) else { return };
         let opened = entry.map(|entry| self.open(kind, entry));
@@ -134,13 +134,13 @@ impl Source {
         let opened =
             transformers.of(super::roles::GROUP, kind.resource()).open(&entry.key, entry.value.clone());
         opened.map(|opened| opened.plain).unwrap_or_else(|error| {
-            tracing::error!(%error, "this role or binding allows nothing");
+            tracing::error!(%error, "could not decrypt a role or binding; it grants nothing");
             Bytes::new()
         })
     }
 
-    /// Everything that is stored now, and what happens to it from then on.
-    async fn load(&self) -> Result<(Policy, SelectAll<BoxStream<'static, Told>>), StoreError> {
+    /// All roles and bindings, and their changes from then on.
+    async fn load(&self) -> Result<(Policy, SelectAll<BoxStream<'static, PolicyChange>>), StoreError> {
         let mut policy = Policy::default();
         let mut changes = SelectAll::new();
         for kind in Kind::ALL {
@@ -187,7 +187,7 @@ mod tests {
           - identity: {}
     ";
 
-    /// Writes whatever is there; cluster roles are sealed.
+    /// Writes over any current value. ClusterRoles are encrypted.
     async fn put(store: &Arc<dyn Store>, key: &str, value: Option<serde_json::Value>) {
         let expected = store.get(key).await.unwrap().entry.map_or(0, |entry| entry.mod_revision);
         let transformers = Transformers::parse(CONFIGURATION.as_bytes()).unwrap();
@@ -215,7 +215,7 @@ mod tests {
         let encryption = Arc::new(ArcSwapOption::from_pointee(transformers));
         let role = |resource: &str| json!({"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": [resource]}]});
         let binding = |kind: &str| json!({"subjects": [{"kind": "User", "name": "u"}], "roleRef": {"kind": kind, "name": "r"}});
-        // More than a page before the one that matters.
+        // More than one page before the role under test.
         for n in 0..PAGE + 1 {
             put(&store, &format!("/registry/clusterroles/a{n}"), Some(json!({}))).await;
         }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_of_objects() {
+    fn keys_outside_of_roles_and_bindings_are_ignored() {
         for (kind, key, expected) in [
             (Kind::Role, "/registry/roles/default/r", Some(("default", "r"))),
             (Kind::Role, "/registry/roles/r", None),

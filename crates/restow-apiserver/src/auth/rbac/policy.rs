@@ -1,4 +1,4 @@
-//! All roles and bindings, and what they allow somebody.
+//! All roles and bindings, and what they grant to a user.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
@@ -10,9 +10,9 @@ use super::roles::{Binding, Role, RoleRef, Subject};
 use super::rule::Rule;
 use crate::auth::attributes::Attributes;
 use crate::auth::user::User;
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 
-/// The four resources that a policy is made of.
+/// The four kinds of RBAC objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// Roles.
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub(crate) const ALL: [Self; 4] =
         [Self::Role, Self::ClusterRole, Self::RoleBinding, Self::ClusterRoleBinding];
 
@@ -40,28 +40,28 @@ impl Kind {
         }
     }
 
-    /// The kind that a resource of the RBAC group is.
+    /// The kind of a resource of the RBAC group.
     pub(crate) fn of(resource: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.resource() == resource)
     }
 }
 
-/// All roles and bindings; cheap to clone.
+/// All roles and bindings. It is cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Policy {
     roles: BTreeMap<(String, String), Arc<Role>>,
     cluster_roles: BTreeMap<String, Arc<Role>>,
     bindings: BTreeMap<String, BTreeMap<String, Arc<Binding>>>,
     cluster_bindings: BTreeMap<String, Arc<Binding>>,
-    /// The rules that cluster roles gather from others.
+    /// The rules that ClusterRoles aggregate from others.
     gathered: BTreeMap<String, Arc<[Rule]>>,
 }
 
-/// What allows something; it tells itself in the words of kube-apiserver.
+/// Why a request is allowed. Its text is that of kube-apiserver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant<'a>(Option<Source<'a>>);
 
-/// A binding that is for somebody.
+/// A binding that applies to a user.
 #[derive(Clone, Copy, Debug)]
 struct Source<'a> {
     namespace: &'a str,
@@ -84,7 +84,7 @@ impl fmt::Display for Grant<'_> {
 }
 
 impl Policy {
-    /// Takes a role or binding in, or out when there is none any more. What cannot be read allows nothing.
+    /// Adds a role or binding, or removes it if `object` is none. An object that cannot be parsed grants nothing.
     pub(crate) fn set(&mut self, kind: Kind, namespace: &str, name: &str, object: Option<&[u8]>) {
         match kind {
             Kind::Role => {
@@ -105,7 +105,7 @@ impl Policy {
         }
     }
 
-    /// Gathers what aggregation rules pick, and what those have gathered.
+    /// Resolves aggregationRules, including those of aggregated roles.
     fn gather(&mut self) {
         let gatherers = self.cluster_roles.iter().filter(|(_, role)| role.aggregation_rule.is_some());
         let gathered = gatherers.map(|(name, _)| {
@@ -138,7 +138,7 @@ impl Policy {
         }
     }
 
-    /// What allows somebody something; or why nothing does, if there is more to say.
+    /// What allows a request; otherwise the reason, which may be empty.
     pub(crate) fn decide(&self, user: &User, attributes: &Attributes<'_>) -> Result<Grant<'_>, String> {
         if user.is_master() {
             return Ok(Grant(None));
@@ -158,20 +158,20 @@ impl Policy {
         Err(told(&missing))
     }
 
-    /// Lets somebody do something, or refuses.
-    pub(crate) fn permit(&self, user: &User, attributes: &Attributes<'_>) -> Result<(), Failure> {
+    /// Refuses what the user may not do.
+    pub(crate) fn permit(&self, user: &User, attributes: &Attributes<'_>) -> Result<(), StatusError> {
         match self.decide(user, attributes) {
             Ok(_) => Ok(()),
             Err(why) => Err(attributes.forbidden(user, &why)),
         }
     }
 
-    /// Whether somebody may do something.
+    /// Whether the user may do this.
     pub(crate) fn allows(&self, user: &User, attributes: &Attributes<'_>) -> bool {
         self.decide(user, attributes).is_ok()
     }
 
-    /// All rules that are somebody's in a namespace, or in the whole cluster when there is none.
+    /// All rules of a user in a namespace, or in the whole cluster if it is empty.
     pub(crate) fn rules_for(&self, user: &User, namespace: &str) -> Vec<&Rule> {
         self.sources(user, namespace)
             .filter_map(|source| self.rules_of(&source.binding.role_ref, source.namespace).ok())
@@ -191,7 +191,7 @@ impl Policy {
         })
     }
 
-    /// The rules of a role that a binding in a namespace names; or that it is missing.
+    /// The rules of the role that a binding names; an error if the role does not exist.
     pub(super) fn rules_of(
         &self,
         role: &RoleRef,
@@ -221,7 +221,7 @@ fn put<K: Ord, V: Default + DeserializeOwned>(map: &mut BTreeMap<K, Arc<V>>, key
     }
 }
 
-/// Why bindings could not be followed, as kube-apiserver adds it to a refusal.
+/// Errors of bindings, as kube-apiserver adds them to a denial.
 fn told(missing: &[String]) -> String {
     match missing {
         [] => String::new(),
@@ -250,7 +250,7 @@ mod tests {
         json!([{"verbs": [verb], "apiGroups": [""], "resources": [resource]}])
     }
 
-    /// Bindings of all sorts, for a table to ask about.
+    /// Bindings of all kinds, for the tables below.
     fn policy() -> Policy {
         let mut policy = Policy::default();
         let all = &mut policy;
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn bindings_give_what_they_say() {
+    fn bindings_grant_the_rules_of_their_role() {
         let policy = policy();
         for (user, groups, resource, namespace, expected) in [
             ("cluster-user", "", "pods", "", true),
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_for_the_cluster_only() {
+    fn only_cluster_role_bindings_grant_paths() {
         let policy = policy();
         let path = Attributes::of_path("get", "/x");
         assert!(policy.allows(&User::known("walker", [""; 0]), &path));
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn why_is_told() {
+    fn a_decision_names_the_binding_it_rests_on() {
         let policy = policy();
         let told = |user: &str, resource, namespace| {
             let user = User::known(user, [""; 0]);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_out_allows_nothing_more() {
+    fn a_deleted_binding_grants_nothing() {
         let mut policy = policy();
         let user = User::known("local", [""; 0]);
         assert!(policy.allows(&user, &get("secrets", "a")));
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn aggregation_gathers_from_others_and_theirs() {
+    fn aggregated_roles_include_roles_that_are_aggregated_themselves() {
         let mut policy = Policy::default();
         let gathers = |label: &str, own: &str| {
             json!({
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_pick_by_labels() {
+    fn aggregation_selectors_match_labels() {
         let labels = BTreeMap::from([("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())]);
         for (selector, expected) in [
             (json!({}), true),

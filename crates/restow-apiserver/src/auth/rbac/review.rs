@@ -1,4 +1,4 @@
-//! What the review APIs answer: may I, may somebody, what may I, who am I.
+//! The review APIs: access reviews, rules reviews and SelfSubjectReview.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -7,25 +7,25 @@ use super::policy::Policy;
 use crate::auth::attributes::{Attributes, ResourceAttributes};
 use crate::auth::user::User;
 
-/// A review that asks nothing that can be answered: `invalid` at this field.
+/// An invalid review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReviewError {
-    /// Neither objects nor a path, or both.
+    /// Neither a resource nor a path, or both.
     #[error("exactly one of nonResourceAttributes or resourceAttributes must be specified")]
     Attributes,
-    /// Nobody.
+    /// Neither a user nor a group.
     #[error("at least one of user or group must be specified")]
     Nobody,
-    /// A review in a namespace of something elsewhere.
+    /// A LocalSubjectAccessReview of another namespace.
     #[error("must match metadata.namespace")]
     Elsewhere,
-    /// A list of rules without a namespace.
+    /// A rules review without a namespace.
     #[error("namespace is required")]
     NoNamespace,
 }
 
 impl ReviewError {
-    /// The field that is wrong.
+    /// The invalid field.
     pub(crate) fn field(self) -> &'static str {
         match self {
             Self::Attributes => "spec.resourceAttributes",
@@ -64,33 +64,33 @@ struct OnPath {
     path: String,
 }
 
-/// Whose leave a review asks about.
+/// Whose permissions a review is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum About<'a> {
-    /// The sender's own: SelfSubjectAccessReview.
+pub(crate) enum ReviewedUser<'a> {
+    /// Those of the sender: SelfSubjectAccessReview.
     Sender(&'a User),
-    /// Somebody the review names: SubjectAccessReview.
+    /// Those of a user that the review names: SubjectAccessReview.
     Named,
-    /// Somebody the review names, in one namespace: LocalSubjectAccessReview.
+    /// Those of a user that the review names, in one namespace: LocalSubjectAccessReview.
     NamedIn(&'a str),
 }
 
 /// Answers a SelfSubjectAccessReview, SubjectAccessReview or LocalSubjectAccessReview: the review with its status.
 pub(crate) fn answer_access_review(
     policy: &Policy,
-    about: About<'_>,
+    about: ReviewedUser<'_>,
     review: Value,
 ) -> Result<Value, ReviewError> {
     let spec = spec(&review);
     let attributes = attributes(&spec)?;
-    if let About::NamedIn(namespace) = about
+    if let ReviewedUser::NamedIn(namespace) = about
         && attributes.resource().is_none_or(|on| on.namespace != namespace)
     {
         return Err(ReviewError::Elsewhere);
     }
     let status = match about {
-        About::Sender(user) => decide(policy, user, &attributes),
-        About::Named | About::NamedIn(_) => decide(policy, &named(&spec)?, &attributes),
+        ReviewedUser::Sender(user) => decide(policy, user, &attributes),
+        ReviewedUser::Named | ReviewedUser::NamedIn(_) => decide(policy, &named(&spec)?, &attributes),
     };
     Ok(with_status(review, status))
 }
@@ -156,7 +156,7 @@ fn attributes(spec: &Spec) -> Result<Attributes<'_>, ReviewError> {
     }
 }
 
-/// The user a review names, who is in no group but those it names.
+/// The user that a review names, with only the groups that it names.
 fn named(spec: &Spec) -> Result<User, ReviewError> {
     let name = spec.user.clone().unwrap_or_default();
     let groups = spec.groups.clone().unwrap_or_default();
@@ -198,7 +198,7 @@ mod tests {
         policy
     }
 
-    fn asked(about: About<'_>, spec: Value) -> String {
+    fn asked(about: ReviewedUser<'_>, spec: Value) -> String {
         let review = json!({"kind": "Review", "spec": spec});
         match answer_access_review(&policy(), about, review) {
             Ok(review) => review["status"].to_string(),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn reviews_are_answered() {
+    fn access_reviews_report_allowed_or_denied() {
         let alice = User::known("alice", [""; 0]);
         let admin = User::admin();
         let pods = json!({"verb": "get", "resource": "pods", "namespace": "a"});
@@ -217,35 +217,47 @@ mod tests {
         let no = r#"{"allowed":false}"#;
         let one = "spec.resourceAttributes: exactly one of nonResourceAttributes or resourceAttributes must be specified";
         for (about, spec, expected) in [
-            (About::Sender(&alice), json!({"resourceAttributes": pods}), by_b),
-            (About::Sender(&alice), json!({"resourceAttributes": secrets}), no),
-            (About::Sender(&alice), json!({"nonResourceAttributes": {"verb": "get", "path": "/x"}}), by_b),
-            (About::Sender(&alice), json!({"nonResourceAttributes": {"verb": "get", "path": "/y"}}), no),
+            (ReviewedUser::Sender(&alice), json!({"resourceAttributes": pods}), by_b),
+            (ReviewedUser::Sender(&alice), json!({"resourceAttributes": secrets}), no),
             (
-                About::Sender(&alice),
+                ReviewedUser::Sender(&alice),
+                json!({"nonResourceAttributes": {"verb": "get", "path": "/x"}}),
+                by_b,
+            ),
+            (
+                ReviewedUser::Sender(&alice),
+                json!({"nonResourceAttributes": {"verb": "get", "path": "/y"}}),
+                no,
+            ),
+            (
+                ReviewedUser::Sender(&alice),
                 json!({"resourceAttributes": secrets, "user": "root", "groups": ["system:masters"]}),
                 no,
             ),
-            (About::Sender(&admin), json!({"resourceAttributes": secrets}), r#"{"allowed":true}"#),
-            (About::Sender(&alice), json!({}), one),
-            (About::Sender(&alice), json!({"resourceAttributes": pods, "nonResourceAttributes": {}}), one),
-            (About::Sender(&alice), json!({"resourceAttributes": 7}), one),
-            (About::Named, json!({"resourceAttributes": pods, "user": "alice"}), by_b),
-            (About::Named, json!({"resourceAttributes": pods, "user": "bob"}), no),
-            (About::Named, json!({"resourceAttributes": pods, "groups": ["dev"]}), by_c),
+            (ReviewedUser::Sender(&admin), json!({"resourceAttributes": secrets}), r#"{"allowed":true}"#),
+            (ReviewedUser::Sender(&alice), json!({}), one),
             (
-                About::Named,
+                ReviewedUser::Sender(&alice),
+                json!({"resourceAttributes": pods, "nonResourceAttributes": {}}),
+                one,
+            ),
+            (ReviewedUser::Sender(&alice), json!({"resourceAttributes": 7}), one),
+            (ReviewedUser::Named, json!({"resourceAttributes": pods, "user": "alice"}), by_b),
+            (ReviewedUser::Named, json!({"resourceAttributes": pods, "user": "bob"}), no),
+            (ReviewedUser::Named, json!({"resourceAttributes": pods, "groups": ["dev"]}), by_c),
+            (
+                ReviewedUser::Named,
                 json!({"resourceAttributes": pods, "user": "bob", "groups": ["system:masters"]}),
                 r#"{"allowed":true}"#,
             ),
             (
-                About::Named,
+                ReviewedUser::Named,
                 json!({"resourceAttributes": pods}),
                 "spec.user: at least one of user or group must be specified",
             ),
-            (About::NamedIn("a"), json!({"resourceAttributes": pods, "user": "alice"}), by_b),
+            (ReviewedUser::NamedIn("a"), json!({"resourceAttributes": pods, "user": "alice"}), by_b),
             (
-                About::NamedIn("b"),
+                ReviewedUser::NamedIn("b"),
                 json!({"resourceAttributes": pods, "user": "alice"}),
                 "spec.resourceAttributes.namespace: must match metadata.namespace",
             ),
@@ -255,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_listed() {
+    fn a_rules_review_lists_the_rules_of_a_user() {
         let review = |spec: Value| {
             answer_rules_review(&policy(), &User::known("alice", [""; 0]), json!({"spec": spec}))
         };

@@ -1,4 +1,4 @@
-//! Roles and bindings as they are stored, as far as they matter here.
+//! The fields of stored roles and bindings that authorization needs.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::rule::{Rule, list};
 use crate::auth::impersonation::is_service_account;
 use crate::auth::user::User;
 
-/// What a role has that matters here.
+/// A Role or ClusterRole.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Role {
@@ -18,14 +18,14 @@ pub(super) struct Role {
     pub(super) aggregation_rule: Option<Aggregation>,
 }
 
-/// What metadata has that matters here.
+/// The labels of an object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Labels {
     pub(super) labels: Option<BTreeMap<String, String>>,
 }
 
-/// Whose rules a cluster role gathers.
+/// An aggregationRule.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Aggregation {
@@ -33,7 +33,7 @@ pub(super) struct Aggregation {
     pub(super) cluster_role_selectors: Vec<Selector>,
 }
 
-/// Which cluster roles.
+/// A label selector.
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Selector {
@@ -52,7 +52,7 @@ struct Requirement {
 }
 
 impl Selector {
-    /// Whether it picks something with these labels; what cannot be understood picks nothing.
+    /// Whether it matches these labels. An unknown operator matches nothing.
     pub(super) fn picks(&self, labels: &BTreeMap<String, String>) -> bool {
         self.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|requirement| requirement.picks(labels))
@@ -73,7 +73,7 @@ impl Requirement {
     }
 }
 
-/// What a binding has that matters here.
+/// A RoleBinding or ClusterRoleBinding.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Binding {
@@ -82,7 +82,7 @@ pub(super) struct Binding {
     pub(super) role_ref: RoleRef,
 }
 
-/// The role that a binding gives.
+/// The role that a binding grants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct RoleRef {
@@ -90,7 +90,7 @@ pub(super) struct RoleRef {
     pub(super) name: String,
 }
 
-/// Whom a binding is for.
+/// A user, group or service account of a binding.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Subject {
@@ -100,7 +100,7 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// Whether it is somebody; a service account without a namespace is of the binding's own.
+    /// Whether it includes a user. A service account without a namespace is in the binding's namespace.
     pub(super) fn is(&self, user: &User, namespace: &str) -> bool {
         match self.kind.as_str() {
             "User" => self.name == user.name,
@@ -113,7 +113,7 @@ impl Subject {
         }
     }
 
-    /// As kube-apiserver tells it.
+    /// The text of kube-apiserver.
     pub(super) fn describe(&self, namespace: &str) -> String {
         match (self.kind.as_str(), self.namespace.as_deref().filter(|own| !own.is_empty())) {
             ("ServiceAccount", own) => {

@@ -2,30 +2,30 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::auth::attributes::{Attributes, On, ResourceAttributes};
+use crate::auth::attributes::{Attributes, AttributesTarget, ResourceAttributes};
 #[cfg(test)]
 pub(super) use tests::rule;
 
-/// Stands for all verbs, groups, resources or paths.
+/// Matches all verbs, groups, resources or paths.
 pub(super) const ALL: &str = "*";
 
 /// A rule: its verbs on its resources, or on its paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Rule {
-    /// What may be done.
+    /// The verbs.
     #[serde(deserialize_with = "list")]
     pub verbs: Vec<String>,
-    /// In which API groups.
+    /// The API groups.
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub api_groups: Vec<String>,
-    /// To which resources: `pods`, `pods/log`, `*/status` or `*`.
+    /// The resources: `pods`, `pods/log`, `*/status` or `*`.
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<String>,
-    /// To which objects; all when none is named.
+    /// The names of objects; empty for all.
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub resource_names: Vec<String>,
-    /// To which paths.
+    /// The paths.
     #[serde(rename = "nonResourceURLs", deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub non_resource_urls: Vec<String>,
 }
@@ -40,12 +40,14 @@ where
 }
 
 impl Rule {
-    /// Whether it allows something.
+    /// Whether it allows a request.
     pub(crate) fn allows(&self, attributes: &Attributes<'_>) -> bool {
         has(&self.verbs, attributes.verb)
             && match &attributes.on {
-                On::Resource(resource) => self.allows_on(resource),
-                On::Path(path) => self.non_resource_urls.iter().any(|own| path_covers(own, path)),
+                AttributesTarget::Resource(resource) => self.allows_on(resource),
+                AttributesTarget::Path(path) => {
+                    self.non_resource_urls.iter().any(|own| path_covers(own, path))
+                }
             }
     }
 
@@ -56,12 +58,12 @@ impl Rule {
     }
 }
 
-/// Whether a set has this, or everything.
+/// Whether a list has an entry, or `*`.
 pub(super) fn has(set: &[String], wanted: &str) -> bool {
     set.iter().any(|own| own == ALL || own == wanted)
 }
 
-/// Whether a rule's resource is this one.
+/// Whether an entry of a rule matches a resource.
 fn names(own: &str, resource: &str, subresource: &str) -> bool {
     if own == ALL {
         return true;
@@ -74,7 +76,7 @@ fn names(own: &str, resource: &str, subresource: &str) -> bool {
     }
 }
 
-/// Whether a rule's path is this one, or begins it.
+/// Whether an entry of a rule matches a path.
 pub(super) fn path_covers(own: &str, path: &str) -> bool {
     own == path || (own.ends_with('*') && path.starts_with(own.trim_end_matches('*')))
 }
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_on_resources() {
+    fn resource_rules_match_verb_group_resource_and_name() {
         for (text, verb, group, what, name, expected) in [
             ("get|-|pods", "get", "", "pods", "", true),
             ("get|-|pods", "get", "", "pods", "web", true),
@@ -135,7 +137,7 @@ mod tests {
             ("get|-|*/status", "get", "", "pods/status", "", true),
             ("get|-|*/status", "get", "", "pods/scale", "", false),
             ("get|-|*/status", "get", "", "pods", "", false),
-            // A star stands for all of one side only before the slash: kube-apiserver knows no `pods/*`.
+            // A star is allowed only before the slash: kube-apiserver knows no `pods/*`.
             ("get|-|pods/*", "get", "", "pods/status", "", false),
             ("get|-|*/*", "get", "", "pods/status", "", false),
             ("get|-|pods/", "get", "", "pods", "", false),
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_on_paths() {
+    fn non_resource_rules_match_paths() {
         for (text, verb, path, expected) in [
             ("get|/healthz", "get", "/healthz", true),
             ("get|/healthz", "get", "/healthz/", false),
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_read_with_gaps() {
+    fn rules_with_missing_fields_are_parsed() {
         let read: Rule = serde_json::from_str(r#"{"verbs":["get"],"resources":null,"new":1}"#).unwrap();
         assert_eq!(read, Rule { verbs: words("get"), ..Rule::default() });
         assert_eq!(serde_json::from_str::<Rule>("{}").unwrap(), Rule::default());

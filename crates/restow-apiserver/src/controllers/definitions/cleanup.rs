@@ -1,4 +1,4 @@
-//! A definition goes when all of its objects have gone.
+//! Deletes the objects of a definition that is being deleted, then the definition.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::status::is_accepted;
 use super::stored::{PREFIX, is_built_in};
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 use crate::object::meta::delete::Options;
 use crate::object::meta::{finalizers, name, text};
-use crate::object::stored::{Extent, refused};
+use crate::object::stored::{DecodeScope, refused};
 use crate::registry::definition::conditions::FINALIZER;
 use crate::registry::resource::Resource;
 use crate::verbs::api::Api;
@@ -21,14 +21,14 @@ use crate::verbs::delete::delete_stored;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Objects that are read at once.
+/// The page size of lists.
 const PAGE: usize = 500;
-/// Objects that are deleted at once.
+/// How many objects are deleted concurrently.
 const AT_ONCE: usize = 16;
 
-/// Whether a definition that is being deleted has made objects, whatever its status says: that may never have been
-/// written. What a built-in resource of its name has stored is not its own.
-pub(super) async fn has_objects(api: &Api, definition: &Value) -> Result<bool, Failure> {
+/// Whether a definition that is being deleted has objects, whatever its status says: the status may never have been
+/// written. Objects of a built-in resource of the same name do not count.
+pub(super) async fn has_objects(api: &Api, definition: &Value) -> Result<bool, StatusError> {
     let served = api.registry.served();
     if is_built_in(api, definition) {
         return Ok(false);
@@ -43,7 +43,7 @@ pub(super) async fn has_objects(api: &Api, definition: &Value) -> Result<bool, F
     Ok(!listed.entries.is_empty())
 }
 
-/// Deletes the objects of a definition that is being deleted, and lets go of it when none are left.
+/// Deletes the objects of a definition that is being deleted, and removes its finalizer when none are left.
 pub(super) async fn clean(api: Arc<Api>, client: Client, definition: Value, has_objects: bool, stop: Stop) {
     let all = finalizers(&definition);
     if !all.contains(&FINALIZER) {
@@ -52,7 +52,13 @@ pub(super) async fn clean(api: Arc<Api>, client: Client, definition: Value, has_
     let left = if has_objects { delete_all(&api, &definition, &stop).await } else { Ok(0) };
     match left {
         Ok(0) => {}
-        Ok(left) => return tracing::info!(left, "objects hold the definition {}", name(&definition)),
+        Ok(left) => {
+            return tracing::info!(
+                left,
+                "objects with finalizers keep the CustomResourceDefinition {} from being deleted",
+                name(&definition)
+            );
+        }
         Err(failure) => {
             return tracing::warn!("could not delete the objects of {}: {failure}", name(&definition));
         }
@@ -66,26 +72,26 @@ pub(super) async fn clean(api: Arc<Api>, client: Client, definition: Value, has_
     let request = http::Request::patch(path).header(http::header::CONTENT_TYPE, crate::object::patch::MERGE);
     let Ok(request) = request.body(patch.to_string().into_bytes()) else { return };
     if let Err(error) = client.request::<Value>(request).await {
-        tracing::debug!("a definition is not let go: {error}");
+        tracing::debug!("could not remove the finalizer of a CustomResourceDefinition: {error}");
     }
 }
 
-/// Deletes all objects, and tells how many are left.
+/// Deletes all objects, and returns how many are left.
 ///
-/// It goes by what is stored: objects stay in the store when none of their versions is served any more, and would be
-/// there again as soon as somebody defines the resource anew.
-async fn delete_all(api: &Api, definition: &Value, stop: &Stop) -> Result<usize, Failure> {
+/// It lists the store and not the API: objects whose versions are no longer served are still stored, and would reappear
+/// as soon as the resource is defined again.
+async fn delete_all(api: &Api, definition: &Value, stop: &Stop) -> Result<usize, StatusError> {
     let served = api.registry.served();
-    let resource = served.custom.get(name(definition)).ok_or_else(Failure::unknown_path)?;
+    let resource = served.custom.get(name(definition)).ok_or_else(StatusError::unknown_path)?;
     if let Some(custom) = resource.custom() {
-        // Creates that were let in before the deletion began; later ones are refused.
+        // Creates that were admitted before the deletion began; later ones are refused.
         custom.writer().settle().await;
     }
     let mut range = Range { prefix: resource.prefix.clone(), start: None, limit: PAGE, revision: None };
     let (mut left, mut failed) = (0, None);
     loop {
         let listed = api.store.list(range.clone()).await.map_err(|error| refused(&error))?;
-        // Another server may have let go of the definition, and somebody made it anew: those objects stay.
+        // Another server may have removed the finalizer, and the definition may be a new one: its objects stay.
         if range.revision.is_none() && !is_there(api, definition).await? {
             return Ok(0);
         }
@@ -94,7 +100,7 @@ async fn delete_all(api: &Api, definition: &Value, stop: &Stop) -> Result<usize,
         let each = |entry| delete_unless_stopped(api, resource, entry, stop);
         let mut deleted = stream::iter(listed.entries).map(each).buffer_unordered(AT_ONCE);
         while let Some(deleted) = deleted.next().await {
-            // One that cannot be deleted does not keep the others.
+            // An object that cannot be deleted does not stop the others.
             match deleted {
                 Ok(is_gone) => left += usize::from(!is_gone),
                 Err(failure) => failed = Some(failure),
@@ -106,20 +112,20 @@ async fn delete_all(api: &Api, definition: &Value, stop: &Stop) -> Result<usize,
     }
 }
 
-/// Begins nothing when it is time to stop, and ends what was begun.
+/// Starts no delete after the server began to stop, and completes the current one.
 async fn delete_unless_stopped(
     api: &Api,
     resource: &Arc<Resource>,
     entry: restow_store::Entry,
     stop: &Stop,
-) -> Result<bool, Failure> {
+) -> Result<bool, StatusError> {
     if stop.is_stopped() { Ok(false) } else { delete_stored(api, resource, entry, &Options::default()).await }
 }
 
-/// Whether this very definition is stored still.
-async fn is_there(api: &Api, definition: &Value) -> Result<bool, Failure> {
+/// Whether this very definition is still stored.
+async fn is_there(api: &Api, definition: &Value) -> Result<bool, StatusError> {
     let kind = api.registry.built_in("apiextensions.k8s.io", "customresourcedefinitions");
     let entry = api.entry(&format!("{PREFIX}{}", name(definition))).await?;
     let Some((entry, kind)) = entry.zip(kind) else { return Ok(false) };
-    Ok(text(&api.decode(&kind, entry, Extent::Metadata)?, "uid") == text(definition, "uid"))
+    Ok(text(&api.decode(&kind, entry, DecodeScope::Metadata)?, "uid") == text(definition, "uid"))
 }

@@ -1,4 +1,4 @@
-//! The definitions that are known, and how each is taken up, served and dropped.
+//! The known definitions: how each is accepted, served and dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,37 +11,37 @@ use tokio::task::JoinHandle;
 
 use super::stored::{PAGE, PREFIX, is_built_in, name, resource_name};
 use crate::object::meta::is_deleting;
-use crate::object::stored::Extent;
+use crate::object::stored::DecodeScope;
 use crate::registry::resource::resource;
 use crate::verbs::api::Api;
 
 use super::{cleanup, status};
 
 /// The controller of definitions.
-pub(crate) struct Definitions {
+pub(crate) struct DefinitionController {
     pub(super) api: Arc<Api>,
     pub(super) client: kube::Client,
     pub(super) stop: Stop,
-    pub(super) known: BTreeMap<String, Known>,
+    pub(super) known: BTreeMap<String, KnownDefinition>,
     pub(super) holder: String,
 }
 
 /// A definition as it was last seen.
-pub(super) struct Known {
+pub(super) struct KnownDefinition {
     pub(super) object: Value,
     pub(super) writer: CustomResource,
-    /// Whether its status is to be written still.
+    /// Whether its status still has to be written.
     pub(super) owes_status: bool,
-    /// Deletes its objects, beside what becomes of other definitions.
+    /// Deletes its objects, concurrently with the work on other definitions.
     pub(super) cleaning: Option<JoinHandle<()>>,
 }
 
-impl Definitions {
+impl DefinitionController {
     pub(crate) fn new(api: Arc<Api>, client: kube::Client, stop: Stop) -> Self {
         Self { api, client, stop, known: BTreeMap::new(), holder: String::new() }
     }
 
-    /// Serves what is defined now, and tells at which revision that was.
+    /// Lists and serves all definitions, and returns the revision of the list.
     pub(crate) async fn load(&mut self) -> Result<u64, StoreError> {
         let mut range = Range { prefix: PREFIX.to_owned(), start: None, limit: PAGE, revision: None };
         let mut seen = Vec::new();
@@ -64,21 +64,23 @@ impl Definitions {
         Ok(range.revision.unwrap_or_default())
     }
 
-    /// Takes a definition as it is now.
+    /// Handles the current state of a definition.
     pub(super) async fn take(&mut self, name: String, entry: Option<Entry>) {
         let Some(definitions) =
             self.api.registry.built_in("apiextensions.k8s.io", "customresourcedefinitions")
         else {
             return;
         };
-        let decoded = entry.map(|entry| self.api.decode(&definitions, entry, Extent::Whole));
+        let decoded = entry.map(|entry| self.api.decode(&definitions, entry, DecodeScope::Whole));
         let object = match decoded.transpose() {
             Ok(object) => object,
-            Err(failure) => return tracing::warn!(%name, "a definition cannot be read: {failure}"),
+            Err(failure) => {
+                return tracing::warn!(%name, "could not read a CustomResourceDefinition: {failure}");
+            }
         };
         let Some(object) = object else {
             self.drop(&name).await;
-            // Names that it had may be what others wait for.
+            // Other definitions may wait for its names.
             self.holder.clear();
             return;
         };
@@ -96,7 +98,8 @@ impl Definitions {
         };
         let cleaning = cleaning.filter(|cleaning| !cleaning.is_finished());
         let is_cleaning = cleaning.is_some();
-        let known = Known { object: settled.clone(), writer: writer.clone(), owes_status: false, cleaning };
+        let known =
+            KnownDefinition { object: settled.clone(), writer: writer.clone(), owes_status: false, cleaning };
         self.known.insert(name.clone(), known);
         if status::is_accepted(&settled) && !is_built_in(&self.api, &settled) {
             self.serve(&name, &settled, writer, false).await;
@@ -114,7 +117,7 @@ impl Definitions {
                 known.cleaning = Some(tokio::spawn(cleaning));
             }
             Err(failure) => {
-                tracing::warn!(%name, "the objects of a deleted definition cannot be read: {failure}")
+                tracing::warn!(%name, "could not list the objects of a deleted CustomResourceDefinition: {failure}")
             }
         }
     }
@@ -122,35 +125,35 @@ impl Definitions {
     pub(super) async fn drop(&mut self, name: &str) {
         if let Some(known) = self.known.remove(name) {
             self.api.registry.set(name, None);
-            // Nobody writes what is not defined any more, and nobody is to wait for this server's word on it.
+            // No more writes: the resource is no longer defined, and other servers must not wait for this registration.
             let drained = known.writer.drain().await;
             if let Some(tenure) = self.api.gate.tenure()
                 && let Err(error) = drained.unregister(&self.client, &tenure, &self.stop).await
             {
-                tracing::info!(%name, "what was registered is taken back later: {error}");
+                tracing::info!(%name, "could not remove the registration of a deleted CustomResourceDefinition: {error}; retrying");
                 self.holder.clear();
             }
         }
     }
 
-    /// Whether a definition, read anew, is still the same; what cannot be read is taken up again later.
+    /// Whether a definition, read again, is unchanged. If it cannot be read, it is retried later.
     async fn is_defined_so(&self, name: &str, definition: &Value) -> bool {
         let entry = self.api.entry(&format!("{PREFIX}{name}")).await.ok().flatten();
         let definitions = self.api.registry.built_in("apiextensions.k8s.io", "customresourcedefinitions");
         entry.zip(definitions).is_some_and(|(entry, definitions)| {
-            let now = self.api.decode(&definitions, entry, Extent::Whole);
+            let now = self.api.decode(&definitions, entry, DecodeScope::Whole);
             now.is_ok_and(|now| now["spec"] == definition["spec"])
         })
     }
 
-    /// Serves a resource as its definition says now; `again` registers it though it is registered, as far as is known.
+    /// Serves a resource under its current definition. `again` registers it even if it is known to be registered.
     pub(super) async fn serve(&self, name: &str, definition: &Value, writer: CustomResource, again: bool) {
         let before = self.api.registry.served().custom.get(name).cloned();
         let custom = before.as_ref().and_then(|before| before.custom()).map(|before| &**before);
         let Some(resource) = resource(definition, writer.clone(), custom).map(Arc::new) else { return };
         let versions = match resource.registered() {
             Ok(versions) => versions,
-            Err(error) => return tracing::warn!(%name, "a definition cannot be served: {error}"),
+            Err(error) => return tracing::warn!(%name, "could not serve a CustomResourceDefinition: {error}"),
         };
         let same = before.is_some_and(|before| before.registered().ok().as_ref() == Some(&versions));
         if same && !again && writer.write().is_some() {
@@ -158,7 +161,7 @@ impl Definitions {
             return;
         }
         let Some(tenure) = self.api.gate.tenure() else {
-            // It can be read; writes begin when the server is a member.
+            // It can be read. Writes are admitted when the server is a member.
             self.api.registry.set(name, Some(resource));
             return;
         };
@@ -167,7 +170,7 @@ impl Definitions {
         let still_defined = async || self.is_defined_so(name, definition).await;
         if let Err(error) = drained.register(&self.client, &tenure, versions, still_defined, &self.stop).await
         {
-            tracing::warn!(%name, "a custom resource is not registered: {error}");
+            tracing::warn!(%name, "could not register a custom resource: {error}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Looks after what this server has registered: somebody may delete it, and a former life of the server may have
-//! registered what this one does not serve.
+//! Keeps this server's registrations: another client may delete them, and a former run of the server may have registered
+//! resources that this one does not serve.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +10,17 @@ use restow_storageversion::registration::Resource as Registration;
 use restow_storageversion::{CustomResource, Tenure, register};
 use restow_store::Range;
 
-use super::controller::Definitions;
+use super::controller::DefinitionController;
 use super::stored::PAGE;
-use crate::http::status::Failure;
-use crate::object::stored::{Extent, refused};
+use crate::http::status::StatusError;
+use crate::object::stored::{DecodeScope, refused};
 use crate::registry::resource::Resource;
 
-/// Where StorageVersions are stored.
+/// The prefix of the keys of StorageVersions.
 pub(super) const PREFIX: &str = "/registry/storageversions/";
 
-impl Definitions {
-    /// Looks after all that is registered and all that should be.
+impl DefinitionController {
+    /// Checks all StorageVersions that exist or should exist.
     pub(super) async fn attend_all(&mut self) {
         match self.keys().await {
             Ok(keys) => {
@@ -29,21 +29,21 @@ impl Definitions {
                 }
             }
             Err(failure) => {
-                tracing::warn!("StorageVersions cannot be read: {failure}");
+                tracing::warn!("could not list StorageVersions: {failure}; retrying");
                 self.holder.clear();
             }
         }
     }
 
-    /// Looks after this server's own entry of one StorageVersion, as that is now.
+    /// Checks this server's entry in one StorageVersion.
     pub(super) async fn attend(&mut self, key: &str) {
-        // Who is no member registers everything when it is one again.
+        // A server that is not a member registers everything when it becomes one.
         let Some(tenure) = self.api.gate.tenure() else { return };
         let resource = storage_version::resource(key.strip_prefix(PREFIX).unwrap_or(key));
         let entries = match self.entries(key).await {
             Ok(entries) => entries,
             Err(failure) => {
-                tracing::warn!(%key, "a StorageVersion cannot be read: {failure}");
+                tracing::warn!(%key, "could not read a StorageVersion: {failure}; retrying");
                 return self.holder.clear();
             }
         };
@@ -52,7 +52,7 @@ impl Definitions {
             OwnEntryAction::Keep => {}
             OwnEntryAction::Register => self.register_again(resource, handled, &tenure).await,
             OwnEntryAction::Drop => {
-                tracing::info!(%resource, "this server does not serve it; its registration is taken back");
+                tracing::info!(%resource, "removing the registration of a resource that this server does not serve");
                 let drained = CustomResource::disabled(resource).drain().await;
                 if drained.unregister(&self.client, &tenure, &self.stop).await.is_err() {
                     self.holder.clear();
@@ -63,19 +63,19 @@ impl Definitions {
 
     async fn register_again(&self, name: GroupResource, versions: Option<Versions>, tenure: &Tenure) {
         let definition = format!("{}.{}", name.resource, name.group);
-        // A built-in is served even if a definition has its name.
+        // A built-in resource is served even if a definition has its name.
         let built_in = self.api.registry.built_in(&name.group, &name.resource);
         if let Some(known) = self.known.get(&definition).filter(|_| built_in.is_none()) {
-            // One that cannot be written is registered before it can.
+            // A resource without writes is registered before writes are admitted.
             if known.writer.write().is_some() {
-                tracing::warn!(resource = %name, "its registration was lost; registering it again");
+                tracing::warn!(resource = %name, "the registration of the resource is missing; registering it again");
                 self.serve(&definition, &known.object, known.writer.clone(), true).await;
             }
         } else if let Some(versions) = versions {
-            tracing::warn!(resource = %name, "its registration was lost; registering it again");
+            tracing::warn!(resource = %name, "the registration of the resource is missing; registering it again");
             let resource = Registration { name, versions };
             if let Err(error) = register(&self.client, tenure, &[resource], &self.stop).await {
-                tracing::warn!("a built-in resource is not registered again: {error}");
+                tracing::warn!("could not register a built-in resource again: {error}");
             }
         }
     }
@@ -87,8 +87,8 @@ impl Definitions {
         served.all().find(named).and_then(|resource| resource.registered().ok())
     }
 
-    /// The keys of all StorageVersions that are there or should be.
-    async fn keys(&self) -> Result<BTreeSet<String>, Failure> {
+    /// The keys of all StorageVersions that exist or should exist.
+    async fn keys(&self) -> Result<BTreeSet<String>, StatusError> {
         let served = self.api.registry.served();
         let should_be =
             served.all().map(|resource| format!("{PREFIX}{}", storage_version::name(&resource.name)));
@@ -104,12 +104,12 @@ impl Definitions {
         }
     }
 
-    async fn entries(&self, key: &str) -> Result<Vec<storage_version::Entry>, Failure> {
+    async fn entries(&self, key: &str) -> Result<Vec<storage_version::Entry>, StatusError> {
         let kind = self.api.registry.built_in(storage_version::GROUP, storage_version::RESOURCE);
         let (Some(entry), Some(kind)) = (self.api.entry(key).await?, kind) else { return Ok(Vec::new()) };
-        let object = self.api.decode(&kind, entry, Extent::Whole)?;
+        let object = self.api.decode(&kind, entry, DecodeScope::Whole)?;
         let object: StorageVersion =
-            serde_json::from_value(object).map_err(|error| Failure::internal(&error.to_string()))?;
+            serde_json::from_value(object).map_err(|error| StatusError::internal(&error.to_string()))?;
         Ok(storage_version::entries(object.status.as_ref()))
     }
 }

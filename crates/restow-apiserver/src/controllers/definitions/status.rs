@@ -1,11 +1,11 @@
-//! What the status of a definition says: whether its names are its own, and whether it is served.
+//! The status of a definition: its accepted names, and whether it is served.
 
 use kube::Client;
 use serde_json::Value;
 
 use crate::registry::definition::conditions::{accept_names, established, is_true, set};
 
-/// The definition as its status should be, given the others.
+/// The definition with the status it should have, given the other definitions.
 pub(super) fn settled<'a>(definition: &Value, others: impl Iterator<Item = &'a Value>) -> Value {
     let mut settled = definition.clone();
     let group = &definition["spec"]["group"];
@@ -22,7 +22,7 @@ pub(super) fn settled<'a>(definition: &Value, others: impl Iterator<Item = &'a V
     settled
 }
 
-/// A definition that has made objects, with the status that it has had or should have had.
+/// A definition that has objects, with the status that it had or should have had.
 pub(super) fn accepted(definition: &Value) -> Value {
     let mut accepted = definition.clone();
     if !is_accepted(definition) {
@@ -32,13 +32,13 @@ pub(super) fn accepted(definition: &Value) -> Value {
     accepted
 }
 
-/// Whether it is served.
+/// Whether its names are accepted, so that it is served.
 pub(super) fn is_accepted(definition: &Value) -> bool {
     is_true(definition, "Established")
 }
 
-/// Writes the status, on condition of what was read, and tells whether that is done; who is slower decides anew from
-/// what is there then.
+/// Writes the status, conditioned on what was read. Returns whether it is written; after a conflict the controller
+/// decides again.
 pub(super) async fn write(client: &Client, definition: &Value) -> bool {
     let name = definition["metadata"]["name"].as_str().unwrap_or_default();
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}/status");
@@ -48,7 +48,7 @@ pub(super) async fn write(client: &Client, definition: &Value) -> bool {
         Ok(_) => true,
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => true,
         Err(error) => {
-            tracing::warn!(%name, "the status of a definition is not written: {error}");
+            tracing::warn!(%name, "could not update the status of a CustomResourceDefinition: {error}");
             false
         }
     }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_accepted_once() {
+    fn names_that_nobody_else_uses_are_accepted() {
         let first = settled(&definition("widgets", "Widget"), [].iter());
         assert!(is_accepted(&first));
         assert_eq!(first["status"]["acceptedNames"]["plural"], "widgets");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_others_are_not() {
+    fn names_that_another_definition_uses_are_not_accepted() {
         let taken = settled(&definition("widgets", "Widget"), [].iter());
         for (plural, kind, accepted) in
             [("gadgets", "Gadget", true), ("gadgets", "Widget", false), ("widget", "Gadget", false)]

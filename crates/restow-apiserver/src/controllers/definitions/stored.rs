@@ -1,14 +1,14 @@
-//! Where definitions are stored, and what their names are.
+//! The storage keys of definitions.
 
 use restow_core::resource::name::GroupResource;
 use serde_json::Value;
 
 use crate::verbs::api::Api;
 
-/// Where definitions are stored.
+/// The prefix of the keys of definitions.
 pub(super) const PREFIX: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
 
-/// How many are read at once.
+/// The page size of lists.
 pub(super) const PAGE: usize = 100;
 
 pub(super) fn resource_name(definition: &Value) -> GroupResource {
@@ -17,8 +17,7 @@ pub(super) fn resource_name(definition: &Value) -> GroupResource {
     GroupResource::new(text(&spec["group"]), text(&spec["names"]["plural"]))
 }
 
-/// Whether a definition has the name of a built-in resource, which goes on to be served in its stead, as kube-apiserver
-/// has it.
+/// Whether a definition has the name of a built-in resource. The built-in resource is served, as in kube-apiserver.
 pub(super) fn is_built_in(api: &Api, definition: &Value) -> bool {
     let name = resource_name(definition);
     api.registry.built_in(&name.group, &name.resource).is_some()

@@ -1,4 +1,4 @@
-//! Attends to one object: reads it and its owners anew, and does what has been decided.
+//! Processes one object: reads it and its owners again, and carries the decision out.
 
 use std::sync::Arc;
 
@@ -9,71 +9,71 @@ use super::collector::Collector;
 use super::follow::{Owner, owner};
 use super::graph::digest;
 use super::reference::{
-    Act, FOREGROUND, ORPHAN, Owned, Reference, Standing, decide, is_orphaning, is_waiting, let_go,
-    references, standing, unblocked, without,
+    FOREGROUND, GarbageAction, ORPHAN, Owned, OwnerState, Reference, decide, is_orphaning, is_waiting,
+    let_go, owner_state, references, unblocked, without,
 };
 use crate::controllers::place::{namespace, path, resource_of};
-use crate::controllers::writer::Wrote;
-use crate::http::status::Failure;
+use crate::controllers::writer::WriteResult;
+use crate::http::status::StatusError;
 use crate::object::meta::delete::Options;
 use crate::object::meta::text;
-use crate::object::stored::Extent;
+use crate::object::stored::DecodeScope;
 use crate::registry::resource::Resource;
-use crate::registry::served::Served;
+use crate::registry::served::ServedResources;
 use crate::verbs::delete::delete_stored;
 
-/// How often an object is read anew at once because it has changed meanwhile.
+/// How often an object that has changed is read again without a pause.
 const TRIES: usize = 3;
 
-/// Whether an object has been attended to.
+/// Whether an object was processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Attended {
+pub(super) enum Processed {
     Done,
     Later,
 }
 
-/// Why it could not be.
+/// Why an object could not be processed.
 #[derive(Debug, thiserror::Error)]
-enum Hindered {
-    #[error("it cannot be read: {}", .0.message())]
-    Read(Failure),
-    #[error("it cannot be written: {0}")]
+enum CollectError {
+    #[error("could not read the object: {}", .0.message())]
+    Read(StatusError),
+    #[error("could not write the object: {0}")]
     Write(#[from] kube::Error),
-    #[error("it cannot be deleted: {}", .0.message())]
-    Delete(Failure),
+    #[error("could not delete the object: {}", .0.message())]
+    Delete(StatusError),
     #[error("none of its versions is served")]
     NotServed,
-    #[error("it has changed")]
+    #[error("the object has changed")]
     Changed,
 }
 
-/// An object, and where it is.
+/// An object, and its location.
 struct Found {
     resource: Arc<Resource>,
     entry: Entry,
-    /// None if none of its versions is served: it can be deleted, and not be changed.
+    /// The path; none if no version is served: then it can be deleted but not changed.
     path: Option<String>,
     namespace: String,
     object: Value,
 }
 
 impl Collector {
-    /// Attends to the object under a key.
-    pub(super) async fn attend(&self, key: &Arc<str>) -> Attended {
+    /// Processes the object under a key.
+    pub(super) async fn attend(&self, key: &Arc<str>) -> Processed {
         for _ in 0..TRIES {
             match self.try_attend(key).await {
-                Ok(()) => return Attended::Done,
-                Err(Hindered::Changed) => {}
+                Ok(()) => return Processed::Done,
+                Err(CollectError::Changed) => {}
                 Err(error) => {
-                    tracing::debug!(%key, "an owned object is taken up again later: {error}");
-                    return Attended::Later;
+                    tracing::debug!(%key, "could not process an owned object: {error}; retrying");
+                    return Processed::Later;
                 }
             }
         }
-        Attended::Later
+        Processed::Later
     }
 
-    async fn try_attend(&self, key: &Arc<str>) -> Result<(), Hindered> {
+    async fn try_attend(&self, key: &Arc<str>) -> Result<(), CollectError> {
         let served = self.api.registry.served();
         let Some(found) = self.find(&served, key).await? else { return Ok(()) };
         if is_orphaning(&found.object) || is_waiting(&found.object) {
@@ -81,30 +81,32 @@ impl Collector {
         }
         let Some(owners) = self.owners(&served, &found).await? else { return Ok(()) };
         let wrote = match decide(&found.object, &owners, self.owned(key, &found.object)) {
-            Act::Leave => return Ok(()),
-            Act::Disown { uids } => {
+            GarbageAction::Leave => return Ok(()),
+            GarbageAction::Disown { uids } => {
                 let change = json!({ "ownerReferences": without(&found.object, &uids) });
                 self.patch(&found, change).await?
             }
-            // It is deleted when it is attended to the next time, because its owners are new then.
-            Act::Delete { unblock: true, .. } if owners.iter().any(|(reference, _)| reference.blocks) => {
+            // It is deleted the next time, because the patch changes its owners and so queues it again.
+            GarbageAction::Delete { unblock: true, .. }
+                if owners.iter().any(|(reference, _)| reference.blocks) =>
+            {
                 let change = json!({ "ownerReferences": unblocked(&found.object) });
                 self.patch(&found, change).await?
             }
-            Act::Delete { policy, .. } => self.delete(found, policy).await?,
+            GarbageAction::Delete { policy, .. } => self.delete(found, policy).await?,
         };
         settled(wrote)
     }
 
     /// Changes the metadata of an object, unless none of its versions is served.
-    async fn patch(&self, found: &Found, change: Value) -> Result<Wrote, Hindered> {
+    async fn patch(&self, found: &Found, change: Value) -> Result<WriteResult, CollectError> {
         match &found.path {
             Some(path) => Ok(self.writer.patch(path, &found.object["metadata"], change).await?),
-            None => Err(Hindered::NotServed),
+            None => Err(CollectError::NotServed),
         }
     }
 
-    async fn delete(&self, found: Found, policy: &str) -> Result<Wrote, Hindered> {
+    async fn delete(&self, found: Found, policy: &str) -> Result<WriteResult, CollectError> {
         if let Some(path) = &found.path {
             return Ok(self.writer.delete(path, &found.object["metadata"], policy).await?);
         }
@@ -114,16 +116,17 @@ impl Collector {
             ..Options::default()
         };
         match delete_stored(&self.api, &found.resource, found.entry, &options).await {
-            Ok(_) => Ok(Wrote::Gone),
-            Err(failure) if failure.code() == 409 => Ok(Wrote::Changed),
-            Err(failure) => Err(Hindered::Delete(failure)),
+            Ok(_) => Ok(WriteResult::Gone),
+            Err(failure) if failure.code() == 409 => Ok(WriteResult::Changed),
+            Err(failure) => Err(CollectError::Delete(failure)),
         }
     }
 
-    async fn find(&self, served: &Served, key: &str) -> Result<Option<Found>, Hindered> {
+    async fn find(&self, served: &ServedResources, key: &str) -> Result<Option<Found>, CollectError> {
         let Some(resource) = resource_of(served, key) else { return Ok(None) };
-        let Some(entry) = self.api.entry(key).await.map_err(Hindered::Read)? else { return Ok(None) };
-        let object = self.api.decode(resource, entry.clone(), Extent::Metadata).map_err(Hindered::Read)?;
+        let Some(entry) = self.api.entry(key).await.map_err(CollectError::Read)? else { return Ok(None) };
+        let object =
+            self.api.decode(resource, entry.clone(), DecodeScope::Metadata).map_err(CollectError::Read)?;
         let namespace = namespace(resource, key).to_owned();
         Ok(Some(Found {
             resource: Arc::clone(resource),
@@ -134,26 +137,27 @@ impl Collector {
         }))
     }
 
-    /// How the owners of an object stand; none if that cannot be told of all of them.
+    /// The states of an object's owners; none if not all are known.
     async fn owners(
         &self,
-        served: &Served,
+        served: &ServedResources,
         found: &Found,
-    ) -> Result<Option<Vec<(Reference, Standing)>>, Hindered> {
+    ) -> Result<Option<Vec<(Reference, OwnerState)>>, CollectError> {
         let mut owners = Vec::new();
         for reference in references(&found.object) {
             let Owner::At(resource, key) = owner(served, &reference, &found.namespace) else {
                 return Ok(None);
             };
-            let entry = self.api.entry(&key).await.map_err(Hindered::Read)?;
-            let read = entry.map(|entry| self.api.decode(&resource, entry, Extent::Metadata)).transpose();
-            let standing = standing(&reference, read.map_err(Hindered::Read)?.as_ref());
-            owners.push((reference, standing));
+            let entry = self.api.entry(&key).await.map_err(CollectError::Read)?;
+            let read =
+                entry.map(|entry| self.api.decode(&resource, entry, DecodeScope::Metadata)).transpose();
+            let owner_state = owner_state(&reference, read.map_err(CollectError::Read)?.as_ref());
+            owners.push((reference, owner_state));
         }
         Ok(Some(owners))
     }
 
-    /// What an object owns.
+    /// The dependents of an object.
     fn owned(&self, key: &str, object: &Value) -> Owned {
         let state = self.state();
         let mut owned = Owned::default();
@@ -164,14 +168,19 @@ impl Collector {
         owned
     }
 
-    /// Lets an owner go when nothing it owns keeps it.
-    async fn attend_owner(&self, served: &Served, key: &str, found: &Found) -> Result<(), Hindered> {
+    /// Removes the finalizer of an owner when no dependent blocks it.
+    async fn attend_owner(
+        &self,
+        served: &ServedResources,
+        key: &str,
+        found: &Found,
+    ) -> Result<(), CollectError> {
         let uid = text(&found.object, "uid");
         let revision: u64 = text(&found.object, "resourceVersion").parse().unwrap_or(u64::MAX);
         let dependents: Vec<(Arc<str>, bool)> = {
             let state = self.state();
             if revision > state.graph.revision {
-                // Not all that it owns may be known; it is attended to when this change has been told.
+                // Not all dependents may be known yet; it is processed when the graph has this change.
                 return Ok(());
             }
             let all = state.graph.dependents(key, digest(uid));
@@ -196,8 +205,8 @@ impl Collector {
         settled(self.patch(found, change).await?)
     }
 
-    /// Takes an owner away from an object that stays.
-    async fn release(&self, served: &Served, key: &str, uid: &str) -> Result<(), Hindered> {
+    /// Removes an owner from an object that stays.
+    async fn release(&self, served: &ServedResources, key: &str, uid: &str) -> Result<(), CollectError> {
         let Some(found) = self.find(served, key).await? else { return Ok(()) };
         if !references(&found.object).iter().any(|reference| reference.uid == uid) {
             return Ok(());
@@ -207,9 +216,9 @@ impl Collector {
     }
 }
 
-fn settled(wrote: Wrote) -> Result<(), Hindered> {
+fn settled(wrote: WriteResult) -> Result<(), CollectError> {
     match wrote {
-        Wrote::Done(_) | Wrote::Gone => Ok(()),
-        Wrote::Changed => Err(Hindered::Changed),
+        WriteResult::Done(_) | WriteResult::Gone => Ok(()),
+        WriteResult::Changed => Err(CollectError::Changed),
     }
 }

@@ -1,4 +1,4 @@
-//! The state that the two halves of garbage collection share: one follows changes, the other acts on them.
+//! The state that the two halves of the garbage collector share: one follows changes, the other acts on them.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,12 +10,12 @@ use super::graph::Graph;
 use crate::controllers::writer::Writer;
 use crate::verbs::api::Api;
 
-/// How many are taken up at once.
+/// How many keys are taken from the queue at a time.
 const BATCH: usize = 256;
-/// How long to wait before what failed is tried again, at first.
+/// The first pause before a retry.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
-/// What both halves share: one follows changes, the other acts on them.
+/// The garbage collector.
 pub(super) struct Collector {
     pub(super) api: Arc<Api>,
     pub(super) writer: Writer,
@@ -29,7 +29,7 @@ pub(super) struct State {
     pub(super) queue: Queue,
 }
 
-/// Keys to attend to, each of them once.
+/// Keys to process, without duplicates.
 #[derive(Default)]
 pub(super) struct Queue {
     order: VecDeque<Arc<str>>,
@@ -51,7 +51,7 @@ impl Queue {
 }
 
 impl State {
-    /// What is next; nothing while not all is known.
+    /// The next keys; none before the first scan is complete.
     pub(super) fn batch(&mut self) -> Vec<Arc<str>> {
         if self.graph.revision == 0 {
             return Vec::new();
@@ -65,7 +65,7 @@ impl Collector {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts keys where they will be attended to.
+    /// Queues keys.
     pub(super) fn enqueue(&self, keys: impl IntoIterator<Item = Arc<str>>) {
         let mut state = self.state();
         keys.into_iter().for_each(|key| state.queue.push(key));

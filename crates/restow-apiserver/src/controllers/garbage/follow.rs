@@ -1,4 +1,4 @@
-//! Keeps the graph as what is stored: one scan, then every change in order.
+//! Keeps the graph in step with the store: one scan, then every change in order.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -13,36 +13,36 @@ use super::collector::{Collector, PAUSE, State};
 use super::graph::{Link, digest};
 use super::reference::{Reference, is_orphaning, is_waiting, references};
 use crate::controllers::place::{namespace, resource_of};
-use crate::object::stored::Extent;
+use crate::object::stored::DecodeScope;
 use crate::registry::resource::Resource;
-use crate::registry::served::Served;
+use crate::registry::served::ServedResources;
 
 const PREFIX: &str = "/registry/";
-/// Events own nothing and are owned by nobody that matters: they expire.
+/// Events are skipped: they expire on their own.
 const EVENTS: &str = "/registry/events/";
-/// How many entries are read at once.
+/// The page size of lists.
 const PAGE: usize = 500;
-/// How often owners of unknown kinds are looked for, if other kinds are served by then.
+/// How often owners of unknown kinds are looked up again, if the served kinds have changed.
 const EVERY: Duration = Duration::from_secs(5);
-/// What every sealed value begins with.
+/// The prefix of encrypted values.
 const SEALED: &[u8] = b"k8s:enc:";
 
-/// What an object that matters here says; all others are not read.
+/// Matches objects with owners or with a finalizer of the garbage collector. All others are skipped.
 static MARK: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r#""(?:ownerReferences|deletionTimestamp)""#).ok());
 
-/// Where an owner is.
+/// The location of an owner.
 pub(super) enum Owner {
-    /// It would be here.
+    /// The key that the owner would have.
     At(Arc<Resource>, String),
-    /// Nobody knows its kind, for now.
+    /// Its kind is not served now.
     Unknown,
-    /// An object outside of namespaces cannot be owned by one in a namespace.
+    /// A cluster-scoped object cannot have a namespaced owner.
     Nowhere,
 }
 
-/// Where the owner of an object in a namespace is.
-pub(super) fn owner(served: &Served, reference: &Reference, namespace: &str) -> Owner {
+/// The location of an owner of an object in a namespace.
+pub(super) fn owner(served: &ServedResources, reference: &Reference, namespace: &str) -> Owner {
     let (group, version) = reference.api_version.rsplit_once('/').unwrap_or(("", &reference.api_version));
     let is_kind = |resource: &&Arc<Resource>| {
         resource.name.group == group
@@ -57,11 +57,11 @@ pub(super) fn owner(served: &Served, reference: &Reference, namespace: &str) -> 
 }
 
 impl Collector {
-    /// Follows what is stored; never ends.
+    /// Follows the store; never ends.
     pub(super) async fn follow(&self) {
         loop {
             if let Err(error) = self.follow_on().await {
-                tracing::warn!("owners are read again: {error}");
+                tracing::warn!("the garbage collector lost its watch: {error}; listing all objects again");
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -99,7 +99,7 @@ impl Collector {
         }
     }
 
-    /// Reads everything once; nothing is acted on before all of it is known.
+    /// Lists everything once. Nothing is processed before the scan is complete.
     async fn scan(&self, unknown: &mut BTreeSet<Arc<str>>) -> Result<u64, StoreError> {
         *self.state() = State::default();
         let mut range = Range { prefix: PREFIX.to_owned(), start: None, limit: PAGE, revision: None };
@@ -118,7 +118,7 @@ impl Collector {
         }
     }
 
-    /// Takes an object as it is now, and puts into the queue whom that concerns.
+    /// Records the current state of an object, and queues the objects that it affects.
     fn take(&self, unknown: &mut BTreeSet<Arc<str>>, key: &str, now: Option<Entry>) {
         if key.starts_with(EVENTS) {
             return;
@@ -149,23 +149,23 @@ impl Collector {
         attend.into_iter().for_each(|key| state.queue.push(key));
     }
 
-    /// The metadata of an object, if it matters.
-    fn read(&self, served: &Served, mut entry: Entry) -> Option<Value> {
+    /// The metadata of an object, if the garbage collector needs it.
+    fn read(&self, served: &ServedResources, mut entry: Entry) -> Option<Value> {
         let resource = || resource_of(served, &entry.key).cloned();
         if entry.value.starts_with(SEALED) {
             let resource = resource()?;
-            self.api.open(&resource, &mut entry).ok()?;
+            self.api.decrypt(&resource, &mut entry).ok()?;
         }
         let matters = MARK.as_ref().is_none_or(|mark| mark.is_match(&entry.value));
-        matters.then(|| crate::object::stored::decode(&entry, Extent::Metadata).ok()).flatten()
+        matters.then(|| crate::object::stored::decode(&entry, DecodeScope::Metadata).ok()).flatten()
     }
 }
 
-/// The owners of an object whose kinds are known, and whether those are all.
-fn links(served: &Served, state: &State, key: &str, object: &Value) -> (Vec<Link>, bool) {
+/// The owners of known kinds, and whether those are all owners.
+fn links(served: &ServedResources, state: &State, key: &str, object: &Value) -> (Vec<Link>, bool) {
     let mut all_known = true;
     let Some(resource) = resource_of(served, key) else {
-        // It is read again when it is served.
+        // It is read again when its resource is served.
         return (Vec::new(), references(object).is_empty());
     };
     let mut links = Vec::new();
@@ -191,7 +191,7 @@ mod tests {
     use crate::registry::served::Registry;
 
     #[test]
-    fn owners_are_found_where_they_would_be() {
+    fn an_owner_is_looked_up_by_kind_name_and_namespace() {
         let served = Registry::default().served();
         for (api_version, kind, namespace, expected) in [
             ("v1", "ConfigMap", "x", "/registry/configmaps/x/o"),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn few_objects_matter() {
+    fn objects_without_owners_or_finalizers_are_skipped() {
         let mark = MARK.as_ref().unwrap();
         for (text, expected) in [
             (r#"{"metadata":{"ownerReferences":[]}}"#, true),

@@ -1,51 +1,51 @@
-//! Who owns whom, by their keys.
+//! The graph of owners and dependents, by their keys.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
-/// That an object is owned.
+/// An ownerReference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Link {
     /// The key of the owner.
     pub(super) owner: Arc<str>,
-    /// A digest of the uid the owner is to have.
+    /// A digest of the uid that the owner must have.
     pub(super) uid: u64,
-    /// Whether an owner that goes in the foreground waits for the object.
+    /// Whether a foreground deletion of the owner waits for the object.
     pub(super) blocks: bool,
 }
 
-/// A digest of a uid: it is compared with another, and no more.
+/// A digest of a uid, only for comparison.
 pub(super) fn digest(uid: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     uid.hash(&mut hasher);
     hasher.finish()
 }
 
-/// Who owns whom, and who waits for what it owns.
+/// Owners and dependents, and which owners wait for their dependents.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     links: HashMap<Arc<str>, Box<[Link]>>,
     dependents: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
     waiting: HashSet<Arc<str>>,
-    /// Everything up to this revision is in it.
+    /// The graph includes all changes up to this revision.
     pub(super) revision: u64,
 }
 
 impl Graph {
-    /// The key as it is kept, if an owner has it.
+    /// The shared copy of a key, if an owner has it.
     pub(super) fn owner(&self, key: &str) -> Option<Arc<str>> {
         self.dependents.get_key_value(key).map(|(key, _)| Arc::clone(key))
     }
 
-    /// Whether an object is owned.
+    /// Whether an object has owners.
     pub(super) fn is_owned(&self, key: &str) -> bool {
         self.links.contains_key(key)
     }
 
-    /// Takes the owners of an object as they are now; whom to attend to because of that: the object if its owners are
-    /// new, and those that wait and may do so no more.
+    /// Sets the owners of an object. Returns the keys to process: the object if its owners have changed, and waiting owners
+    /// that it may no longer block.
     pub(super) fn own(&mut self, key: &Arc<str>, links: Vec<Link>) -> Vec<Arc<str>> {
         let before = self.links.get(key);
         if before.map(|links| &**links).unwrap_or_default() == links {
@@ -62,7 +62,7 @@ impl Graph {
         attend
     }
 
-    /// Forgets the owners of an object; those that wait and may do so no more.
+    /// Removes the owners of an object. Returns waiting owners that it may no longer block.
     fn disown(&mut self, key: &str) -> Vec<Arc<str>> {
         let Some(links) = self.links.remove(key) else { return Vec::new() };
         for link in &links {
@@ -77,7 +77,7 @@ impl Graph {
         owners.filter(|owner| self.waiting.contains(*owner)).cloned().collect()
     }
 
-    /// Forgets an object that is gone; whom to attend to because of that.
+    /// Removes a deleted object. Returns the keys to process.
     pub(super) fn remove(&mut self, key: &str) -> Vec<Arc<str>> {
         self.waiting.remove(key);
         let mut attend = self.disown(key);
@@ -85,7 +85,8 @@ impl Graph {
         attend
     }
 
-    /// Takes whether an owner waits; whom to attend to then: it, and what it owns when it has just begun to.
+    /// Sets whether an owner waits for its dependents. Returns the keys to process: the owner, and its dependents when it
+    /// begins to wait.
     pub(super) fn wait(&mut self, key: &Arc<str>, waits: bool) -> Vec<Arc<str>> {
         if !waits {
             self.waiting.remove(key);
@@ -98,12 +99,12 @@ impl Graph {
         attend
     }
 
-    /// Whether an owner waits.
+    /// Whether an owner waits for its dependents.
     pub(super) fn waits(&self, key: &str) -> bool {
         self.waiting.contains(key)
     }
 
-    /// What an owner with a uid owns, and whether each blocks it.
+    /// The dependents of an owner with a uid, and whether each blocks it.
     pub(super) fn dependents<'a>(
         &'a self,
         owner: &'a str,
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_attended_to_when_its_owners_are_new() {
+    fn an_object_is_processed_when_its_owners_change() {
         let mut graph = Graph::default();
         assert_eq!(names(&graph.own(&key("a"), vec![link("o", 1, false)])), ["a"]);
         assert_eq!(names(&graph.own(&key("a"), vec![link("o", 1, false)])), [""; 0]);
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owned_is_attended_to_when_its_owner_is_gone() {
+    fn dependents_are_processed_when_their_owner_is_gone() {
         let mut graph = Graph::default();
         graph.own(&key("a"), vec![link("o", 1, false)]);
         graph.own(&key("b"), vec![link("o", 1, false), link("p", 1, false)]);
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_waits_is_attended_to_when_less_blocks_it() {
+    fn a_waiting_owner_is_processed_when_fewer_dependents_block_it() {
         let mut graph = Graph::default();
         graph.own(&key("a"), vec![link("o", 1, true)]);
         graph.own(&key("b"), vec![link("o", 1, true)]);
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_means_this_owner_is_its_own() {
+    fn only_references_with_the_uid_of_an_owner_count() {
         let mut graph = Graph::default();
         graph.own(&key("a"), vec![link("o", 1, true)]);
         graph.own(&key("b"), vec![link("o", 2, true)]);
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn uids_are_told_apart() {
+    fn different_uids_have_different_digests() {
         assert_eq!(digest("a"), digest("a"));
         assert_ne!(digest("a"), digest("b"));
     }

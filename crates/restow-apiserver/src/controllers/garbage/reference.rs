@@ -1,12 +1,12 @@
-//! What becomes of an object, given how its owners stand.
+//! Decides what happens to an object, from the states of its owners.
 
 use serde_json::{Value, json};
 
 use crate::object::meta::{field, finalizers, is_deleting};
 
-/// The finalizer of an owner that goes after what it owns.
+/// The finalizer of foreground deletion.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
-/// The finalizer of an owner that leaves what it owns.
+/// The finalizer of an owner that orphans its dependents.
 pub(super) const ORPHAN: &str = "orphan";
 
 /// One entry of an object's ownerReferences.
@@ -16,7 +16,7 @@ pub(super) struct Reference {
     pub(super) kind: String,
     pub(super) name: String,
     pub(super) uid: String,
-    /// Whether an owner that goes in the foreground waits for the object.
+    /// Whether a foreground deletion of the owner waits for the object.
     pub(super) blocks: bool,
 }
 
@@ -36,81 +36,81 @@ pub(super) fn references(object: &Value) -> Vec<Reference> {
     list.map(|list| list.iter().map(read).collect()).unwrap_or_default()
 }
 
-/// How an owner stands.
+/// The state of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It is there.
+pub(super) enum OwnerState {
+    /// It exists.
     Solid,
-    /// It is gone, or another has its name.
+    /// It does not exist, or another object has its name.
     Gone,
-    /// It is there until what it owns has gone.
+    /// It is being deleted in the foreground, and waits for its dependents.
     Waiting,
 }
 
-/// How an owner stands that was found so, or not at all.
-pub(super) fn standing(reference: &Reference, found: Option<&Value>) -> Standing {
+/// The state of an owner, given the object that was found under its name.
+pub(super) fn owner_state(reference: &Reference, found: Option<&Value>) -> OwnerState {
     match found {
         Some(owner) if field(owner, "uid").and_then(Value::as_str) == Some(&reference.uid) => {
-            if is_waiting(owner) { Standing::Waiting } else { Standing::Solid }
+            if is_waiting(owner) { OwnerState::Waiting } else { OwnerState::Solid }
         }
-        _ => Standing::Gone,
+        _ => OwnerState::Gone,
     }
 }
 
-/// Whether an object goes when what it owns has gone.
+/// Whether an object waits for its dependents in a foreground deletion.
 pub(super) fn is_waiting(object: &Value) -> bool {
     is_deleting(object) && finalizers(object).contains(&FOREGROUND)
 }
 
-/// Whether an object is to leave what it owns.
+/// Whether an object orphans its dependents.
 pub(super) fn is_orphaning(object: &Value) -> bool {
     is_deleting(object) && finalizers(object).contains(&ORPHAN)
 }
 
-/// What is done about an owned object.
+/// What is done with a dependent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum GarbageAction {
     /// Nothing.
     Leave,
-    /// It is owned only by those that are there.
+    /// References to absent owners are removed.
     Disown {
-        /// The uids of the others.
+        /// The uids of the absent owners.
         uids: Vec<String>,
     },
-    /// It goes.
+    /// It is deleted.
     Delete {
-        /// What becomes of what it owns in turn.
+        /// The propagation policy.
         policy: &'static str,
-        /// Whether its owners must not wait for it, because it waits for one of them.
+        /// Whether it must stop blocking its owners, because of a cycle.
         unblock: bool,
     },
 }
 
-/// What an object owns in turn.
+/// The dependents of an object.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Owned {
-    /// It owns something.
+    /// Whether it has dependents.
     pub(super) any: bool,
-    /// Something of that waits for what it owns itself.
+    /// Whether a dependent waits for its own dependents.
     pub(super) waiting: bool,
 }
 
-/// Decides on an owned object.
-pub(super) fn decide(object: &Value, owners: &[(Reference, Standing)], owned: Owned) -> Act {
+/// Decides what is done with a dependent.
+pub(super) fn decide(object: &Value, owners: &[(Reference, OwnerState)], owned: Owned) -> GarbageAction {
     if is_deleting(object) || owners.is_empty() {
-        return Act::Leave;
+        return GarbageAction::Leave;
     }
-    let having = |wanted: Standing| owners.iter().filter(move |(_, standing)| *standing == wanted);
+    let having = |wanted: OwnerState| owners.iter().filter(move |(_, owner_state)| *owner_state == wanted);
     let uids: Vec<String> = owners
         .iter()
-        .filter(|(_, standing)| *standing != Standing::Solid)
+        .filter(|(_, owner_state)| *owner_state != OwnerState::Solid)
         .map(|(reference, _)| reference.uid.clone())
         .collect();
-    if having(Standing::Solid).next().is_some() {
-        return if uids.is_empty() { Act::Leave } else { Act::Disown { uids } };
+    if having(OwnerState::Solid).next().is_some() {
+        return if uids.is_empty() { GarbageAction::Leave } else { GarbageAction::Disown { uids } };
     }
-    if having(Standing::Waiting).next().is_some() && owned.any {
-        return Act::Delete { policy: "Foreground", unblock: owned.waiting };
+    if having(OwnerState::Waiting).next().is_some() && owned.any {
+        return GarbageAction::Delete { policy: "Foreground", unblock: owned.waiting };
     }
     let own = finalizers(object);
     let policy = match () {
@@ -118,7 +118,7 @@ pub(super) fn decide(object: &Value, owners: &[(Reference, Standing)], owned: Ow
         () if own.contains(&FOREGROUND) => "Foreground",
         () => "Background",
     };
-    Act::Delete { policy, unblock: false }
+    GarbageAction::Delete { policy, unblock: false }
 }
 
 /// The ownerReferences of an object without those to some uids.
@@ -129,7 +129,7 @@ pub(super) fn without(object: &Value, uids: &[String]) -> Value {
     if left.is_empty() { Value::Null } else { json!(left) }
 }
 
-/// The ownerReferences of an object that no owner waits for.
+/// The ownerReferences of an object, with no owner blocked.
 pub(super) fn unblocked(object: &Value) -> Value {
     let mut list = field(object, "ownerReferences").cloned().unwrap_or_default();
     for one in list.as_array_mut().into_iter().flatten().filter(|one| one["blockOwnerDeletion"] == true) {

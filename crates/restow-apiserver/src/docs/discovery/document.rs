@@ -1,4 +1,4 @@
-//! The documents of discovery.
+//! Discovery documents.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::docs::groups::{Contents, Group};
 use crate::registry::resource::{Resource, ServedVersion};
 use crate::registry::reviews::Review;
 
-/// What can be done with objects of a built-in, and of a custom resource in the order that is told of them.
+/// The verbs of built-in resources, and of custom resources in the order of kube-apiserver.
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const CUSTOM_VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
@@ -97,7 +97,7 @@ fn resource_entries(resource: &Resource, version: &ServedVersion) -> Vec<Value> 
     entries
 }
 
-/// Groups and all that is in them, in one document.
+/// Groups with all versions and resources, in one document.
 pub(super) fn aggregated(groups: &[Group]) -> Value {
     let items: Vec<Value> = groups.iter().map(aggregated_group).collect();
     json!({
@@ -162,7 +162,7 @@ fn aggregated_review(review: &Review, version: &str) -> Value {
     })
 }
 
-/// Where there is something to be read.
+/// The paths that are served.
 pub(super) fn paths(groups: &[Group]) -> Value {
     let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
     for group in groups.iter().filter(|group| !group.name.is_empty()) {

@@ -1,4 +1,4 @@
-//! What can be done at which path.
+//! The paths and operations of OpenAPI documents.
 
 use serde_json::{Map, Value, json};
 
@@ -37,7 +37,7 @@ pub(super) fn add(paths: &mut Map<String, Value>, resource: &Resource, version: 
     paths.insert(one, of(&[("get", "get"), ("put", "put"), ("patch", "patch"), ("delete", "delete")]));
 }
 
-/// One operation, with the options that clients look for before they use them.
+/// One operation, with the query parameters that clients look for.
 fn operation(resource: &Resource, version: &str, schema: &str, action: &str) -> Value {
     let options: &[&str] = match action {
         "post" | "put" | "patch" => &["dryRun", "fieldManager", "fieldValidation"],

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::auth::attributes::{Attributes, ResourceAttributes};
 use crate::filters::audit::Object;
-use crate::http::limits::Sort;
+use crate::http::limits::RequestClass;
 use crate::http::request_info::{RequestInfo, Verb};
 use crate::object::selector::FieldSelector;
 
@@ -49,15 +49,15 @@ impl RequestAttributes {
     }
 
     /// Which limits apply to it.
-    pub(super) fn sort(&self) -> Sort {
+    pub(super) fn class(&self) -> RequestClass {
         let is_resource_request = self.info.resource.is_some();
         match self.info.verb {
-            Some(Verb::Watch) => Sort::Watch,
-            Some(verb) if verb.is_read_only() => Sort::Reading,
-            _ if is_resource_request => Sort::Mutating,
-            _ if PROBES.iter().any(|probe| self.info.path.starts_with(probe)) => Sort::Probe,
-            _ if matches!(self.verb.as_str(), "get" | "head" | "options") => Sort::Reading,
-            _ => Sort::Mutating,
+            Some(Verb::Watch) => RequestClass::Watch,
+            Some(verb) if verb.is_read_only() => RequestClass::ReadOnly,
+            _ if is_resource_request => RequestClass::Mutating,
+            _ if PROBES.iter().any(|probe| self.info.path.starts_with(probe)) => RequestClass::Probe,
+            _ if matches!(self.verb.as_str(), "get" | "head" | "options") => RequestClass::ReadOnly,
+            _ => RequestClass::Mutating,
         }
     }
 
@@ -90,7 +90,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::auth::attributes::On;
+    use crate::auth::attributes::AttributesTarget;
 
     fn parse(method: &http::Method, uri: &http::Uri) -> RequestAttributes {
         RequestAttributes::new(Arc::new(RequestInfo::new(method, uri)))
@@ -100,10 +100,12 @@ mod tests {
         let request = parse(&method.parse().unwrap(), &uri.parse().unwrap());
         let attributes = request.attributes();
         let on = match attributes.on {
-            On::Path(path) => path.to_owned(),
-            On::Resource(on) => [on.group, on.resource, on.subresource, on.namespace, on.name].join("|"),
+            AttributesTarget::Path(path) => path.to_owned(),
+            AttributesTarget::Resource(on) => {
+                [on.group, on.resource, on.subresource, on.namespace, on.name].join("|")
+            }
         };
-        format!("{} {on} {:?}", attributes.verb, request.sort())
+        format!("{} {on} {:?}", attributes.verb, request.class())
     }
 
     #[test]
@@ -147,7 +149,7 @@ mod tests {
             if let (Ok(method), Ok(uri)) = (method.parse(), format!("/{path}?{query}").parse()) {
                 let request = parse(&method, &uri);
                 prop_assert!(!request.attributes().verb.is_empty());
-                let _ = (request.sort(), request.object());
+                let _ = (request.class(), request.object());
             }
         }
     }

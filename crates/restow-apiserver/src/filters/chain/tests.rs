@@ -29,15 +29,15 @@ fn policy() -> Policy {
     policy
 }
 
-fn entrance(at_once: AtOnce, audit: Audit) -> Entrance {
+fn chain(in_flight_limits: InFlightLimits, audit: Audit) -> FilterChain {
     let mut tokens = Tokens::default();
     tokens.insert("admin", User::admin());
     tokens.insert("alice", User::known("alice", [""; 0]));
     let access = Access { tokens, policy: LivePolicy::fixed(policy()) };
-    Entrance::new(Arc::new(access), at_once, audit)
+    FilterChain::new(Arc::new(access), in_flight_limits, audit)
 }
 
-/// A handler that tells who and what it sees.
+/// A handler that returns the user, whether there is a token, and the length of the body.
 async fn tell(request: Request<Bytes>) -> Result<Response<Body>, Infallible> {
     let Sender(user) = request.extensions().get::<Sender>().unwrap();
     let token = request.headers().contains_key(header::AUTHORIZATION);
@@ -46,7 +46,7 @@ async fn tell(request: Request<Bytes>) -> Result<Response<Body>, Infallible> {
     }
     let text = format!("{} {token} {}", user.name, request.body().len());
     let mut response = Response::new(Body::from(Bytes::from(text)));
-    response.extensions_mut().insert(Named("made".to_owned()));
+    response.extensions_mut().insert(CreatedName("made".to_owned()));
     Ok(response)
 }
 
@@ -58,13 +58,13 @@ fn request(method: &str, uri: &str, headers: &[(&str, &str)]) -> Request<Full<By
     request.body(Full::new(Bytes::from_static(b"body"))).unwrap()
 }
 
-async fn text(response: Response<Held>) -> String {
+async fn text(response: Response<PermitBody>) -> String {
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-async fn outcome(entrance: &Entrance, method: &str, uri: &str, headers: &[(&str, &str)]) -> String {
-    let response = entrance.enter(request(method, uri, headers), tower::service_fn(tell)).await;
+async fn outcome(chain: &FilterChain, method: &str, uri: &str, headers: &[(&str, &str)]) -> String {
+    let response = chain.handle(request(method, uri, headers), tower::service_fn(tell)).await;
     let code = response.status().as_u16();
     let text = text(response).await;
     match serde_json::from_str::<Value>(&text) {
@@ -80,8 +80,8 @@ const ALICE: (&str, &str) = ("authorization", "Bearer alice");
 const ADMIN: (&str, &str) = ("authorization", "Bearer admin");
 
 #[tokio::test]
-async fn who_may_comes_in() {
-    let entrance = entrance(AtOnce::default(), Audit::off());
+async fn requests_are_authenticated_and_authorized() {
+    let chain = chain(InFlightLimits::default(), Audit::off());
     let cannot = |verb: &str, resource: &str| {
         format!(
             "403 {resource} is forbidden: User \"alice\" cannot {verb} resource \"{resource}\" in API group \"\" \
@@ -126,7 +126,7 @@ async fn who_may_comes_in() {
             "GET",
             "/api/v1/pods",
             &[ADMIN, ("impersonate-group", "x")],
-            "400 groups, a uid or extra values are to be impersonated without a user",
+            "400 requested groups, a uid or extra values to impersonate without a user",
         ),
         (
             "GET",
@@ -135,80 +135,80 @@ async fn who_may_comes_in() {
             "403 users \"bob\" is forbidden: User \"system:anonymous\" cannot impersonate resource \"users\" \
              in API group \"\" at the cluster scope",
         ),
-        ("GET", "/fault", &[ADMIN], "500 Internal error occurred: a fault of the server; its log has more"),
+        ("GET", "/fault", &[ADMIN], "500 Internal error occurred: the server has a bug; see its log"),
     ];
     for (method, uri, headers, expected) in cases {
-        assert_eq!(outcome(&entrance, method, uri, headers).await, *expected, "{method} {uri} {headers:?}");
+        assert_eq!(outcome(&chain, method, uri, headers).await, *expected, "{method} {uri} {headers:?}");
     }
 }
 
 #[tokio::test]
-async fn places_are_held_until_the_answer_is_sent() {
-    let at_once = AtOnce { mutating: 1, reading: 1, watches: 1 };
-    let entrance = entrance(at_once, Audit::off());
+async fn a_request_counts_as_in_flight_until_its_response_is_sent() {
+    let in_flight_limits = InFlightLimits { mutating: 1, read_only: 1, watches: 1 };
+    let chain = chain(in_flight_limits, Audit::off());
     let large = tower::service_fn(|_: Request<Bytes>| async {
         Ok::<_, Infallible>(Response::new(Body::from(Bytes::from(vec![b' '; 1 << 20]))))
     });
     for (method, uri) in
         [("POST", "/api/v1/namespaces/a/pods"), ("GET", "/api/v1/pods"), ("GET", "/api/v1/pods?watch=1")]
     {
-        // A small answer is as good as sent.
-        let small = entrance.enter(request(method, uri, &[ADMIN]), tower::service_fn(tell)).await;
-        let first = entrance.enter(request(method, uri, &[ADMIN]), large).await;
+        // A small response holds no permit.
+        let small = chain.handle(request(method, uri, &[ADMIN]), tower::service_fn(tell)).await;
+        let first = chain.handle(request(method, uri, &[ADMIN]), large).await;
         assert_eq!((small.status(), first.status()), (StatusCode::OK, StatusCode::OK));
-        let second = entrance.enter(request(method, uri, &[ADMIN]), tower::service_fn(tell)).await;
+        let second = chain.handle(request(method, uri, &[ADMIN]), tower::service_fn(tell)).await;
         assert_eq!(second.status(), 429, "{method} {uri}");
         assert_eq!(second.headers()[header::RETRY_AFTER], "1");
         let status: Value = serde_json::from_str(&text(second).await).unwrap();
         assert_eq!(status["reason"], "TooManyRequests");
-        assert!(outcome(&entrance, "GET", "/healthz", &[]).await.starts_with("200"));
+        assert!(outcome(&chain, "GET", "/healthz", &[]).await.starts_with("200"));
         text(first).await;
-        let third = entrance.enter(request(method, uri, &[ADMIN]), tower::service_fn(tell)).await;
+        let third = chain.handle(request(method, uri, &[ADMIN]), tower::service_fn(tell)).await;
         assert_eq!(third.status(), 200);
     }
 }
 
 #[tokio::test]
-async fn no_request_takes_for_ever_but_a_watch() {
-    const PATIENCE: Duration = Duration::from_millis(10);
-    let mut entrance = entrance(AtOnce::default(), Audit::off());
-    Arc::get_mut(&mut entrance.0).unwrap().patience = PATIENCE;
+async fn every_request_but_a_watch_times_out() {
+    const REQUEST_TIMEOUT: Duration = Duration::from_millis(10);
+    let mut chain = chain(InFlightLimits::default(), Audit::off());
+    Arc::get_mut(&mut chain.0).unwrap().timeout = REQUEST_TIMEOUT;
     let stuck = tower::service_fn(|_: Request<Bytes>| async {
-        tokio::time::sleep(3 * PATIENCE).await;
+        tokio::time::sleep(3 * REQUEST_TIMEOUT).await;
         Ok::<_, Infallible>(Response::new(Body::empty()))
     });
-    let late = entrance.enter(request("GET", "/api/v1/pods", &[ADMIN]), stuck).await;
+    let late = chain.handle(request("GET", "/api/v1/pods", &[ADMIN]), stuck).await;
     assert_eq!(late.status(), 504);
-    let watch = entrance.enter(request("GET", "/api/v1/pods?watch=1", &[ADMIN]), stuck).await;
+    let watch = chain.handle(request("GET", "/api/v1/pods?watch=1", &[ADMIN]), stuck).await;
     assert_eq!(watch.status(), 200);
 }
 
 #[tokio::test]
-async fn who_sends_slowly_takes_no_place() {
-    let at_once = AtOnce { mutating: 1, reading: 1, watches: 1 };
-    let entrance = entrance(at_once, Audit::off());
+async fn a_slow_body_takes_no_in_flight_permit() {
+    let in_flight_limits = InFlightLimits { mutating: 1, read_only: 1, watches: 1 };
+    let chain = chain(in_flight_limits, Audit::off());
     let slow = |method: &str, uri: &str, (name, value): (&str, &str)| {
         let start = stream::iter([Ok::<_, std::io::Error>(Frame::data(Bytes::from_static(b"{")))]);
         let body = StreamBody::new(start.chain(stream::pending()));
         Request::builder().method(method).uri(uri).header(name, value).body(body).unwrap()
     };
-    // What changes nothing is answered at once: nobody waits for its body.
+    // The body of a read-only request is not awaited.
     for uri in ["/healthz", "/version", "/api/v1/pods", "/api/v1/pods?watch=1"] {
-        let answer = entrance.enter(slow("GET", uri, ADMIN), tower::service_fn(tell)).now_or_never();
+        let answer = chain.handle(slow("GET", uri, ADMIN), tower::service_fn(tell)).now_or_never();
         assert_eq!(answer.map(|answer| answer.status()), Some(StatusCode::OK), "{uri}");
     }
     let pods = "/api/v1/namespaces/a/pods";
-    let mut first = Box::pin(entrance.enter(slow("POST", pods, ALICE), tower::service_fn(tell)));
+    let mut first = Box::pin(chain.handle(slow("POST", pods, ALICE), tower::service_fn(tell)));
     assert!(futures::poll!(&mut first).is_pending());
-    assert!(outcome(&entrance, "POST", pods, &[ADMIN]).await.starts_with("200"));
+    assert!(outcome(&chain, "POST", pods, &[ADMIN]).await.starts_with("200"));
 }
 
 #[tokio::test]
 async fn large_bodies_are_refused() {
-    let entrance = entrance(AtOnce::default(), Audit::off());
+    let chain = chain(InFlightLimits::default(), Audit::off());
     let body = Full::new(Bytes::from(vec![b' '; limits::BODY + 1]));
     let request = Request::post("/api/v1/namespaces/a/pods").header(ADMIN.0, ADMIN.1).body(body).unwrap();
-    let response = entrance.enter(request, tower::service_fn(tell)).await;
+    let response = chain.handle(request, tower::service_fn(tell)).await;
     assert_eq!(response.status(), 413);
     let status: Value = serde_json::from_str(&text(response).await).unwrap();
     assert_eq!(
@@ -231,10 +231,10 @@ impl Write for Lines {
 }
 
 #[tokio::test]
-async fn writes_leave_a_line_and_reads_none() {
+async fn writes_are_audited_and_reads_are_not() {
     let lines = Lines::default();
     let audit = Audit::to(lines.clone()).unwrap();
-    let entrance = entrance(AtOnce::default(), audit.clone());
+    let chain = chain(InFlightLimits::default(), audit.clone());
     let pods = "/api/v1/namespaces/a/pods";
     for (method, uri, headers) in [
         ("GET", pods, &[ALICE][..]),
@@ -244,7 +244,7 @@ async fn writes_leave_a_line_and_reads_none() {
         ("PUT", "/api/v1/namespaces/a/secrets/s", &[("authorization", "Bearer nobody")]),
         ("GET", "/healthz", &[]),
     ] {
-        let response = entrance.enter(request(method, uri, headers), tower::service_fn(tell)).await;
+        let response = chain.handle(request(method, uri, headers), tower::service_fn(tell)).await;
         assert!(response.headers().contains_key("audit-id"));
     }
     tokio::task::spawn_blocking(move || audit.flush()).await.unwrap();
@@ -282,7 +282,7 @@ async fn writes_leave_a_line_and_reads_none() {
 
 proptest! {
     #[test]
-    fn nothing_that_is_sent_breaks_it(
+    fn no_request_panics(
         method in "[A-Z]{1,7}",
         uri in "/[ -~]{0,40}",
         name in "(authorization|impersonate-(user|group|uid|extra-[a-z%]{0,4})|audit-id|user-agent)",
@@ -292,8 +292,8 @@ proptest! {
         let request = Request::builder().method(method.as_str()).uri(uri).header(name, value.as_slice());
         if let Ok(request) = request.header(ADMIN.0, ADMIN.1).body(Full::new(Bytes::from(body))) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-            let entrance = entrance(AtOnce::default(), Audit::off());
-            let code = runtime.block_on(entrance.enter(request, tower::service_fn(tell))).status();
+            let chain = chain(InFlightLimits::default(), Audit::off());
+            let code = runtime.block_on(chain.handle(request, tower::service_fn(tell))).status();
             prop_assert!([200, 400, 401, 403].contains(&code.as_u16()), "{code}");
         }
     }

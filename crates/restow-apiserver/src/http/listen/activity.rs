@@ -1,4 +1,4 @@
-//! Whether a connection is used.
+//! Tracks the requests of a connection, to find idle ones.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ pub(super) struct Activity(watch::Sender<Requests>);
 
 #[derive(Clone, Copy, Debug)]
 struct Requests {
-    /// How many have come.
+    /// How many have started.
     begun: u64,
     /// How many of them have not ended.
     under_way: usize,
-    /// Since when none is under way.
+    /// Since when none is active.
     idle_since: Instant,
     /// Whether one of them was authenticated.
     authenticated: bool,
 }
 
-/// A request that is under way until this is dropped.
+/// A request that is active until this is dropped.
 #[derive(Debug)]
-pub(super) struct Busy(watch::Sender<Requests>);
+pub(super) struct ActiveRequest(watch::Sender<Requests>);
 
 impl Default for Activity {
     fn default() -> Self {
@@ -33,13 +33,13 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// A request has come.
-    pub(super) fn begin(&self) -> Busy {
+    /// A request has started.
+    pub(super) fn begin(&self) -> ActiveRequest {
         self.0.send_modify(|requests| {
             requests.begun += 1;
             requests.under_way += 1;
         });
-        Busy(self.0.clone())
+        ActiveRequest(self.0.clone())
     }
 
     /// One of its requests was authenticated.
@@ -50,21 +50,21 @@ impl Activity {
         });
     }
 
-    /// Since when the connection has had no request, if it may be closed for another one.
+    /// Since when the connection has been idle, if it may be evicted.
     pub(super) fn evictable_since(&self) -> Option<Instant> {
         let requests = self.0.borrow();
         (requests.under_way == 0 && !requests.authenticated).then_some(requests.idle_since)
     }
 
-    /// Returns when no request has come for too long: the first one, or the next after all have ended.
+    /// Completes when the connection has been idle for too long: `first` before its first request, `next` after that.
     pub(super) fn idle(&self, first: Duration, next: Duration) -> impl Future<Output = ()> + use<> {
         let mut requests = self.0.subscribe();
         async move {
-            // Without a sender nothing can come any more.
+            // Without a sender there are no more requests.
             while let Ok(begun) = requests.wait_for(|now| now.under_way == 0).await.map(|now| now.begun) {
-                let patience = if begun == 0 { first } else { next };
+                let timeout = if begun == 0 { first } else { next };
                 let another = requests.wait_for(|now| now.begun != begun);
-                if !tokio::time::timeout(patience, another).await.is_ok_and(|another| another.is_ok()) {
+                if !tokio::time::timeout(timeout, another).await.is_ok_and(|another| another.is_ok()) {
                     return;
                 }
             }
@@ -72,7 +72,7 @@ impl Activity {
     }
 }
 
-impl Drop for Busy {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.send_modify(|requests| {
             requests.under_way -= 1;
@@ -91,13 +91,13 @@ mod tests {
     const NEXT: Duration = Duration::from_secs(90);
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_request_is_waited_for_less_than_the_next() {
+    async fn the_first_request_has_a_shorter_timeout_than_the_next() {
         let start = Instant::now();
         Activity::default().idle(FIRST, NEXT).await;
         assert_eq!(start.elapsed().as_secs(), 10);
         let activity = Activity::default();
         let idle = tokio::spawn(activity.idle(FIRST, NEXT));
-        // One that has ended before anybody looks counts as well.
+        // A request that has already ended counts as well.
         drop(activity.begin());
         let start = Instant::now();
         idle.await.unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_with_a_request_is_not_idle() {
+    async fn a_connection_with_an_active_request_is_not_idle() {
         let activity = Activity::default();
         let start = Instant::now();
         let idle = tokio::spawn(activity.idle(FIRST, NEXT));

@@ -1,30 +1,30 @@
-//! How many connections each peer has.
+//! Limits the connections of each peer.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::http::shares::{Share, Shares};
 
-/// Counts connections by where they come from; clones count together.
+/// Counts connections by peer. Clones share the counts.
 #[derive(Clone, Debug)]
 pub(super) struct Peers(Shares<IpAddr>);
 
 /// One connection of a peer, counted until it is dropped.
-pub(super) type Counted = Share<IpAddr>;
+pub(super) type PeerConnection = Share<IpAddr>;
 
 impl Peers {
-    /// At most so many connections for each.
+    /// Limits each peer to `most` connections.
     pub(super) fn new(most: usize) -> Self {
         Self(Shares::new(most))
     }
 
-    /// Counts one more; none if the peer has as many as it may.
-    pub(super) fn enter(&self, address: IpAddr) -> Option<Counted> {
+    /// Counts one more connection; none if the peer has reached its limit.
+    pub(super) fn enter(&self, address: IpAddr) -> Option<PeerConnection> {
         let mut share = self.0.of(network(address));
         share.grow(1).then_some(share)
     }
 }
 
-/// What one peer has: its address, and in IPv6 the network that everybody has for themselves.
+/// What counts as one peer: an IPv4 address, or an IPv6 /64 network.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) >> 64 << 64).into(),

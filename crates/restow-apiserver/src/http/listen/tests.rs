@@ -4,7 +4,7 @@ use kube::{Client, Config};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
-use crate::http::tls::Authority;
+use crate::http::tls::CertificateAuthority;
 
 /// How long the server under test waits for a request.
 const SHORT: Duration = Duration::from_secs(1);
@@ -17,18 +17,18 @@ async fn server(
     came: CancellationToken,
     held: CancellationToken,
 ) -> (SocketAddr, Vec<u8>, CancellationToken, tokio::task::JoinHandle<()>) {
-    let patience = Patience { first: SHORT, next: 2 * SHORT, reading: STALLED };
-    server_with(came, held, Bounds { at_once: AT_ONCE, per_peer: FEW, patience }).await
+    let timeouts = ClientTimeouts { first: SHORT, next: 2 * SHORT, reading: STALLED };
+    server_with(came, held, ConnectionLimits { at_once: AT_ONCE, per_peer: FEW, timeouts }).await
 }
 
 async fn server_with(
     came: CancellationToken,
     held: CancellationToken,
-    bounds: Bounds,
+    limits: ConnectionLimits,
 ) -> (SocketAddr, Vec<u8>, CancellationToken, tokio::task::JoinHandle<()>) {
-    let authority = Authority::ephemeral(restow_clock::now()).unwrap();
+    let authority = CertificateAuthority::ephemeral(restow_clock::now()).unwrap();
     let ca = authority.der();
-    let serving = Arc::new(Serving::new(authority, [], restow_clock::now()).unwrap());
+    let serving = Arc::new(ServingCertificate::new(authority, [], restow_clock::now()).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
@@ -51,7 +51,7 @@ async fn server_with(
     });
     let stopped = stop.clone();
     let running = tokio::spawn(async move {
-        serve_with(listener, serving, service, stopped, bounds).await.unwrap();
+        serve_with(listener, serving, service, stopped, limits).await.unwrap();
     });
     (address, ca, stop, running)
 }
@@ -69,7 +69,7 @@ async fn get(client: &Client, path: &str) -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn requests_come_with_their_peer() {
+async fn requests_carry_the_address_of_their_peer() {
     let (address, ca, stop, running) = server(CancellationToken::new(), CancellationToken::new()).await;
     let told = get(&client(address, ca), "/now").await.unwrap();
     assert!(told.ends_with("127.0.0.1"), "{told}");
@@ -78,7 +78,7 @@ async fn requests_come_with_their_peer() {
 }
 
 #[tokio::test]
-async fn requests_under_way_are_answered_before_the_end() {
+async fn requests_in_flight_are_answered_before_shutdown() {
     let (came, held) = (CancellationToken::new(), CancellationToken::new());
     let (address, ca, stop, running) = server(came.clone(), held.clone()).await;
     let slow = tokio::spawn({
@@ -96,7 +96,7 @@ async fn requests_under_way_are_answered_before_the_end() {
 }
 
 #[tokio::test]
-async fn noise_is_not_answered_and_breaks_nothing() {
+async fn bytes_that_are_no_tls_are_not_answered() {
     let (address, ca, stop, running) = server(CancellationToken::new(), CancellationToken::new()).await;
     for noise in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[0xff; 4096], b""] {
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -169,7 +169,7 @@ async fn is_kept(stream: &mut tokio::net::TcpStream) -> bool {
 }
 
 #[tokio::test]
-async fn one_peer_does_not_have_all_connections() {
+async fn one_peer_cannot_take_all_connections() {
     let (address, _, stop, running) = server(CancellationToken::new(), CancellationToken::new()).await;
     let mut held = Vec::new();
     for _ in 0..FEW {
@@ -199,14 +199,14 @@ async fn ask(stream: &mut Stream, path: &str) {
     );
 }
 
-/// Anybody may ask for health, and keep a connection open by that: it is no reason to keep others out.
+/// Health checks need no authentication, so they must not keep a connection open when others need it.
 #[tokio::test]
-async fn idle_connections_of_nobody_known_make_room_for_others() {
+async fn idle_unauthenticated_connections_make_room_for_others() {
     let long = Duration::from_secs(600);
-    let patience = Patience { first: long, next: long, reading: long };
-    let bounds = Bounds { at_once: 4, per_peer: 100, patience };
+    let timeouts = ClientTimeouts { first: long, next: long, reading: long };
+    let limits = ConnectionLimits { at_once: 4, per_peer: 100, timeouts };
     let (address, ca, stop, running) =
-        server_with(CancellationToken::new(), CancellationToken::new(), bounds).await;
+        server_with(CancellationToken::new(), CancellationToken::new(), limits).await;
     let mut known = connected(address, &ca, b"http/1.1").await;
     ask(&mut known, "/known").await;
     let mut held = Vec::new();

@@ -1,4 +1,4 @@
-//! What is wrong with one field.
+//! An error of one field.
 
 use std::collections::HashSet;
 
@@ -6,11 +6,11 @@ use serde_json::{Map, Value, json};
 
 use super::golang::{quote, show};
 
-/// The kinds of faults a field can have.
+/// The types of field errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the API")]
 pub(crate) enum CauseKind {
-    /// None is told.
+    /// No type.
     None,
     Required,
     Duplicate,
@@ -25,7 +25,7 @@ pub(crate) enum CauseKind {
 }
 
 impl CauseKind {
-    /// The word a machine reads.
+    /// The `reason` in the API.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::None => "",
@@ -56,22 +56,22 @@ impl CauseKind {
     }
 }
 
-/// How many causes are looked for and told at once: work and answers stay bounded, however wrong an object is.
+/// How many causes are reported, so that work and responses are bounded.
 pub(crate) const MOST_CAUSES: usize = 100;
 
-/// A fault of one field.
+/// An error of one field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cause {
-    /// Which fault.
+    /// The type of the error.
     pub kind: CauseKind,
-    /// The fault in words, without the field.
+    /// The message, without the field.
     pub message: String,
     /// The path of the field.
     pub field: String,
 }
 
 impl Cause {
-    /// A cause with words of its own.
+    /// A cause with its own message.
     pub(crate) fn bare(kind: CauseKind, message: impl Into<String>, field: impl Into<String>) -> Self {
         Self { kind, message: message.into(), field: field.into() }
     }
@@ -94,32 +94,32 @@ impl Cause {
         Self::titled(CauseKind::Invalid, field, Some(value), detail)
     }
 
-    /// The text is malformed.
+    /// The string is malformed.
     pub(crate) fn invalid_text(field: impl Into<String>, text: &str, detail: &str) -> Self {
         Self::invalid(field, &json!(text), detail)
     }
 
-    /// The value is of another type.
+    /// The value has a wrong type.
     pub(crate) fn type_invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::titled(CauseKind::TypeInvalid, field, Some(value), detail)
     }
 
-    /// There is no value.
+    /// The value is missing.
     pub(crate) fn required(field: impl Into<String>, detail: &str) -> Self {
         Self::titled(CauseKind::Required, field, None, detail)
     }
 
-    /// The value may not be given here.
+    /// The value is not allowed here.
     pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self::titled(CauseKind::Forbidden, field, None, detail)
     }
 
-    /// The value is there twice.
+    /// The value is a duplicate.
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self::titled(CauseKind::Duplicate, field, Some(value), "")
     }
 
-    /// The value is none of those that are known.
+    /// The value is not one of the supported ones.
     pub(crate) fn not_supported(field: impl Into<String>, value: &Value, known: &[&str]) -> Self {
         let quoted: Vec<_> = known.iter().map(|value| quote(value)).collect();
         let detail =
@@ -127,13 +127,13 @@ impl Cause {
         Self::titled(CauseKind::NotSupported, field, Some(value), &detail)
     }
 
-    /// The text has more than so many bytes.
+    /// The string has more than `bytes` bytes.
     pub(crate) fn too_long(field: impl Into<String>, bytes: usize) -> Self {
         let unit = if bytes == 1 { "byte" } else { "bytes" };
         Self::titled(CauseKind::TooLong, field, None, &format!("may not be more than {bytes} {unit}"))
     }
 
-    /// The list has more than so many items.
+    /// The list has more than `at_most` items.
     pub(crate) fn too_many(field: impl Into<String>, count: usize, at_most: usize) -> Self {
         let unit = if at_most == 1 { "item" } else { "items" };
         let detail = format!("must have at most {at_most} {unit}");
@@ -153,7 +153,7 @@ impl Cause {
         Value::Object(cause)
     }
 
-    /// All causes in one line, each once.
+    /// All causes in one line, without duplicates.
     pub(crate) fn aggregate(causes: &[Self]) -> String {
         let mut seen = HashSet::new();
         let lines = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message));

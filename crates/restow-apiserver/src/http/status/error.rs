@@ -1,4 +1,4 @@
-//! A refusal as Kubernetes tells it: a `Status` with the words of kube-apiserver.
+//! Errors as Kubernetes reports them: a `Status` with the messages of kube-apiserver.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ impl fmt::Display for GroupKind {
     }
 }
 
-/// What a failure is about, beside its message.
+/// The `details` of a Status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Details {
     /// The name of the object, or of the operation.
@@ -43,19 +43,19 @@ pub(crate) struct Details {
     pub kind: String,
     /// The uid of the object.
     pub uid: String,
-    /// What is wrong, field by field.
+    /// The errors, field by field.
     pub causes: Vec<Cause>,
-    /// After how many seconds to try again.
+    /// After how many seconds a client may retry.
     pub retry_after_seconds: u32,
 }
 
-/// Why a request was refused, as a machine reads it.
+/// The `reason` of a Status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the API")]
 pub(crate) enum Reason {
     #[default]
     Unknown,
-    /// Nothing is served there, which is told in plain text.
+    /// Nothing is served at this path. The response is plain text.
     NoPage,
     Unauthorized,
     Forbidden,
@@ -76,7 +76,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// The word of the API, empty for an unknown reason.
+    /// The reason in the API; empty if it is unknown.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Unknown | Self::NoPage => "",
@@ -100,31 +100,31 @@ impl Reason {
     }
 }
 
-/// A request that was refused or failed.
+/// A request that was refused or failed: the `Status` that answers it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub(crate) struct Failure {
+pub(crate) struct StatusError {
     pub(super) code: u16,
     pub(super) reason: Reason,
     pub(super) message: String,
-    // Boxed: a failure travels in every Result.
+    // Boxed to keep every Result small.
     pub(super) details: Option<Box<Details>>,
     pub(super) continue_token: Option<String>,
 }
 
-impl Failure {
+impl StatusError {
     pub(super) fn new(code: u16, reason: Reason, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), details: None, continue_token: None }
     }
 
-    /// The same failure with these details.
+    /// The same error with these details.
     #[must_use]
     pub(crate) fn with_details(mut self, details: Details) -> Self {
         self.details = Some(Box::new(details));
         self
     }
 
-    /// The same failure with other words.
+    /// The same error with another message.
     #[must_use]
     pub(crate) fn with_message(mut self, message: impl Into<String>) -> Self {
         self.message = message.into();
@@ -136,22 +136,22 @@ impl Failure {
         self.code
     }
 
-    /// Why, as a machine reads it.
+    /// The reason, for programs.
     pub(crate) fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// Why, as a person reads it.
+    /// The message, for people.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
 
-    /// What it is about.
+    /// The details, if there are any.
     pub(crate) fn details(&self) -> Option<&Details> {
         self.details.as_deref()
     }
 
-    /// What the header Retry-After says, if it is sent.
+    /// The value of the header Retry-After, if it is sent.
     pub(crate) fn retry_after_seconds(&self) -> Option<u32> {
         self.details().map(|details| details.retry_after_seconds).filter(|&seconds| seconds > 0)
     }

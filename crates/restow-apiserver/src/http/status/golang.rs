@@ -1,4 +1,4 @@
-//! Texts and values written as Go writes them, for messages that are compared with kube-apiserver's.
+//! Formats strings and values as Go does, for messages that equal those of kube-apiserver.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ pub(crate) fn quote(text: &str) -> String {
     quoted
 }
 
-/// What a JSON value is, as Go's decoder says when it expected another.
+/// The type of a JSON value, as Go's decoder names it in errors.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -51,7 +51,7 @@ fn escape(quoted: &mut String, letter: char) {
     };
 }
 
-/// Whether Go prints a letter as it is; spaces other than the plain one and invisible letters are not.
+/// Whether Go prints a character unescaped. Invisible characters and spaces other than the plain one are escaped.
 pub(crate) fn is_printable(letter: char) -> bool {
     let invisible = matches!(u32::from(letter),
         0xad | 0x600..=0x605 | 0x61c | 0x180e | 0x200b..=0x200f | 0x202a..=0x202e | 0x2060..=0x206f
@@ -59,7 +59,7 @@ pub(crate) fn is_printable(letter: char) -> bool {
     letter == ' ' || !(letter.is_control() || letter.is_whitespace() || invisible)
 }
 
-/// A value as it stands in the message about a field: texts quoted, the rest as JSON.
+/// A value in the error message of a field: strings quoted, everything else as JSON.
 pub(crate) fn show(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
@@ -93,7 +93,7 @@ pub(crate) fn show_float(float: f64) -> String {
     }
 }
 
-/// A value as JSON, with the letters escaped that Go escapes for the sake of HTML.
+/// A value as JSON, with Go's HTML escaping.
 pub(crate) fn json(value: &Value) -> String {
     value
         .to_string()
@@ -104,7 +104,7 @@ pub(crate) fn json(value: &Value) -> String {
         .replace('\u{2029}', "\\u2029")
 }
 
-/// What Go's `%T` says of a decoded JSON value.
+/// The type of a decoded JSON value, as Go's `%T` writes it.
 pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",

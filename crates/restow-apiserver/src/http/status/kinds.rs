@@ -1,19 +1,19 @@
-//! Each failure a server has occasion for.
+//! The errors of an API server, each with the message of kube-apiserver.
 
 use restow_core::resource::name::GroupResource;
 
 use super::cause::{Cause, CauseKind, MOST_CAUSES};
-use super::error::{Details, Failure, GroupKind, Reason};
+use super::error::{Details, GroupKind, Reason, StatusError};
 use super::golang::quote;
 
-/// What somebody tried, for the message of a denial.
+/// A denied request, for its message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Attempt<'a> {
-    /// Who.
+pub(crate) struct DeniedAccess<'a> {
+    /// The user.
     pub user: &'a str,
     /// The verb of the API, such as `list`.
     pub verb: &'a str,
-    /// The resource; none for a path that is not a resource's.
+    /// The resource; none for a non-resource path.
     pub resource: Option<&'a GroupResource>,
     /// The subresource, empty for the object itself.
     pub subresource: &'a str,
@@ -21,7 +21,7 @@ pub(crate) struct Attempt<'a> {
     pub namespace: &'a str,
     /// The name of the object, empty for a collection.
     pub name: &'a str,
-    /// The path, where no resource is named.
+    /// The path of a request that names no resource.
     pub path: &'a str,
 }
 
@@ -45,8 +45,8 @@ const CONTINUE_INCONSISTENT: &str = "The provided continue parameter is too old 
      objects that were created, modified, or deleted between the time the first chunk was returned and now may \
      show up in the list.";
 
-impl Failure {
-    /// 404: there is no such object.
+impl StatusError {
+    /// 404: the object does not exist.
     pub(crate) fn not_found(resource: &GroupResource, name: &str) -> Self {
         Self::new(404, Reason::NotFound, format!("{resource} {} not found", quote(name)))
             .with_details(about(resource, name))
@@ -58,18 +58,18 @@ impl Failure {
             .with_details(Details::default())
     }
 
-    /// 404: nothing is served anywhere near this path.
+    /// 404: nothing is served under this path, and its API group is unknown.
     pub(crate) fn no_page() -> Self {
         Self::new(404, Reason::NoPage, "404 page not found")
     }
 
-    /// 409: the name is taken.
+    /// 409: the object already exists.
     pub(crate) fn already_exists(resource: &GroupResource, name: &str) -> Self {
         Self::new(409, Reason::AlreadyExists, format!("{resource} {} already exists", quote(name)))
             .with_details(about(resource, name))
     }
 
-    /// 409: every name that was generated is taken.
+    /// 409: all generated names already exist.
     pub(crate) fn generated_name_exists(resource: &GroupResource, name: &str) -> Self {
         let message = format!(
             "{resource} {} already exists, the server was not able to generate a unique name for the object",
@@ -79,7 +79,7 @@ impl Failure {
             .with_details(Details { retry_after_seconds: 1, ..about(resource, name) })
     }
 
-    /// 409, for the reason given.
+    /// 409 with a reason.
     pub(crate) fn conflict(resource: &GroupResource, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {resource} {}: {why}", quote(name));
         Self::new(409, Reason::Conflict, message).with_details(about(resource, name))
@@ -163,18 +163,18 @@ impl Failure {
         Self::invalid(&GroupKind::default(), "", vec![cause])
     }
 
-    /// 400, for the reason given.
+    /// 400 with a message.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, Reason::BadRequest, message)
     }
 
-    /// 401: nobody knows who is asking.
+    /// 401: the user is unknown.
     pub(crate) fn unauthorized() -> Self {
         Self::new(401, Reason::Unauthorized, "Unauthorized")
     }
 
-    /// 403: who is asking may not. `why` is added if it is not empty.
-    pub(crate) fn forbidden(attempt: &Attempt<'_>, why: &str) -> Self {
+    /// 403: the user may not do this. `why` is added if it is not empty.
+    pub(crate) fn forbidden(attempt: &DeniedAccess<'_>, why: &str) -> Self {
         let mut message = attempt.message();
         if !why.is_empty() {
             message = format!("{message}: {why}");
@@ -186,7 +186,7 @@ impl Failure {
         }
     }
 
-    /// 403: something other than permissions forbids it.
+    /// 403: refused for another reason than permissions.
     pub(crate) fn forbidden_object(resource: &GroupResource, name: &str, why: &str) -> Self {
         let message = if name.is_empty() {
             format!("{resource} is forbidden: {why}")
@@ -196,7 +196,7 @@ impl Failure {
         Self::new(403, Reason::Forbidden, message).with_details(about(resource, name))
     }
 
-    /// 405: the path is served, the method is not.
+    /// 405: the path does not support the method.
     pub(crate) fn method_not_allowed() -> Self {
         Self::new(
             405,
@@ -206,20 +206,20 @@ impl Failure {
         .with_details(Details::default())
     }
 
-    /// 405: a verb that a custom resource does not have.
+    /// 405: the custom resource does not support the verb.
     pub(crate) fn verb_not_supported(resource: &GroupResource, verb: &str) -> Self {
         let message =
             format!("{verb} is not supported on resources of kind {}", quote(&resource.to_string()));
         Self::new(405, Reason::MethodNotAllowed, message).with_details(about(resource, ""))
     }
 
-    /// 406: none of the media types that were asked for can be made.
+    /// 406: none of the accepted media types is supported.
     pub(crate) fn not_acceptable(accepted: &[&str]) -> Self {
         let message = format!("only the following media types are accepted: {}", accepted.join(", "));
         Self::new(406, Reason::NotAcceptable, message)
     }
 
-    /// 415: a body of another media type than these.
+    /// 415: the media type of the body is not one of these.
     pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Self {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
@@ -228,17 +228,17 @@ impl Failure {
         Self::new(415, Reason::UnsupportedMediaType, message)
     }
 
-    /// 410: an older state than is kept, in these words.
+    /// 410 with a message: the requested state is no longer kept.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(410, Reason::Expired, message)
     }
 
-    /// 410: the state a list was asked for is no longer kept.
+    /// 410: the resourceVersion of a list is no longer kept.
     pub(crate) fn list_expired() -> Self {
         Self::expired(LIST_EXPIRED)
     }
 
-    /// 410: the state a list was begun at is no longer kept; `token` goes on at the newest one.
+    /// 410: the continue token has expired; `token` continues the list at the newest state.
     pub(crate) fn continue_expired(token: Option<String>) -> Self {
         match token {
             None => Self::expired(CONTINUE_EXPIRED),
@@ -246,18 +246,18 @@ impl Failure {
         }
     }
 
-    /// 410: what a watch was to begin with is no longer kept.
+    /// 410: the resourceVersion that a watch starts after is no longer kept.
     pub(crate) fn watch_expired(wanted: u64, oldest: u64) -> Self {
         Self::expired(format!("too old resource version: {wanted} ({oldest})"))
     }
 
-    /// 410: a watch has missed changes. Clients list again after this status alone; after any other one they go on
-    /// from the last revision that they know.
+    /// 410: a watch has missed changes. Only after this status do clients list again; after any other one they continue from
+    /// the last resourceVersion that they know.
     pub(crate) fn missed(why: &str) -> Self {
         Self::expired(format!("list again: {why}"))
     }
 
-    /// 504: a state newer than there is.
+    /// 504: the resourceVersion is newer than the newest state.
     pub(crate) fn version_too_large(wanted: u64, current: u64) -> Self {
         let mut failure =
             Self::timeout(&format!("Too large resource version: {wanted}, current: {current}"), 1);
@@ -273,37 +273,37 @@ impl Failure {
         Self::new(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {why}"))
     }
 
-    /// 429: come back later.
+    /// 429: the client should retry later.
     pub(crate) fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
         Self::new(429, Reason::TooManyRequests, message)
             .with_details(Details { retry_after_seconds, ..Details::default() })
     }
 
-    /// 500: a fault of the server itself.
+    /// 500: an internal error.
     pub(crate) fn internal(why: &str) -> Self {
         Self::new(500, Reason::InternalError, format!("Internal error occurred: {why}")).with_details(
             Details { causes: vec![Cause::bare(CauseKind::None, why, "")], ..Details::default() },
         )
     }
 
-    /// 500 with nothing but a message, as kube-apiserver tells errors it has no Status for.
+    /// 500 with only a message, as kube-apiserver reports errors without a Status.
     pub(crate) fn plain(message: impl Into<String>) -> Self {
         Self::new(500, Reason::Unknown, message)
     }
 
-    /// 503: not now.
+    /// 503: the server cannot do this now.
     pub(crate) fn service_unavailable(message: impl Into<String>) -> Self {
         Self::new(503, Reason::ServiceUnavailable, message)
     }
 
-    /// 504: it took too long.
+    /// 504: the request timed out.
     pub(crate) fn timeout(why: &str, retry_after_seconds: u32) -> Self {
         Self::new(504, Reason::Timeout, format!("Timeout: {why}"))
             .with_details(Details { retry_after_seconds, ..Details::default() })
     }
 }
 
-impl Attempt<'_> {
+impl DeniedAccess<'_> {
     fn message(&self) -> String {
         let (user, verb) = (quote(self.user), self.verb);
         let Some(resource) = self.resource else {
@@ -322,7 +322,7 @@ impl Attempt<'_> {
     }
 }
 
-/// What could be taken for HTML is escaped.
+/// Escapes HTML.
 fn harmless(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -10,16 +10,16 @@ fn widgets() -> GroupResource {
 }
 
 #[test]
-fn bodies_are_those_of_kubernetes() {
+fn status_bodies_equal_those_of_kube_apiserver() {
     let cases = [
         (
-            Failure::not_found(&widgets(), "a"),
+            StatusError::not_found(&widgets(), "a"),
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
                 "message": "widgets.example.com \"a\" not found", "reason": "NotFound", "code": 404,
                 "details": {"name": "a", "group": "example.com", "kind": "widgets"}}),
         ),
         (
-            Failure::continue_expired(Some("token".into())),
+            StatusError::continue_expired(Some("token".into())),
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {"continue": "token"}, "status": "Failure",
                 "message": "The provided continue parameter is too old to display a consistent list result. You can \
                     start a new list without the continue parameter, or use the continue token in this response to \
@@ -29,17 +29,17 @@ fn bodies_are_those_of_kubernetes() {
                 "reason": "Expired", "code": 410}),
         ),
         (
-            Failure::too_many_requests("wait", 3),
+            StatusError::too_many_requests("wait", 3),
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "wait",
                 "reason": "TooManyRequests", "details": {"retryAfterSeconds": 3}, "code": 429}),
         ),
         (
-            Failure::plain("odd"),
+            StatusError::plain("odd"),
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "odd",
                 "code": 500}),
         ),
         (
-            Failure::unprocessable(),
+            StatusError::unprocessable(),
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
                 "message": "the server rejected our request due to an error in our request", "reason": "Invalid",
                 "details": {}, "code": 422}),
@@ -51,10 +51,10 @@ fn bodies_are_those_of_kubernetes() {
 }
 
 #[test]
-fn an_invalid_object_is_told_field_by_field() {
+fn an_invalid_object_is_reported_field_by_field() {
     let twice = Cause::invalid("spec.size", &json!(-1), "must be greater than or equal to 0");
     let causes = vec![Cause::required("spec.name", ""), twice.clone(), twice];
-    let status = Failure::invalid(&GroupKind::new("example.com", "Widget"), "a", causes).to_status();
+    let status = StatusError::invalid(&GroupKind::new("example.com", "Widget"), "a", causes).to_status();
     assert_eq!(
         status["message"],
         "Widget.example.com \"a\" is invalid: [spec.name: Required value, spec.size: Invalid value: -1: \
@@ -73,9 +73,9 @@ fn an_invalid_object_is_told_field_by_field() {
 }
 
 #[test]
-fn denials_name_who_what_and_where() {
+fn denials_name_user_verb_and_resource() {
     let resource = widgets();
-    let attempt = Attempt {
+    let attempt = DeniedAccess {
         user: "jane",
         verb: "get",
         resource: Some(&resource),
@@ -91,22 +91,22 @@ fn denials_name_who_what_and_where() {
              group \"example.com\" in the namespace \"default\"",
         ),
         (
-            Attempt { name: "", namespace: "", subresource: "", verb: "list", ..attempt },
+            DeniedAccess { name: "", namespace: "", subresource: "", verb: "list", ..attempt },
             "widgets.example.com is forbidden: User \"jane\" cannot list resource \"widgets\" in API group \
              \"example.com\" at the cluster scope",
         ),
         (
-            Attempt { resource: None, path: "/metrics", ..attempt },
+            DeniedAccess { resource: None, path: "/metrics", ..attempt },
             "forbidden: User \"jane\" cannot get path \"/metrics\"",
         ),
     ];
     for (attempt, message) in cases {
-        assert_eq!(Failure::forbidden(&attempt, "").message(), message);
+        assert_eq!(StatusError::forbidden(&attempt, "").message(), message);
     }
 }
 
 #[test]
-fn go_writes_values_its_own_way() {
+fn values_are_shown_as_go_shows_them() {
     let cases = [
         (json!("a\"b\\\n\u{1}\u{a0}é"), r#""a\"b\\\n\x01\u00a0é""#),
         (json!(1.5), "1.5"),
@@ -123,20 +123,20 @@ fn go_writes_values_its_own_way() {
 }
 
 #[test]
-fn codes_and_reasons_belong_together() {
+fn each_reason_has_its_code() {
     let cases = [
-        (Failure::already_exists(&widgets(), "a"), 409, "AlreadyExists"),
-        (Failure::modified(&widgets(), "a"), 409, "Conflict"),
-        (Failure::bad_request("no"), 400, "BadRequest"),
-        (Failure::unauthorized(), 401, "Unauthorized"),
-        (Failure::method_not_allowed(), 405, "MethodNotAllowed"),
-        (Failure::not_acceptable(&["application/json"]), 406, "NotAcceptable"),
-        (Failure::list_expired(), 410, "Expired"),
-        (Failure::too_large("limit is 1"), 413, "RequestEntityTooLarge"),
-        (Failure::unsupported_media_type(&["application/json"]), 415, "UnsupportedMediaType"),
-        (Failure::internal("oops"), 500, "InternalError"),
-        (Failure::service_unavailable("later"), 503, "ServiceUnavailable"),
-        (Failure::version_too_large(9, 3), 504, "Timeout"),
+        (StatusError::already_exists(&widgets(), "a"), 409, "AlreadyExists"),
+        (StatusError::modified(&widgets(), "a"), 409, "Conflict"),
+        (StatusError::bad_request("no"), 400, "BadRequest"),
+        (StatusError::unauthorized(), 401, "Unauthorized"),
+        (StatusError::method_not_allowed(), 405, "MethodNotAllowed"),
+        (StatusError::not_acceptable(&["application/json"]), 406, "NotAcceptable"),
+        (StatusError::list_expired(), 410, "Expired"),
+        (StatusError::too_large("limit is 1"), 413, "RequestEntityTooLarge"),
+        (StatusError::unsupported_media_type(&["application/json"]), 415, "UnsupportedMediaType"),
+        (StatusError::internal("oops"), 500, "InternalError"),
+        (StatusError::service_unavailable("later"), 503, "ServiceUnavailable"),
+        (StatusError::version_too_large(9, 3), 504, "Timeout"),
     ];
     for (failure, code, reason) in cases {
         assert_eq!((failure.code(), failure.reason().as_str()), (code, reason));

@@ -64,7 +64,7 @@ fn made() -> Value {
 }
 
 #[test]
-fn who_creates_owns_all() {
+fn the_creator_owns_all_fields() {
     assert_eq!(
         owners(&made()),
         [(
@@ -83,7 +83,7 @@ fn who_creates_owns_all() {
 }
 
 #[test]
-fn who_changes_takes_over() {
+fn a_manager_that_changes_a_field_takes_it_over() {
     let live = made();
     let mut object = live.clone();
     object["spec"]["size"] = json!(5);
@@ -105,7 +105,7 @@ fn who_changes_takes_over() {
 }
 
 #[test]
-fn who_changes_nothing_owns_nothing_more() {
+fn a_manager_that_changes_nothing_owns_nothing_more() {
     let live = made();
     assert_eq!(
         tracked(live.clone(), Some(&live), &Write { now: Timestamp::UNIX_EPOCH, ..write("bob") }),
@@ -114,7 +114,7 @@ fn who_changes_nothing_owns_nothing_more() {
 }
 
 #[test]
-fn the_status_has_owners_of_its_own() {
+fn the_status_subresource_has_its_own_entries() {
     let live = made();
     let mut object = live.clone();
     object["status"] = json!({"ready": true});
@@ -147,7 +147,7 @@ fn entries_of_the_request_are_kept_or_forgotten() {
 }
 
 #[test]
-fn an_entry_of_a_lost_version_wipes_all() {
+fn an_entry_of_an_unserved_version_clears_all_entries() {
     let live = made();
     let mut object = live.clone();
     object["spec"]["size"] = json!(7);
@@ -160,7 +160,7 @@ fn an_entry_of_a_lost_version_wipes_all() {
 }
 
 #[test]
-fn too_many_managers_become_one() {
+fn old_managers_are_merged_into_one_entry() {
     let mut live = made();
     for index in 0..15 {
         let mut object = live.clone();
@@ -175,7 +175,7 @@ fn too_many_managers_become_one() {
 }
 
 #[test]
-fn built_in_objects_are_recorded_too() {
+fn built_in_objects_have_managed_fields_too() {
     let pod = |image: &str| {
         json!({"metadata": {"name": "a", "uid": "u"}, "spec": {"containers": [{"name": "c", "image": image,
             "ports": [{"containerPort": 80, "protocol": "TCP"}]}], "restartPolicy": "Always"}})
@@ -198,7 +198,7 @@ fn built_in_objects_are_recorded_too() {
 }
 
 #[test]
-fn a_manager_is_named_or_guessed() {
+fn the_manager_is_the_field_manager_or_the_user_agent() {
     let cases = [
         ("m", "kubectl/v1", "m"),
         ("", "kubectl/v1.36 (linux)", "kubectl"),
@@ -220,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn sets_are_read_as_written(spec in any_json(), other in any_json()) {
+    fn field_sets_survive_a_round_trip(spec in any_json(), other in any_json()) {
         let object = tracked(json!({"spec": spec, "metadata": {"labels": other}}), None, &write("m"));
         for (_, fields) in owners(&object) {
             prop_assert_eq!(Set::parse(&fields).unwrap().to_value(), fields);

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Generation, Rules, StatusRule, set, text};
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 
 /// The letters of generated names: no vowels, so that no words come about.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -14,7 +14,7 @@ const LONGEST_BASE: usize = 58;
 
 /// What a new object gets from the server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Birth<'a> {
+pub(crate) struct CreateOptions<'a> {
     /// The namespace of the request, empty at the cluster scope.
     pub namespace: &'a str,
     /// The uid.
@@ -26,10 +26,14 @@ pub(crate) struct Birth<'a> {
 }
 
 /// Fills in what the server sets, and takes out what a client cannot set.
-pub(crate) fn prepare(object: &mut Value, rules: &Rules, birth: &Birth<'_>) -> Result<(), Failure> {
+pub(crate) fn prepare(
+    object: &mut Value,
+    rules: &Rules,
+    birth: &CreateOptions<'_>,
+) -> Result<(), StatusError> {
     set_namespace(object, rules, birth.namespace)?;
     if text(object, "resourceVersion").parse::<u64>().is_ok_and(|version| version != 0) {
-        return Err(Failure::plain("resourceVersion should not be set on objects to be created"));
+        return Err(StatusError::plain("resourceVersion should not be set on objects to be created"));
     }
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
         set(object, key, None);
@@ -70,11 +74,11 @@ pub(crate) fn generated_name(base: &str, random: u64) -> String {
 }
 
 /// Puts an object in the namespace of the request, unless it says that it is in another.
-pub(crate) fn set_namespace(object: &mut Value, rules: &Rules, namespace: &str) -> Result<(), Failure> {
+pub(crate) fn set_namespace(object: &mut Value, rules: &Rules, namespace: &str) -> Result<(), StatusError> {
     let namespace = if rules.namespaced { namespace } else { "" };
     match text(object, "namespace") {
         own if own == namespace => Ok(()),
-        own if !own.is_empty() && !namespace.is_empty() => Err(Failure::bad_request(
+        own if !own.is_empty() && !namespace.is_empty() => Err(StatusError::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         )),
         _ => {

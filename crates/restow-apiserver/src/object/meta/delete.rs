@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{Rules, field, finalizers, generation, is_deleting, name, set, text, time};
-use crate::http::status::{Cause, Failure, GroupKind};
+use crate::http::status::{Cause, GroupKind, StatusError};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -39,7 +39,7 @@ pub(crate) enum Deletion {
 
 impl Options {
     /// Reads a `DeleteOptions` object.
-    pub(crate) fn parse(body: &Value) -> Result<Self, Failure> {
+    pub(crate) fn parse(body: &Value) -> Result<Self, StatusError> {
         check_types(body)?;
         let precondition = |key| {
             body.get("preconditions")
@@ -60,7 +60,7 @@ impl Options {
     }
 
     /// Refuses options that contradict each other or mean nothing.
-    pub(crate) fn check(&self, dry_run: Option<&Value>) -> Result<(), Failure> {
+    pub(crate) fn check(&self, dry_run: Option<&Value>) -> Result<(), StatusError> {
         let mut causes = Vec::new();
         if let Some(policy) = &self.propagation_policy {
             if self.orphan_dependents.is_some() {
@@ -79,12 +79,12 @@ impl Options {
         if causes.is_empty() {
             return Ok(());
         }
-        Err(Failure::invalid(&GroupKind::new("meta.k8s.io", "DeleteOptions"), "", causes))
+        Err(StatusError::invalid(&GroupKind::new("meta.k8s.io", "DeleteOptions"), "", causes))
     }
 }
 
 /// Refuses what is no `DeleteOptions` object.
-fn check_types(body: &Value) -> Result<(), Failure> {
+fn check_types(body: &Value) -> Result<(), StatusError> {
     let is = |key: &str, holds: fn(&Value) -> bool| {
         body.get(key).is_none_or(|value| value.is_null() || holds(value))
     };
@@ -98,7 +98,7 @@ fn check_types(body: &Value) -> Result<(), Failure> {
     if fits && kind == "DeleteOptions" {
         return Ok(());
     }
-    Err(Failure::bad_request(format!("{kind} cannot be handled as a DeleteOptions")))
+    Err(StatusError::bad_request(format!("{kind} cannot be handled as a DeleteOptions")))
 }
 
 /// Decides on a delete. `object` has its resourceVersion.
@@ -107,7 +107,7 @@ pub(crate) fn decide(
     rules: &Rules,
     options: &Options,
     now: Timestamp,
-) -> Result<Deletion, Failure> {
+) -> Result<Deletion, StatusError> {
     check_preconditions(object, rules, options)?;
     let grace = match grace(object, rules, options, now) {
         Grace::Pending => return Ok(Deletion::Pending),
@@ -132,13 +132,13 @@ pub(crate) fn decide(
     }
 }
 
-fn check_preconditions(object: &Value, rules: &Rules, options: &Options) -> Result<(), Failure> {
+fn check_preconditions(object: &Value, rules: &Rules, options: &Options) -> Result<(), StatusError> {
     let (uid, version) = (text(object, "uid"), text(object, "resourceVersion"));
     if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
-        return Err(Failure::delete_uid_precondition(&rules.kind, name(object), wanted, uid));
+        return Err(StatusError::delete_uid_precondition(&rules.kind, name(object), wanted, uid));
     }
     if let Some(wanted) = options.resource_version.as_deref().filter(|wanted| *wanted != version) {
-        return Err(Failure::delete_version_precondition(&rules.kind, name(object), wanted, version));
+        return Err(StatusError::delete_version_precondition(&rules.kind, name(object), wanted, version));
     }
     Ok(())
 }

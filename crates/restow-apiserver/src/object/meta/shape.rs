@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::http::status::{Failure, golang};
+use crate::http::status::{StatusError, golang};
 
 /// The types of the fields of metadata.
 #[derive(Clone, Copy)]
@@ -63,7 +63,7 @@ const MANAGED: &[(&str, Type)] = &[
 
 /// What metadata had that cannot be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Misfit {
+pub(crate) struct TypeMismatch {
     /// The words of Go's JSON decoder.
     pub message: String,
 }
@@ -77,24 +77,28 @@ pub(crate) fn coerce(
     kind: &str,
     version: &str,
     within: &str,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<String>, StatusError> {
     let Some(metadata) = object.get_mut("metadata") else { return Ok(Vec::new()) };
     let mut unknown = Vec::new();
-    *metadata = coerced(metadata, within, &mut unknown).map_err(|misfit| {
-        Failure::bad_request(format!(
+    *metadata = coerced(metadata, within, &mut unknown).map_err(|mismatch| {
+        StatusError::bad_request(format!(
             "{kind} in version {} cannot be handled as a {kind}: {}",
             golang::quote(version),
-            misfit.message
+            mismatch.message
         ))
     })?;
     Ok(unknown.into_iter().map(|path| format!("metadata.{path}")).collect())
 }
 
 /// The metadata in form; the paths of unknown fields are added to `unknown`.
-pub(crate) fn coerced(metadata: &Value, within: &str, unknown: &mut Vec<String>) -> Result<Value, Misfit> {
+pub(crate) fn coerced(
+    metadata: &Value,
+    within: &str,
+    unknown: &mut Vec<String>,
+) -> Result<Value, TypeMismatch> {
     match metadata {
         Value::Object(_) | Value::Null => record(metadata, METADATA, "ObjectMeta", within, "", unknown),
-        _ => Err(Misfit {
+        _ => Err(TypeMismatch {
             message: format!(
                 "json: cannot unmarshal {} into Go value of type v1.ObjectMeta",
                 golang::kind(metadata)
@@ -110,7 +114,7 @@ fn record(
     within: &str,
     path: &str,
     unknown: &mut Vec<String>,
-) -> Result<Value, Misfit> {
+) -> Result<Value, TypeMismatch> {
     let mut kept = Map::new();
     for (key, value) in value.as_object().into_iter().flatten() {
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
@@ -134,13 +138,13 @@ fn one(
     place: &str,
     path: &str,
     unknown: &mut Vec<String>,
-) -> Result<Option<Value>, Misfit> {
-    let misfit = |value: &Value, go_type: &str| {
+) -> Result<Option<Value>, TypeMismatch> {
+    let mismatch = |value: &Value, go_type: &str| {
         let message = format!(
             "json: cannot unmarshal {} into Go struct field {go}.{place} of type {go_type}",
             golang::kind(value)
         );
-        Misfit { message }
+        TypeMismatch { message }
     };
     Ok(match (kind, value) {
         (_, Value::Null) => None,
@@ -152,7 +156,7 @@ fn one(
         }
         (Type::OptionalNumber, Value::Number(number)) if number.is_i64() => Some(value.clone()),
         (Type::Number | Type::OptionalNumber, Value::Number(number)) => {
-            return Err(Misfit {
+            return Err(TypeMismatch {
                 message: format!(
                     "json: cannot unmarshal number {number} into Go struct field {go}.{place} of type int64"
                 ),
@@ -164,13 +168,13 @@ fn one(
         (Type::TextMap, Value::Object(map)) => {
             let mut kept = Map::new();
             for (key, value) in map {
-                kept.insert(key.clone(), plain_text(value).ok_or_else(|| misfit(value, "string"))?);
+                kept.insert(key.clone(), plain_text(value).ok_or_else(|| mismatch(value, "string"))?);
             }
             (!kept.is_empty()).then_some(Value::Object(kept))
         }
         (Type::Texts, Value::Array(list)) => {
             let kept: Result<Vec<_>, _> =
-                list.iter().map(|value| plain_text(value).ok_or_else(|| misfit(value, "string"))).collect();
+                list.iter().map(|value| plain_text(value).ok_or_else(|| mismatch(value, "string"))).collect();
             some_list(kept?)
         }
         (Type::Owners, Value::Array(list)) => records(list, OWNER, "OwnerReference", place, path, unknown)?
@@ -178,7 +182,7 @@ fn one(
         (Type::Managed, Value::Array(list)) => {
             records(list, MANAGED, "ManagedFieldsEntry", place, path, unknown)?
         }
-        (kind, value) => return Err(misfit(value, go_type(kind))),
+        (kind, value) => return Err(mismatch(value, go_type(kind))),
     })
 }
 
@@ -189,7 +193,7 @@ fn records(
     place: &str,
     path: &str,
     unknown: &mut Vec<String>,
-) -> Result<Option<Value>, Misfit> {
+) -> Result<Option<Value>, TypeMismatch> {
     let mut kept = Vec::new();
     for (index, value) in list.iter().enumerate() {
         if !value.is_object() && !value.is_null() {
@@ -197,7 +201,7 @@ fn records(
                 "json: cannot unmarshal {} into Go struct field ObjectMeta.{place} of type v1.{go}",
                 golang::kind(value)
             );
-            return Err(Misfit { message });
+            return Err(TypeMismatch { message });
         }
         kept.push(record(value, fields, go, place, &format!("{path}[{index}]"), unknown)?);
     }
@@ -229,7 +233,7 @@ fn plain_text(value: &Value) -> Option<Value> {
 }
 
 /// A time in whole seconds of UTC.
-fn moment(text: &str) -> Result<Option<Value>, Misfit> {
+fn moment(text: &str) -> Result<Option<Value>, TypeMismatch> {
     if text.is_empty() {
         return Err(bad_time(text));
     }
@@ -237,10 +241,12 @@ fn moment(text: &str) -> Result<Option<Value>, Misfit> {
     Ok(Some(json!(super::time(at))))
 }
 
-fn bad_time(text: &str) -> Misfit {
+fn bad_time(text: &str) -> TypeMismatch {
     let quoted = golang::quote(text);
     let format = "2006-01-02T15:04:05Z07:00";
-    Misfit { message: format!("parsing time {quoted} as \"{format}\": cannot parse {quoted} as \"2006\"") }
+    TypeMismatch {
+        message: format!("parsing time {quoted} as \"{format}\": cannot parse {quoted} as \"2006\""),
+    }
 }
 
 fn go_type(kind: Type) -> &'static str {

@@ -24,12 +24,12 @@ fn stored() -> Value {
         "spec": {"size": 1}, "status": {"ready": true}})
 }
 
-fn birth() -> create::Birth<'static> {
-    create::Birth { namespace: "default", uid: "u1", now: now(), random: 12345 }
+fn birth() -> create::CreateOptions<'static> {
+    create::CreateOptions { namespace: "default", uid: "u1", now: now(), random: 12345 }
 }
 
 #[test]
-fn a_new_object_gets_what_the_server_sets() {
+fn a_new_object_gets_uid_time_and_generation() {
     let mut object = json!({"metadata": {"generateName": "w-", "generation": 9, "uid": "mine", "selfLink": "x",
         "deletionTimestamp": "2020-01-01T00:00:00Z", "deletionGracePeriodSeconds": 3}, "status": {"ready": true}});
     create::prepare(&mut object, &rules(), &birth()).unwrap();
@@ -50,7 +50,7 @@ fn a_generated_name_fits_a_label() {
 }
 
 #[test]
-fn a_create_is_refused_for_what_belongs_elsewhere() {
+fn a_create_with_another_namespace_or_a_resource_version_is_refused() {
     let cases = [
         (json!({"metadata": {"name": "a", "namespace": "other"}}), 400),
         (json!({"metadata": {"name": "a", "resourceVersion": "5"}}), 500),
@@ -64,7 +64,7 @@ fn a_create_is_refused_for_what_belongs_elsewhere() {
 }
 
 #[test]
-fn faults_of_metadata_are_told_by_field() {
+fn metadata_errors_name_their_fields() {
     let long = "x".repeat(64);
     let cases = [
         (json!({"namespace": "d"}), vec!["metadata.name"]),
@@ -105,7 +105,7 @@ fn faults_of_metadata_are_told_by_field() {
 }
 
 #[test]
-fn a_bad_name_is_told_as_kubernetes_tells_it() {
+fn name_errors_read_like_those_of_kube_apiserver() {
     let causes = validate::create(&json!({"metadata": {"name": "Bad_Name", "namespace": "d"}}), &rules());
     assert_eq!(
         Cause::aggregate(&causes),
@@ -174,7 +174,7 @@ fn the_status_endpoint_changes_the_status_alone() {
 }
 
 #[test]
-fn an_update_is_of_the_version_it_was_made_of() {
+fn an_update_of_an_old_resource_version_is_a_conflict() {
     let unconditional = Rules { unconditional_update: true, ..rules() };
     let cases = [
         (rules(), json!("7"), None),
@@ -194,7 +194,7 @@ fn an_update_is_of_the_version_it_was_made_of() {
 }
 
 #[test]
-fn an_update_without_a_version_is_told_so() {
+fn an_update_that_needs_a_resource_version_is_refused_without() {
     let mut object = stored();
     set(&mut object, "resourceVersion", None);
     let refusal = update::prepare(&mut object, &stored(), &rules(), Endpoint::Main).unwrap_err();
@@ -206,7 +206,7 @@ fn an_update_without_a_version_is_told_so() {
 }
 
 #[test]
-fn an_update_is_of_the_object_in_its_path() {
+fn an_update_with_another_name_is_refused() {
     let cases = [
         (json!({"metadata": {"name": "a"}}), None),
         (json!({"metadata": {"name": "a", "namespace": "default"}}), None),
@@ -222,7 +222,7 @@ fn an_update_is_of_the_object_in_its_path() {
 }
 
 #[test]
-fn an_update_of_another_life_is_a_conflict() {
+fn an_update_with_another_uid_is_a_conflict() {
     let object = json!({"metadata": {"name": "a", "uid": "u0"}});
     let refusal = update::check_uid(&object, Some(&stored()), &rules(), "/registry/x").unwrap_err();
     assert_eq!(
@@ -236,7 +236,7 @@ fn an_update_of_another_life_is_a_conflict() {
 }
 
 #[test]
-fn what_is_immutable_is_found_changed() {
+fn changes_of_immutable_metadata_are_refused() {
     let mut old = stored();
     set(&mut old, "deletionTimestamp", Some(json!("2026-01-02T00:00:00Z")));
     set(&mut old, "finalizers", Some(json!(["a.b/c"])));
@@ -253,7 +253,7 @@ fn what_is_immutable_is_found_changed() {
 }
 
 #[test]
-fn an_update_that_changes_nothing_is_seen() {
+fn an_update_that_changes_nothing_is_recognized() {
     let mut old = stored();
     set(&mut old, "managedFields", Some(json!([{"manager": "m", "time": "2026-01-01T00:00:00Z"}])));
     let mut object = old.clone();
@@ -271,7 +271,7 @@ fn an_update_that_changes_nothing_is_seen() {
 }
 
 #[test]
-fn the_last_finalizer_is_the_end() {
+fn removing_the_last_finalizer_deletes_the_object() {
     let mut old = stored();
     set(&mut old, "finalizers", Some(json!(["a.b/c"])));
     let kept = old.clone();
@@ -289,14 +289,14 @@ fn decided(object: &Value, options: Options) -> Deletion {
 }
 
 #[test]
-fn an_object_without_finalizers_goes_at_once() {
+fn an_object_without_finalizers_is_deleted_at_once() {
     assert_eq!(decided(&stored(), Options::default()), Deletion::Remove);
     let background = Options { propagation_policy: Some("Background".into()), ..Options::default() };
     assert_eq!(decided(&stored(), background), Deletion::Remove);
 }
 
 #[test]
-fn finalizers_hold_an_object_back() {
+fn finalizers_delay_a_deletion() {
     let mut object = stored();
     set(&mut object, "finalizers", Some(json!(["a.b/c"])));
     let Deletion::Mark(marked) = decided(&object, Options::default()) else { panic!("it stays") };
@@ -307,7 +307,7 @@ fn finalizers_hold_an_object_back() {
 }
 
 #[test]
-fn a_policy_is_a_finalizer() {
+fn a_propagation_policy_becomes_a_finalizer() {
     for (policy, finalizer) in [("Orphan", "orphan"), ("Foreground", "foregroundDeletion")] {
         let options = Options { propagation_policy: Some(policy.into()), ..Options::default() };
         let Deletion::Mark(marked) = decided(&stored(), options) else { panic!("it stays") };
@@ -321,7 +321,7 @@ fn a_policy_is_a_finalizer() {
 }
 
 #[test]
-fn a_delete_is_of_the_object_that_was_meant() {
+fn delete_preconditions_are_checked() {
     let cases = [
         (Options { uid: Some("u1".into()), resource_version: Some("7".into()), ..Options::default() }, None),
         (
@@ -346,7 +346,7 @@ fn a_delete_is_of_the_object_that_was_meant() {
 }
 
 #[test]
-fn a_running_pod_gets_its_grace() {
+fn a_running_pod_gets_its_grace_period() {
     let rules = Rules { graceful: true, ..rules() };
     let pod = |node: &str| {
         let mut pod = stored();
@@ -379,7 +379,7 @@ fn delete_options_are_checked() {
 }
 
 #[test]
-fn metadata_is_brought_into_form() {
+fn metadata_is_normalized() {
     let mut object = json!({"metadata": {"name": "a", "labels": {}, "finalizers": [], "creationTimestamp": null,
         "generation": 0, "odd": 1, "annotations": {"a": null}, "deletionTimestamp": "2026-01-02T05:04:05.5+02:00",
         "ownerReferences": [{"kind": "K", "name": "n", "uid": "u", "odd": 1}]}});
@@ -393,7 +393,7 @@ fn metadata_is_brought_into_form() {
 }
 
 #[test]
-fn metadata_of_another_type_is_refused() {
+fn metadata_of_a_wrong_type_is_refused() {
     let mut object = json!({"metadata": {"labels": {"a": 1}}});
     let refusal = shape::coerce(&mut object, "Widget", "v1", "").unwrap_err();
     assert_eq!(refusal.code(), 400);
@@ -418,7 +418,7 @@ proptest! {
     }
 
     #[test]
-    fn form_is_kept(metadata in any_json()) {
+    fn normalized_metadata_stays_as_it_is(metadata in any_json()) {
         let mut unknown = Vec::new();
         if let Ok(once) = shape::coerced(&metadata, "", &mut unknown) {
             prop_assert_eq!(shape::coerced(&once, "", &mut Vec::new()), Ok(once));
@@ -426,7 +426,7 @@ proptest! {
     }
 
     #[test]
-    fn form_is_kept_of_plausible_metadata(name in any_json(), labels in any_json(), owners in any_json(), list in any_json()) {
+    fn plausible_metadata_stays_as_it_is(name in any_json(), labels in any_json(), owners in any_json(), list in any_json()) {
         let metadata = json!({"name": name, "labels": labels, "ownerReferences": owners, "finalizers": list});
         if let Ok(once) = shape::coerced(&metadata, "", &mut Vec::new()) {
             prop_assert_eq!(shape::coerced(&once, "", &mut Vec::new()), Ok(once));

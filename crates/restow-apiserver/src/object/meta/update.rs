@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Endpoint, Generation, Rules, StatusRule, create, field, generation, name, set, text};
 use crate::http::status::golang::quote;
-use crate::http::status::{Cause, Failure, GroupKind};
+use crate::http::status::{Cause, GroupKind, StatusError};
 
 /// Refuses an object that is not the one the path names, and puts it in the path's namespace.
 pub(crate) fn check_names(
@@ -12,16 +12,16 @@ pub(crate) fn check_names(
     rules: &Rules,
     namespace: &str,
     url_name: &str,
-) -> Result<(), Failure> {
+) -> Result<(), StatusError> {
     create::set_namespace(object, rules, namespace)?;
     let own = name(object);
     if own.is_empty() {
-        return Err(Failure::bad_request(format!(
+        return Err(StatusError::bad_request(format!(
             "the name of the object ({url_name} based on URL) was undeterminable: name must be provided"
         )));
     }
     if own != url_name {
-        return Err(Failure::bad_request(format!(
+        return Err(StatusError::bad_request(format!(
             "the name of the object ({own}) does not match the name on the URL ({url_name})"
         )));
     }
@@ -34,12 +34,12 @@ pub(crate) fn check_uid(
     old: Option<&Value>,
     rules: &Rules,
     key: &str,
-) -> Result<(), Failure> {
+) -> Result<(), StatusError> {
     let (wanted, found) = (text(object, "uid"), old.map(|old| text(old, "uid")).unwrap_or_default());
     if wanted.is_empty() || wanted == found {
         return Ok(());
     }
-    Err(Failure::uid_precondition(&rules.resource, name(object), key, wanted, found))
+    Err(StatusError::uid_precondition(&rules.resource, name(object), key, wanted, found))
 }
 
 /// Restores what an update cannot change, and counts generations. `old` has its resourceVersion.
@@ -48,7 +48,7 @@ pub(crate) fn prepare(
     old: &Value,
     rules: &Rules,
     endpoint: Endpoint,
-) -> Result<(), Failure> {
+) -> Result<(), StatusError> {
     check_version(object, old, rules)?;
     set(object, "generation", field(old, "generation").cloned());
     match endpoint {
@@ -70,7 +70,7 @@ pub(crate) fn prepare(
     Ok(())
 }
 
-fn check_version(object: &mut Value, old: &Value, rules: &Rules) -> Result<(), Failure> {
+fn check_version(object: &mut Value, old: &Value, rules: &Rules) -> Result<(), StatusError> {
     let current = text(old, "resourceVersion");
     let wanted = match text(object, "resourceVersion") {
         "" => 0,
@@ -80,7 +80,7 @@ fn check_version(object: &mut Value, old: &Value, rules: &Rules) -> Result<(), F
             } else {
                 "invalid syntax"
             };
-            Failure::plain(format!("strconv.ParseUint: parsing {}: {why}", quote(wanted)))
+            StatusError::plain(format!("strconv.ParseUint: parsing {}: {why}", quote(wanted)))
         })?,
     };
     if wanted == 0 && rules.unconditional_update {
@@ -90,10 +90,10 @@ fn check_version(object: &mut Value, old: &Value, rules: &Rules) -> Result<(), F
     if wanted == 0 {
         let cause = Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
         let kind = GroupKind::new(&rules.resource.group, &rules.resource.resource);
-        return Err(Failure::invalid(&kind, name(old), vec![cause]));
+        return Err(StatusError::invalid(&kind, name(old), vec![cause]));
     }
     if current.parse() != Ok(wanted) {
-        return Err(Failure::modified(&rules.resource, name(old)));
+        return Err(StatusError::modified(&rules.resource, name(old)));
     }
     Ok(())
 }

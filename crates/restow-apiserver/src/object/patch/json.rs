@@ -3,7 +3,7 @@
 use json_patch::{Patch, PatchOperation};
 use serde_json::Value;
 
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 
 /// How many operations one patch may have.
 const MOST_OPERATIONS: usize = 10_000;
@@ -21,34 +21,35 @@ const DEEPEST: usize = 1000;
 const DEEPEST_READ: usize = 128;
 
 /// The object with the operations of the patch done to it, all or none.
-pub(crate) fn apply(object: &Value, patch: &Value) -> Result<Value, Failure> {
+pub(crate) fn apply(object: &Value, patch: &Value) -> Result<Value, StatusError> {
     let Some(list) = patch.as_array() else {
-        return Err(Failure::bad_request(
+        return Err(StatusError::bad_request(
             "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
         ));
     };
     if list.len() > MOST_OPERATIONS {
-        return Err(Failure::too_large(&format!(
+        return Err(StatusError::too_large(&format!(
             "The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {}",
             list.len()
         )));
     }
-    let operations: Patch = serde_json::from_value(patch.clone()).map_err(|_| Failure::unprocessable())?;
+    let operations: Patch =
+        serde_json::from_value(patch.clone()).map_err(|_| StatusError::unprocessable())?;
     let mut patched = object.clone();
     let (mut copied, mut shifted) = (0, 0);
     let mut depth = DEEPEST_READ;
     for operation in &operations.0 {
         depth = depth.max(depth_after(depth, operation));
         if depth > DEEPEST {
-            return Err(Failure::unprocessable());
+            return Err(StatusError::unprocessable());
         }
         copied += size_of_copy(&patched, operation);
         shifted += items_shifted(&patched, operation);
         if copied > MOST_COPIED || shifted > MOST_SHIFTED {
-            return Err(Failure::unprocessable());
+            return Err(StatusError::unprocessable());
         }
         json_patch::patch(&mut patched, std::slice::from_ref(operation))
-            .map_err(|_| Failure::unprocessable())?;
+            .map_err(|_| StatusError::unprocessable())?;
     }
     Ok(patched)
 }
@@ -98,7 +99,7 @@ mod tests {
     use crate::arbitrary::any_json;
 
     #[test]
-    fn moves_cannot_nest_without_end() {
+    fn moves_cannot_nest_without_bound() {
         let wrap = |levels: usize| {
             let once = json!([
                 {"op": "add", "path": "/b", "value": {"c": {}}},
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_done_in_order() {
+    fn operations_are_applied_in_order() {
         let object = json!({"spec": {"size": 1, "list": ["a", "c"]}});
         let patch = json!([
             {"op": "test", "path": "/spec/size", "value": 1},
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn operations_that_do_not_apply_are_refused() {
         let object = json!({"spec": {"size": 1}});
         let cases = [
             (json!([{"op": "test", "path": "/spec/size", "value": 2}]), 422),

@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value};
 
-use crate::http::status::{Failure, golang};
+use crate::http::status::{StatusError, golang};
 
 /// The object with the patch merged into it; a patch that is no object is refused.
-pub(crate) fn apply(object: &Value, patch: &Value) -> Result<Value, Failure> {
+pub(crate) fn apply(object: &Value, patch: &Value) -> Result<Value, StatusError> {
     match patch {
         Value::Object(_) => Ok(merge(object.clone(), patch)),
-        _ => Err(Failure::bad_request(format!(
+        _ => Err(StatusError::bad_request(format!(
             "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
             golang::kind(patch)
         ))),
@@ -42,7 +42,7 @@ mod tests {
     use crate::arbitrary::any_json;
 
     #[test]
-    fn the_table_of_rfc_7386() {
+    fn merge_patches_follow_the_table_of_rfc_7386() {
         let cases = [
             (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
             (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
@@ -93,7 +93,7 @@ mod tests {
         }
 
         #[test]
-        fn what_has_no_nulls_is_its_own_patch(patch in any_json()) {
+        fn an_object_without_nulls_is_a_patch_to_itself(patch in any_json()) {
             prop_assume!(without_nulls(&patch));
             prop_assert_eq!(merge(Value::Null, &patch), patch);
         }

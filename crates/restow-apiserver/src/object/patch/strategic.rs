@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 use crate::object::structure::Structure;
 use crate::object::structure::built_in::{Field, PLAIN, Type};
 
@@ -16,9 +16,9 @@ const DELETE: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 
 /// The object of a built-in kind with the patch merged into it.
-pub(crate) fn apply(object: &Value, patch: &Value, kind: &'static Type) -> Result<Value, Failure> {
+pub(crate) fn apply(object: &Value, patch: &Value, kind: &'static Type) -> Result<Value, StatusError> {
     let Value::Object(changes) = patch else {
-        return Err(Failure::bad_request(
+        return Err(StatusError::bad_request(
             "json: cannot unmarshal array into Go value of type map[string]interface {}",
         ));
     };
@@ -28,15 +28,15 @@ pub(crate) fn apply(object: &Value, patch: &Value, kind: &'static Type) -> Resul
 
 type Fields = Map<String, Value>;
 
-fn bad_format(of: &str) -> Failure {
-    Failure::bad_request(format!("invalid patch format of {of}"))
+fn bad_format(of: &str) -> StatusError {
+    StatusError::bad_request(format!("invalid patch format of {of}"))
 }
 
 fn merge_fields(
     mut fields: Fields,
     mut changes: Fields,
     structure: Structure<'_>,
-) -> Result<Fields, Failure> {
+) -> Result<Fields, StatusError> {
     if let Some(directive) = changes.remove(DIRECTIVE) {
         return match directive.as_str() {
             Some("replace") => Ok(changes),
@@ -67,14 +67,14 @@ fn merge_fields(
     Ok(fields)
 }
 
-fn unknown_directive(directive: &Value, mut map: Fields) -> Failure {
+fn unknown_directive(directive: &Value, mut map: Fields) -> StatusError {
     map.insert(DIRECTIVE.into(), directive.clone());
     let map = order::show(&Value::Object(map));
-    Failure::plain(format!("unknown patch type: {} in map: {map}", order::show(directive)))
+    StatusError::plain(format!("unknown patch type: {} in map: {map}", order::show(directive)))
 }
 
 /// Drops fields that `$retainKeys` does not name.
-fn retain_keys(fields: &mut Fields, changes: &mut Fields) -> Result<(), Failure> {
+fn retain_keys(fields: &mut Fields, changes: &mut Fields) -> Result<(), StatusError> {
     let Some(retained) = changes.remove(RETAIN) else { return Ok(()) };
     let retained = retained.as_array().ok_or_else(|| bad_format("retainKeys"))?;
     let retained: HashSet<&str> = retained.iter().filter_map(Value::as_str).collect();
@@ -90,7 +90,11 @@ fn retain_keys(fields: &mut Fields, changes: &mut Fields) -> Result<(), Failure>
 }
 
 /// Merges the lists whose order the patch tells, and puts them in that order.
-fn order_lists(fields: &mut Fields, changes: &mut Fields, structure: Structure<'_>) -> Result<(), Failure> {
+fn order_lists(
+    fields: &mut Fields,
+    changes: &mut Fields,
+    structure: Structure<'_>,
+) -> Result<(), StatusError> {
     let keys: Vec<_> = changes.keys().filter_map(|key| key.strip_prefix(ORDER).map(str::to_owned)).collect();
     for key in keys {
         let Some(Value::Array(wanted)) = changes.remove(&format!("{ORDER}{key}")) else {
@@ -115,18 +119,18 @@ fn order_lists(fields: &mut Fields, changes: &mut Fields, structure: Structure<'
     Ok(())
 }
 
-fn list_of(value: Option<Value>) -> Result<Option<Vec<Value>>, Failure> {
+fn list_of(value: Option<Value>) -> Result<Option<Vec<Value>>, StatusError> {
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Array(list)) => Ok(Some(list)),
         Some(other) => {
             let kind = crate::http::status::golang::type_name(&other);
-            Err(Failure::plain(format!("expected a []interface {{}}, but received a {kind}")))
+            Err(StatusError::plain(format!("expected a []interface {{}}, but received a {kind}")))
         }
     }
 }
 
-fn delete_values(fields: &mut Fields, key: &str, values: &Value) -> Result<(), Failure> {
+fn delete_values(fields: &mut Fields, key: &str, values: &Value) -> Result<(), StatusError> {
     let values = values.as_array().ok_or_else(|| bad_format("primitive list"))?;
     if let Some(list) = fields.get_mut(key).and_then(Value::as_array_mut) {
         let values: HashSet<String> = values.iter().map(Value::to_string).collect();
@@ -148,7 +152,7 @@ fn merge_list(
     before: Vec<Value>,
     change: Vec<Value>,
     structure: Structure<'_>,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Value>, StatusError> {
     match merge_key(structure) {
         None => Ok(change),
         Some("") => {
@@ -166,7 +170,7 @@ fn merge_items(
     change: Vec<Value>,
     key: &str,
     structure: Structure<'_>,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Value>, StatusError> {
     let item_type = match structure.item() {
         Structure::BuiltIn(item) => item,
         _ => &PLAIN,
@@ -202,7 +206,7 @@ fn obey_directives(
     before: Vec<Value>,
     change: Vec<Value>,
     key: &str,
-) -> Result<(Vec<Value>, Vec<Value>), Failure> {
+) -> Result<(Vec<Value>, Vec<Value>), StatusError> {
     let (mut kept, mut items, mut replaced) = (before, Vec::new(), false);
     let mut deleted = HashSet::new();
     for item in change {
@@ -214,11 +218,11 @@ fn obey_directives(
             }
             Some(Value::String(text)) if text == "replace" => replaced = true,
             Some(Value::String(text)) if text == "merge" => {
-                return Err(Failure::plain("merging lists cannot yet be specified in the patch"));
+                return Err(StatusError::plain("merging lists cannot yet be specified in the patch"));
             }
             Some(other) => {
                 let map = order::show(&item);
-                return Err(Failure::plain(format!(
+                return Err(StatusError::plain(format!(
                     "unknown patch type: {} in map: {map}",
                     order::show(other)
                 )));
@@ -231,8 +235,8 @@ fn obey_directives(
     Ok(if replaced { (items, Vec::new()) } else { (kept, items) })
 }
 
-fn no_key(item: &Value, key: &str) -> Failure {
-    Failure::plain(format!("map: {} does not contain declared merge key: {key}", order::show(item)))
+fn no_key(item: &Value, key: &str) -> StatusError {
+    StatusError::plain(format!("map: {} does not contain declared merge key: {key}", order::show(item)))
 }
 
 /// A new value without directives and nulls; none if it is nothing but a directive.

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_empty_is_left_out() {
+    fn empty_fields_are_left_out() {
         for (kind, given, expected) in [
             (
                 "ConfigMap",

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_read_and_every_type_is_there() {
+    fn every_line_of_the_table_is_parsed_and_every_type_is_defined() {
         let text = include_str!("fields.txt");
         let lines = text.lines().filter(|line| !line.starts_with('=')).count();
         assert_eq!(TABLE.messages.values().map(Message::len).sum::<usize>(), lines);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_built_in_is_there() {
+    fn every_built_in_kind_is_in_the_table() {
         for built_in in crate::registry::built_in::ALL_BUILT_IN {
             assert!(root(&built_in.api_version(), built_in.kind).is_some(), "{}", built_in.kind);
         }

@@ -16,7 +16,7 @@ fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_config_map() {
+fn a_config_map_is_decoded_from_protobuf() {
     // Empty texts and a zero generation are what Go writes of fields that were not set.
     let metadata =
         [bytes(1, b"a"), bytes(2, b""), bytes(3, b"default"), vec![7 << 3, 0], bytes(8, b"")].concat();
@@ -31,7 +31,7 @@ fn a_config_map() {
 }
 
 #[test]
-fn what_stands_for_itself_in_json() {
+fn times_quantities_and_the_like_become_their_json_form() {
     // A time, a number or text, and fields that stand in the place of their message.
     let time = [vec![1 << 3, 0x80, 0xa3, 0x05], vec![2 << 3, 0]].concat();
     let metadata = bytes(8, &time);
@@ -44,7 +44,7 @@ fn what_stands_for_itself_in_json() {
 }
 
 #[test]
-fn what_is_not_known_is_refused() {
+fn unknown_kinds_and_malformed_bytes_are_refused() {
     for body in [
         &b""[..],
         b"{}",
@@ -59,7 +59,7 @@ fn what_is_not_known_is_refused() {
 
 proptest::proptest! {
     #[test]
-    fn nothing_breaks_it(raw: Vec<u8>) {
+    fn no_bytes_panic(raw: Vec<u8>) {
         let _ = decode(&envelope("v1", "Pod", &raw[..raw.len().min(120)]));
         let _ = decode(&[MAGIC, &raw].concat());
     }

@@ -75,7 +75,7 @@ fn faults_of_resource(value: &Value, path: &Path<'_>) -> Vec<Cause> {
 fn faults_of_metadata(metadata: &Value, path: &Path<'_>) -> Vec<Cause> {
     let coerced = match shape::coerced(metadata, "", &mut Vec::new()) {
         Ok(coerced) => coerced,
-        Err(misfit) => return vec![Cause::invalid(path.to_string(), metadata, &misfit.message)],
+        Err(mismatch) => return vec![Cause::invalid(path.to_string(), metadata, &mismatch.message)],
     };
     let mut object = json!({ "metadata": coerced });
     if text(&object, "name").is_empty() {

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_fit_their_formats() {
+    fn strings_are_checked_against_their_format() {
         let cases = [
             ("date-time", "2026-01-02T03:04:05Z", true),
             ("date-time", "2026-01-02T03:04:05.6+02:00", true),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_belong_to_types() {
+    fn a_format_applies_to_one_type() {
         let cases = [
             (json!({"type": "integer", "format": "int32"}), true),
             (json!({"type": "integer", "format": "date"}), false),

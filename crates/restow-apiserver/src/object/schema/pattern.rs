@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_mean_what_they_mean_in_go() {
+    fn patterns_match_as_in_go() {
         let cases = [
             ("^a.c$", "abc", true),
             ("b", "abc", true),

@@ -12,16 +12,16 @@ pub(crate) fn duplicates(json: &[u8]) -> Vec<String> {
     let mut found = Paths::default();
     let mut reader = serde_json::Deserializer::from_slice(json);
     // What is no JSON is refused elsewhere.
-    let _ = Seeker { path: Path::default(), found: &mut found }.deserialize(&mut reader);
+    let _ = DuplicateFinder { path: Path::default(), found: &mut found }.deserialize(&mut reader);
     found.into_vec()
 }
 
-struct Seeker<'p, 'f> {
+struct DuplicateFinder<'p, 'f> {
     path: Path<'p>,
     found: &'f mut Paths,
 }
 
-impl<'de> DeserializeSeed<'de> for Seeker<'_, '_> {
+impl<'de> DeserializeSeed<'de> for DuplicateFinder<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -29,7 +29,7 @@ impl<'de> DeserializeSeed<'de> for Seeker<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Seeker<'_, '_> {
+impl<'de> Visitor<'de> for DuplicateFinder<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,7 +43,7 @@ impl<'de> Visitor<'de> for Seeker<'_, '_> {
             if seen.contains(&key) {
                 self.found.push(&path);
             }
-            map.next_value_seed(Seeker { path, found: self.found })?;
+            map.next_value_seed(DuplicateFinder { path, found: self.found })?;
             seen.insert(key);
         }
         Ok(())
@@ -52,7 +52,7 @@ impl<'de> Visitor<'de> for Seeker<'_, '_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         let mut index = 0;
         while let Some(()) =
-            seq.next_element_seed(Seeker { path: self.path.item(index), found: self.found })?
+            seq.next_element_seed(DuplicateFinder { path: self.path.item(index), found: self.found })?
         {
             index += 1;
         }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_given_twice_are_found() {
+    fn duplicate_fields_are_found() {
         let cases: [(&str, &[&str]); 4] = [
             (r#"{"a": 1, "b": {"c": 1}}"#, &[]),
             (r#"{"a": 1, "a": {"a": 1}}"#, &["a"]),

@@ -17,7 +17,7 @@ fn faults(schema: Value, value: Value) -> Vec<String> {
 }
 
 #[test]
-fn faults_are_told_as_kubernetes_tells_them() {
+fn errors_read_like_those_of_kube_apiserver() {
     let skipped = format!("<nil>: Invalid value: null: {NOT_CHECKED}");
     let cases = [
         (
@@ -173,7 +173,7 @@ fn faults_are_told_as_kubernetes_tells_them() {
 
 /// What a kube-apiserver 1.36.3 was seen to say of one field of an object.
 #[test]
-fn faults_are_those_that_were_observed() {
+fn errors_equal_those_recorded_from_kube_apiserver() {
     let observed: Vec<Value> = serde_json::from_str(include_str!("observed.json")).unwrap();
     for case in observed {
         let name = case["name"].as_str().unwrap();
@@ -188,7 +188,7 @@ fn faults_are_those_that_were_observed() {
 }
 
 #[test]
-fn what_is_unknown_is_dropped() {
+fn unknown_fields_are_pruned() {
     let schema = Schema::parse(&json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {
             "known": {"type": "string"},
@@ -224,7 +224,7 @@ fn what_is_unknown_is_dropped() {
 }
 
 #[test]
-fn what_is_not_given_is_filled_in() {
+fn defaults_fill_missing_fields() {
     let schema = Schema::parse(
         &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
             "size": {"type": "integer", "default": 1},
@@ -244,7 +244,7 @@ fn what_is_not_given_is_filled_in() {
 }
 
 #[test]
-fn what_was_not_changed_is_let_pass() {
+fn unchanged_values_are_not_validated_again() {
     let schema =
         Schema::parse(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
         "a": {"type": "string", "maxLength": 1}, "b": {"type": "string"},
@@ -261,7 +261,7 @@ fn what_was_not_changed_is_let_pass() {
 }
 
 #[test]
-fn a_status_is_checked_alone() {
+fn the_status_is_validated_alone() {
     let schema = Schema::parse(&json!({"type": "object", "required": ["spec"], "properties": {
         "status": {"type": "object", "properties": {"ready": {"type": "boolean"}}}}}));
     let causes = schema.check_status(&json!({"status": {"ready": "yes"}}), &json!({}));
@@ -274,7 +274,7 @@ fn a_status_is_checked_alone() {
 }
 
 #[test]
-fn what_is_immutable_stays() {
+fn transition_rules_keep_immutable_fields() {
     let rule = |rule: &str| json!([{"rule": rule, "message": "spec.a is immutable"}]);
     let schema = |text: &str| {
         Schema::parse(&json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
@@ -357,7 +357,7 @@ proptest! {
     }
 
     #[test]
-    fn filling_twice_is_filling_once(schema in any_schema(), mut object in any_json()) {
+    fn defaulting_twice_is_defaulting_once(schema in any_schema(), mut object in any_json()) {
         let schema = Schema::parse(&schema);
         schema.fill(&mut object);
         let mut again = object.clone();
@@ -366,7 +366,7 @@ proptest! {
     }
 
     #[test]
-    fn an_update_without_change_has_no_faults_of_the_schema(schema in any_schema(), object in any_json()) {
+    fn an_update_without_changes_has_no_schema_errors(schema in any_schema(), object in any_json()) {
         let schema = Schema::parse(&schema);
         prop_assert_eq!(validate::causes(&schema, &object, Some(&object), ""), Vec::new());
     }
@@ -396,7 +396,7 @@ fn in_time<T>(work: impl FnOnce() -> T) -> T {
 }
 
 #[test]
-fn however_wrong_an_object_is_its_check_is_short() {
+fn validation_of_very_invalid_objects_is_bounded() {
     let schema = |items: Value| {
         Schema::parse(&json!({"type": "object", "properties": {"spec": {"type": "array", "items": items}}}))
     };

@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::Selectable;
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 
 /// What one field must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,10 +27,10 @@ pub(crate) struct FieldSelector {
 
 impl FieldSelector {
     /// Reads a selector over the fields a resource offers; another field is a bad request.
-    pub(crate) fn parse(text: &str, fields: &Selectable) -> Result<Self, Failure> {
-        let mut selector = Self::read(text).map_err(Failure::bad_request)?;
+    pub(crate) fn parse(text: &str, fields: &Selectable) -> Result<Self, StatusError> {
+        let mut selector = Self::read(text).map_err(StatusError::bad_request)?;
         for term in &mut selector.terms {
-            term.field = fields.canonical(&term.field).map_err(Failure::bad_request)?;
+            term.field = fields.canonical(&term.field).map_err(StatusError::bad_request)?;
         }
         Ok(selector)
     }

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn fields_match_or_not() {
+fn field_selectors_match_fields() {
     let pod = json!({"metadata": {"name": "a", "namespace": "b"}, "status": {"phase": "Running"}});
     let pods = Selectable::built_in("", "pods");
     let cases = [
@@ -26,7 +26,7 @@ fn fields_match_or_not() {
 }
 
 #[test]
-fn resources_offer_their_own_fields() {
+fn each_resource_has_its_selectable_fields() {
     let widgets = Selectable::custom(true, &[".spec.color".into(), ".spec.size".into()]);
     let widget = json!({"metadata": {"name": "a"}, "spec": {"color": "red", "size": 3}});
     let selector = FieldSelector::parse("spec.color=red,spec.size=3", &widgets).unwrap();
@@ -39,7 +39,7 @@ fn resources_offer_their_own_fields() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told() {
+fn malformed_selectors_are_errors() {
     let pods = Selectable::built_in("", "pods");
     let maps = Selectable::built_in("", "configmaps");
     let cases = [
@@ -57,7 +57,7 @@ fn what_cannot_be_read_is_told() {
 }
 
 #[test]
-fn a_single_name_is_found() {
+fn a_selector_of_one_name_is_recognized() {
     let selector = FieldSelector::read("metadata.name=a,status.phase!=b").unwrap();
     assert_eq!(selector.exact("metadata.name"), Some("a"));
     assert_eq!(selector.exact("status.phase"), None);
@@ -65,7 +65,7 @@ fn a_single_name_is_found() {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_the_same(terms in prop::collection::vec(("[a-z.]{1,5}", any::<bool>(), any::<String>()), 0..4)) {
+    fn a_displayed_selector_parses_to_itself(terms in prop::collection::vec(("[a-z.]{1,5}", any::<bool>(), any::<String>()), 0..4)) {
         let mut terms: Vec<_> =
             terms.into_iter().map(|(field, equal, value)| Term { field, equal, value }).collect();
         let text = FieldSelector { terms: terms.clone() }.to_string();

@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::lexer::{Token, tokens};
-use crate::http::status::{Cause, Failure};
+use crate::http::status::{Cause, StatusError};
 use crate::object::meta;
 use crate::object::meta::name::{label_key, label_value};
 
@@ -53,9 +53,9 @@ pub(crate) struct LabelSelector {
 
 impl LabelSelector {
     /// Reads a selector; what cannot be read is a bad request, with the words of kube-apiserver.
-    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+    pub(crate) fn parse(text: &str) -> Result<Self, StatusError> {
         let mut parser = Parser { tokens: tokens(text), at: 0 };
-        let mut requirements = parser.selector().map_err(Failure::bad_request)?;
+        let mut requirements = parser.selector().map_err(StatusError::bad_request)?;
         requirements.sort_by(|one, other| one.key.cmp(&other.key));
         Ok(Self { requirements })
     }

@@ -10,7 +10,7 @@ fn matches(selector: &str, labels: &Value) -> bool {
 }
 
 #[test]
-fn labels_match_or_not() {
+fn label_selectors_match_labels() {
     let labels = json!({"app": "web", "tier": "", "n": "10"});
     let cases = [
         ("", true),
@@ -43,7 +43,7 @@ fn labels_match_or_not() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told() {
+fn malformed_selectors_are_errors() {
     let cases = [
         ("a=b,", "found '', expected: identifier after ','"),
         (",a", "found ',', expected: !, identifier, or 'end of string'"),
@@ -79,7 +79,7 @@ fn what_cannot_be_read_is_told() {
 }
 
 #[test]
-fn selectors_of_specs_are_read() {
+fn label_selectors_in_specs_are_parsed() {
     let selector = json!({"matchLabels": {"a": "b"}, "matchExpressions": [
         {"key": "c", "operator": "In", "values": ["d", "e"]}, {"key": "f", "operator": "DoesNotExist"}]});
     let selector = LabelSelector::from_value(&selector).unwrap();
@@ -106,7 +106,7 @@ fn requirement_text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_the_same(terms in prop::collection::vec(requirement_text(), 0..4)) {
+    fn a_displayed_selector_parses_to_itself(terms in prop::collection::vec(requirement_text(), 0..4)) {
         // A bare key `in` or `notin` before parentheses reads as an operator.
         prop_assume!(terms.iter().all(|term| !term.starts_with("in") && !term.starts_with("notin")));
         let selector = LabelSelector::parse(&terms.join(",")).unwrap();

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_short() {
+    fn ages_are_formatted_as_in_kubectl() {
         let cases = [
             (-5, "<invalid>"),
             (-1, "0s"),

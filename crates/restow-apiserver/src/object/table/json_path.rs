@@ -175,7 +175,7 @@ mod tests {
     use crate::arbitrary::any_json;
 
     #[test]
-    fn paths_lead_to_values() {
+    fn json_paths_select_values() {
         let object = json!({"spec": {"a": 1, "b.c": 2, "list": [{"n": "x", "v": 1}, {"n": "y", "v": 2}]},
             "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "False"}]}});
         let cases = [

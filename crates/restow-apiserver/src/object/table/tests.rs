@@ -15,7 +15,7 @@ fn custom(name: &str, kind: &str, json_path: &str) -> Column {
 }
 
 #[test]
-fn a_custom_resource_shows_its_columns() {
+fn a_custom_resource_has_its_printer_columns() {
     let columns = Columns::custom(&[
         custom("Size", "integer", ".spec.size"),
         custom("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status"),
@@ -29,7 +29,7 @@ fn a_custom_resource_shows_its_columns() {
     let object = json!({"metadata": {"name": "a", "resourceVersion": "5", "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"size": 3.7, "half": 1, "on": true, "list": [1, "a"], "size2": "x"},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-    let table = columns.table("v1", metadata_of_one(&object), &[object], Include::Metadata, now());
+    let table = columns.table("v1", metadata_of_one(&object), &[object], IncludeObject::Metadata, now());
     assert_eq!(table["metadata"], json!({"resourceVersion": "5"}));
     assert_eq!(
         table["rows"][0]["cells"],
@@ -44,17 +44,22 @@ fn a_custom_resource_shows_its_columns() {
 }
 
 #[test]
-fn without_columns_there_is_the_age() {
+fn without_printer_columns_the_age_is_shown() {
     let object = json!({"metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:59:00Z"}});
-    let table =
-        Columns::custom(&[]).table("v1", json!({}), std::slice::from_ref(&object), Include::None, now());
+    let table = Columns::custom(&[]).table(
+        "v1",
+        json!({}),
+        std::slice::from_ref(&object),
+        IncludeObject::None,
+        now(),
+    );
     assert_eq!(table["rows"], json!([{"cells": ["a", "60s"], "object": null}]));
-    let row = Columns::custom(&[]).table_row("v1", &object, Include::Object, now());
+    let row = Columns::custom(&[]).table_row("v1", &object, IncludeObject::Object, now());
     assert_eq!(row["object"], object);
 }
 
 #[test]
-fn built_in_resources_show_theirs() {
+fn built_in_resources_have_their_columns() {
     let metadata = json!({"name": "a", "creationTimestamp": "2026-01-01T00:59:00Z"});
     let cases = [
         ("", "namespaces", json!({"status": {"phase": "Active"}}), json!(["a", "Active", "60s"])),
@@ -96,7 +101,7 @@ fn built_in_resources_show_theirs() {
     for (group, resource, mut object, cells) in cases {
         object["metadata"] = metadata.clone();
         let columns = Columns::built_in(group, resource);
-        let table = columns.table("v1", json!({}), &[object], Include::None, now());
+        let table = columns.table("v1", json!({}), &[object], IncludeObject::None, now());
         assert_eq!(table["rows"][0]["cells"], cells, "{resource}");
         assert_eq!(table["columnDefinitions"].as_array().unwrap().len(), cells.as_array().unwrap().len());
     }
@@ -111,7 +116,7 @@ proptest! {
             ("internal.apiserver.k8s.io", "storageversions"), ("storagemigration.k8s.io", "storageversionmigrations"),
             ("flowcontrol.apiserver.k8s.io", "flowschemas"), ("odd", "odd")]
         {
-            let table = Columns::built_in(group, resource).table("v1", json!({}), std::slice::from_ref(&object), Include::Metadata, now());
+            let table = Columns::built_in(group, resource).table("v1", json!({}), std::slice::from_ref(&object), IncludeObject::Metadata, now());
             let width = table["columnDefinitions"].as_array().map(Vec::len);
             prop_assert_eq!(table["rows"][0]["cells"].as_array().map(Vec::len), width);
         }

@@ -28,7 +28,7 @@ fn filled() -> Value {
 }
 
 #[test]
-fn what_is_left_out_is_filled_in() {
+fn missing_fields_of_a_definition_are_defaulted() {
     let definition = filled();
     assert_eq!(
         definition["spec"]["names"],
@@ -44,7 +44,7 @@ fn what_is_left_out_is_filled_in() {
 }
 
 #[test]
-fn what_users_get_wrong_is_told() {
+fn common_mistakes_in_definitions_are_refused() {
     let spec = "/spec/versions/0/schema/openAPIV3Schema";
     let cases = [
         ("/metadata/name", json!("a"), "metadata.name", "must be spec.names.plural+\".\"+spec.group"),
@@ -136,7 +136,7 @@ fn put(object: &mut Value, path: &str, value: Value) {
 }
 
 #[test]
-fn faults_are_told_as_kubernetes_tells_them() {
+fn errors_read_like_those_of_kube_apiserver() {
     let gadgets = |version: Value, conversion: Value| {
         let mut definition = json!({"metadata": {"name": "gadgets.example.com"}, "spec": {"group": "example.com",
             "scope": "Namespaced", "names": {"plural": "gadgets", "kind": "Gadget"}, "versions": [version],
@@ -206,7 +206,7 @@ fn faults_are_told_as_kubernetes_tells_them() {
 }
 
 #[test]
-fn what_is_established_stays() {
+fn an_established_definition_stays_established() {
     let mut old = filled();
     conditions::set(&mut old, &conditions::established(), "2026-01-01T00:00:00Z".parse().unwrap());
     for (path, value, field) in [
@@ -236,7 +236,7 @@ fn stored_versions_grow_with_the_storage_version() {
 }
 
 #[test]
-fn names_are_accepted_unless_taken() {
+fn names_are_accepted_unless_another_definition_has_them() {
     let (names, conditions) = conditions::accept_names(&filled(), &[]);
     assert_eq!(names["kind"], "Widget");
     let told: Vec<_> = conditions.iter().map(|one| (one.kind, one.status, one.reason)).collect();
@@ -251,7 +251,7 @@ fn names_are_accepted_unless_taken() {
 }
 
 #[test]
-fn a_condition_keeps_its_time() {
+fn an_unchanged_condition_keeps_its_transition_time() {
     let mut definition = filled();
     let (early, late) = ("2026-01-01T00:00:00Z".parse().unwrap(), "2026-01-02T00:00:00Z".parse().unwrap());
     assert!(conditions::set(&mut definition, &conditions::established(), early));
@@ -261,7 +261,7 @@ fn a_condition_keeps_its_time() {
 }
 
 #[test]
-fn a_definition_is_read() {
+fn a_definition_is_parsed() {
     let definition = Definition::parse(&filled());
     assert!(definition.namespaced);
     assert_eq!(definition.storage_version().unwrap().name, "v1");

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_fixed_stays() {
+    fn immutable_data_cannot_change() {
         for (kind, old, new, expected) in [
             ("Secret", json!({"type": "a"}), json!({"type": "a", "data": {"k": "dg=="}}), vec![]),
             ("Secret", json!({"type": "a"}), json!({"type": "b"}), vec!["type"]),
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_counted_as_what_it_is() {
+    fn the_size_of_data_is_counted_decoded() {
         let of = |kind: &str, data: usize| json!({"kind": kind, "data": {"k": "x".repeat(data)}});
         for (object, fits) in [
             (of("ConfigMap", MOST), true),

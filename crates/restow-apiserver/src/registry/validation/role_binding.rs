@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_group_is_completed() {
+    fn an_empty_api_group_is_defaulted() {
         let mut binding = json!({
             "roleRef": {"apiGroup": "", "kind": "ClusterRole", "name": "r"},
             "subjects": [
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_is_checked() {
+    fn role_bindings_are_validated() {
         let role =
             |group: &str, kind: &str, name: &str| json!({"apiGroup": group, "kind": kind, "name": name});
         let good = || role(GROUP, "ClusterRole", "r");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_role_of_a_binding_is_fixed() {
+    fn the_role_ref_of_a_binding_is_immutable() {
         let binding = |group: &str, name: &str| json!({"roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name}});
         let new = binding(GROUP, "a");
         for (old, expected) in [(binding(GROUP, "a"), 0), (binding("", "a"), 0), (binding(GROUP, "b"), 1)] {

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_says_nothing_that_contradicts_itself() {
+    fn an_inconsistent_storage_version_status_is_refused() {
         let entry = |id: &str, encoding: &str, decodable: &[&str]| json!({"apiServerID": id, "encodingVersion": encoding, "decodableVersions": decodable});
         let a = entry("a", "e.com/v1", &["e.com/v1", "e.com/v2"]);
         let b = entry("b", "e.com/v2", &["e.com/v1", "e.com/v2"]);

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::http::status::{Cause, Failure, golang};
+use crate::http::status::{Cause, StatusError, golang};
 use crate::object::meta::validate::{annotations, labels};
 use crate::object::meta::{name, text};
 
@@ -33,16 +33,16 @@ impl ReviewVersion {
 
 /// Why nothing was converted.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Fault {
+pub(super) enum WebhookError {
     /// The webhook failed.
     #[error("failed: {0}")]
     Call(String),
     /// It returned something else than was asked for.
     #[error("returned {0}")]
-    Answer(String),
+    Response(String),
 }
 
-impl Fault {
+impl WebhookError {
     pub(super) fn call(why: impl Into<String>) -> Self {
         Self::Call(why.into())
     }
@@ -70,15 +70,19 @@ impl Review {
     }
 
     /// What a client is told when it failed.
-    pub(super) fn failure(&self, fault: Fault) -> Failure {
+    pub(super) fn failure(&self, fault: WebhookError) -> StatusError {
         let first = self.objects.first().unwrap_or(&Value::Null);
         let of = |key: &str| first[key].as_str().unwrap_or_default();
-        Failure::plain(format!("conversion webhook for {}, Kind={} {fault}", of("apiVersion"), of("kind")))
+        StatusError::plain(format!(
+            "conversion webhook for {}, Kind={} {fault}",
+            of("apiVersion"),
+            of("kind")
+        ))
     }
 
     /// The objects of an answer, with the metadata they had before except for labels and annotations.
-    pub(super) fn converted(&self, mut answer: Value) -> Result<Vec<Value>, Fault> {
-        self.check(&answer).map_err(Fault::Call)?;
+    pub(super) fn converted(&self, mut answer: Value) -> Result<Vec<Value>, WebhookError> {
+        self.check(&answer).map_err(WebhookError::Call)?;
         let Value::Array(objects) = answer["response"]["convertedObjects"].take() else {
             return Err(self.miscounted(0));
         };
@@ -89,8 +93,8 @@ impl Review {
         each.map(|(index, (original, converted))| self.one(index, original, converted)).collect()
     }
 
-    fn miscounted(&self, count: usize) -> Fault {
-        Fault::Answer(format!("{count} objects, expected {}", self.objects.len()))
+    fn miscounted(&self, count: usize) -> WebhookError {
+        WebhookError::Response(format!("{count} objects, expected {}", self.objects.len()))
     }
 
     /// Whether it is an answer to this question, and a good one.
@@ -122,10 +126,10 @@ impl Review {
         }
     }
 
-    fn one(&self, index: usize, original: &Value, mut converted: Value) -> Result<Value, Fault> {
+    fn one(&self, index: usize, original: &Value, mut converted: Value) -> Result<Value, WebhookError> {
         let alone = self.objects.len() == 1;
         let place = |thing: &str, why: String| {
-            Fault::Answer(if alone {
+            WebhookError::Response(if alone {
                 format!("{thing}: {why}")
             } else {
                 format!("{thing} at index {index}: {why}")
@@ -133,7 +137,7 @@ impl Review {
         };
         let thing = if alone { "invalid object" } else { "invalid converted object" };
         let typed = same_type(original, &converted, &self.desired);
-        typed.map_err(|why| Fault::Answer(format!("{thing} at index {index}: {why}")))?;
+        typed.map_err(|why| WebhookError::Response(format!("{thing} at index {index}: {why}")))?;
         same_object(original, &converted).map_err(|why| place(thing, why))?;
         let thing = if alone { "invalid metadata" } else { "invalid metadata in object" };
         restore(original, &mut converted).map_err(|why| place(thing, why))?;

@@ -1,4 +1,4 @@
-//! Reads what a list shows, a page at a time, all at one revision.
+//! Reads a list page by page, all at one revision.
 
 use std::sync::Arc;
 
@@ -6,38 +6,38 @@ use restow_core::rewrite::token::{NEWEST, Token};
 use restow_store::{Entry, Listed, Range, StoreError};
 use serde_json::Value;
 
-use super::start::Start;
-use crate::http::status::Failure;
+use super::start::ListStart;
+use crate::http::status::StatusError;
 use crate::object::stored;
 use crate::verbs::api::Api;
-use crate::verbs::query::Wanted;
+use crate::verbs::query::ListQuery;
 
-/// How many entries are read at once, at most.
+/// The most entries of a page.
 pub(super) const MOST_ENTRIES: usize = 500;
-/// How many are read first, before their size is known.
+/// The entries of the first page, before their size is known.
 const FIRST_ENTRIES: usize = 20;
-/// How many times as many may be read as the time before.
+/// How much larger than the previous page a page may be.
 const GROWTH: usize = 4;
-/// How many bytes are to be read at once. Stores take a number of entries, so it is kept to by the size of those before.
+/// The target size of a page in bytes. Stores take a number of entries, which follows from the size of the previous ones.
 pub(super) const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Some objects of a list, ready to be shown.
+/// Some objects of a list.
 pub(crate) struct Page {
     /// The objects.
     pub objects: Vec<Value>,
-    /// How many bytes were read for them.
+    /// How many bytes were read from the store.
     pub bytes: usize,
 }
 
-/// A list under way.
+/// A list that is being read.
 pub(crate) struct Pages {
     api: Arc<Api>,
-    wanted: Wanted,
-    start: Start,
+    query: ListQuery,
+    start: ListStart,
     prefix: String,
-    /// How many more are wanted; none for all.
+    /// How many more objects are requested; none for all.
     left: Option<usize>,
-    /// How many entries are read next.
+    /// How many entries the next page reads.
     at_once: usize,
     revision: u64,
     next: Option<String>,
@@ -46,14 +46,14 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// A list that has not begun; a limit of 0 is none.
-    pub(crate) fn new(api: Arc<Api>, wanted: Wanted, start: Start, limit: usize) -> Self {
-        let prefix = wanted.prefix();
+    /// Starts a list. A limit of 0 means no limit.
+    pub(crate) fn new(api: Arc<Api>, query: ListQuery, start: ListStart, limit: usize) -> Self {
+        let prefix = query.prefix();
         let next = start.key.as_ref().map(|key| format!("{prefix}{key}"));
         let left = (limit > 0).then_some(limit);
         Self {
             api,
-            wanted,
+            query,
             start,
             prefix,
             left,
@@ -66,7 +66,7 @@ impl Pages {
     }
 
     /// The next objects; none at the end.
-    pub(crate) async fn next(&mut self) -> Result<Option<Page>, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Page>, StatusError> {
         if self.done {
             return Ok(None);
         }
@@ -74,16 +74,16 @@ impl Pages {
         let behind = listed.entries.last().map(|entry| format!("{}\0", entry.key));
         let bytes = listed.entries.iter().map(|entry| entry.value.len()).sum();
         self.at_once = next_count(listed.entries.len(), bytes);
-        let (api, wanted, left) = (Arc::clone(&self.api), self.wanted.clone(), self.left);
-        let work = move || take(&api, &wanted, left, listed.entries);
-        let Taken { objects, left, cut } = self.api.workers.run(bytes, work).await?;
+        let (api, query, left) = (Arc::clone(&self.api), self.query.clone(), self.left);
+        let work = move || take(&api, &query, left, listed.entries);
+        let PageEntries { objects, left, cut } = self.api.workers.run(bytes, work).await?;
         self.left = left;
         self.remaining = listed.remaining;
         let more = listed.remaining > 0 || cut.is_some();
         self.done = !more || self.left == Some(0);
         self.next = if more { cut.or(behind) } else { None };
-        let mut objects = self.wanted.view.converted(&self.api, objects).await?;
-        let view = self.wanted.view.clone();
+        let mut objects = self.query.view.converted(&self.api, objects).await?;
+        let view = self.query.view.clone();
         let work = move || {
             view.cut(&mut objects);
             Ok(objects)
@@ -91,91 +91,96 @@ impl Pages {
         Ok(Some(Page { objects: self.api.workers.run(bytes, work).await?, bytes }))
     }
 
-    /// Whether all of it was read.
+    /// Whether all pages were read.
     pub(crate) fn is_done(&self) -> bool {
         self.done
     }
 
-    /// The revision it shows.
+    /// The revision of the list.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// How the rest is asked for, and how much that is, if there is any.
+    /// The continue token and the number of remaining objects, if there are more.
     pub(crate) fn rest(&self) -> Option<(String, Option<u64>)> {
         let start = format!("/{}", self.next.as_ref()?.strip_prefix(&self.prefix)?);
         let resource_version = i64::try_from(self.revision).unwrap_or(NEWEST);
-        let remaining = self.wanted.selection.is_all().then_some(self.remaining);
+        let remaining = self.query.selection.is_all().then_some(self.remaining);
         Some((Token { resource_version, start }.encode(), remaining))
     }
 
-    async fn read(&mut self) -> Result<Listed, Failure> {
+    async fn read(&mut self) -> Result<Listed, StatusError> {
         let begun = self.revision > 0;
         let limit = match self.left {
-            Some(left) if self.wanted.selection.is_all() => left.min(self.at_once),
+            Some(left) if self.query.selection.is_all() => left.min(self.at_once),
             _ => self.at_once,
         };
         let range = Range {
-            prefix: self.wanted.range(),
+            prefix: self.query.range(),
             start: self.next.clone(),
             limit,
             revision: if begun { Some(self.revision) } else { self.start.revision },
         };
         let listed = self.api.store.list(range).await.map_err(|error| self.refused(&error))?;
         if listed.revision < self.start.at_least {
-            return Err(Failure::version_too_large(self.start.at_least, listed.revision));
+            return Err(StatusError::version_too_large(self.start.at_least, listed.revision));
         }
         self.revision = listed.revision;
         Ok(listed)
     }
 
-    fn refused(&self, error: &StoreError) -> Failure {
+    fn refused(&self, error: &StoreError) -> StatusError {
         match error {
             StoreError::Compacted { .. } if self.start.continued => {
                 let start = self.start.key.clone().unwrap_or_default();
                 let token = Token { resource_version: NEWEST, start };
-                Failure::continue_expired(Some(token.encode()))
+                StatusError::continue_expired(Some(token.encode()))
             }
-            StoreError::Compacted { .. } => Failure::list_expired(),
+            StoreError::Compacted { .. } => StatusError::list_expired(),
             other => stored::refused(other),
         }
     }
 }
 
-/// How many entries to read after so many of so many bytes.
+/// The number of entries of the next page, from the size of the previous one.
 fn next_count(entries: usize, bytes: usize) -> usize {
     let fitting = PAGE_BYTES / (bytes / entries.max(1)).max(1);
     fitting.min(entries.saturating_mul(GROWTH)).clamp(1, MOST_ENTRIES)
 }
 
-/// What was taken of some entries.
-struct Taken {
+/// The selected objects of some entries.
+struct PageEntries {
     objects: Vec<Value>,
-    /// How many more are wanted; none for all.
+    /// How many more objects are requested; none for all.
     left: Option<usize>,
-    /// The key to go on from, if there are enough and others follow.
+    /// The key to continue from, if the limit is reached and more follow.
     cut: Option<String>,
 }
 
-/// Those that are wanted, until there are enough.
-fn take(api: &Api, wanted: &Wanted, mut left: Option<usize>, entries: Vec<Entry>) -> Result<Taken, Failure> {
+/// Selects objects until the limit is reached.
+fn take(
+    api: &Api,
+    query: &ListQuery,
+    mut left: Option<usize>,
+    entries: Vec<Entry>,
+) -> Result<PageEntries, StatusError> {
     let mut objects = Vec::with_capacity(entries.len());
-    let extent = wanted.view.extent(&wanted.selection);
+    let decode_scope = query.view.decode_scope(&query.selection);
     let mut behind = None;
     for entry in entries {
         if left == Some(0) {
-            wanted.view.complete(&mut objects);
-            return Ok(Taken { objects, left, cut: behind });
+            query.view.complete(&mut objects);
+            return Ok(PageEntries { objects, left, cut: behind });
         }
         behind = Some(format!("{}\0", entry.key));
-        let object = api.decode(&wanted.resource, entry, extent)?;
-        if wanted.selection.matches(&object) {
+        let object = api.decode(&query.resource, entry, decode_scope)?;
+        if query.selection.matches(&object) {
             left = left.map(|left| left - 1);
             objects.push(object);
         }
     }
-    wanted.view.complete(&mut objects);
-    Ok(Taken { objects, left, cut: None })
+    query.view.complete(&mut objects);
+    Ok(PageEntries { objects, left, cut: None })
 }
 
 #[cfg(test)]
@@ -183,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_grow_as_far_as_their_bytes_allow() {
+    fn pages_grow_until_their_bytes_reach_the_limit() {
         for (entries, bytes, expected) in [
             (20, 20 * 1000, 80),
             (320, 320 * 1000, 500),

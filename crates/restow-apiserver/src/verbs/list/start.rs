@@ -1,69 +1,71 @@
-//! Where a list begins, and at which revision.
+//! Where a list starts, and at which revision.
 
 use restow_core::rewrite::token::{NEWEST, Token};
 
-use crate::http::options::{Match, Options};
+use crate::http::options::{Options, ResourceVersionMatch};
 use crate::http::status::golang::quote;
-use crate::http::status::{Cause, Failure, GroupKind};
+use crate::http::status::{Cause, GroupKind, StatusError};
 
-/// Where a list begins.
+/// Where a list starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Start {
-    /// The revision it shows; none for the newest.
+pub(crate) struct ListStart {
+    /// The revision of the list; none for the newest.
     pub revision: Option<u64>,
     /// The first key, below the prefix.
     pub key: Option<String>,
-    /// What it shows must not be older than this.
+    /// The oldest acceptable revision.
     pub at_least: u64,
-    /// Whether it goes on from a page before.
+    /// Whether it continues a previous page.
     pub continued: bool,
 }
 
-/// Reads where a list begins from its options.
-pub(crate) fn start(options: &Options) -> Result<Start, Failure> {
+/// Takes the start of a list from its options.
+pub(crate) fn start(options: &Options) -> Result<ListStart, StatusError> {
     valid(options)?;
     if !options.next.is_empty() {
         return continued(options);
     }
     let asked = revision(&options.resource_version)?;
     let exact = match options.resource_version_match {
-        Some(Match::Exact) => true,
-        Some(Match::NotOlderThan) => false,
-        // An old rule: pages begin at just the revision that is named.
+        Some(ResourceVersionMatch::Exact) => true,
+        Some(ResourceVersionMatch::NotOlderThan) => false,
+        // A legacy rule: pages start at exactly the given resourceVersion.
         None => options.limit > 0 && asked > 0,
     };
-    Ok(Start {
+    Ok(ListStart {
         revision: exact.then_some(asked),
         at_least: if exact { 0 } else { asked },
-        ..Start::default()
+        ..ListStart::default()
     })
 }
 
 /// The revision of a resourceVersion; 0 for none.
-pub(crate) fn revision(text: &str) -> Result<u64, Failure> {
+pub(crate) fn revision(text: &str) -> Result<u64, StatusError> {
     if text.is_empty() {
         return Ok(0);
     }
-    let invalid = |_| Failure::bad_request(format!("invalid resource version {}", quote(text)));
+    let invalid = |_| StatusError::bad_request(format!("invalid resource version {}", quote(text)));
     text.parse().map_err(invalid)
 }
 
-fn continued(options: &Options) -> Result<Start, Failure> {
+fn continued(options: &Options) -> Result<ListStart, StatusError> {
     if !matches!(options.resource_version.as_str(), "" | "0") {
-        return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
+        return Err(StatusError::bad_request(
+            "specifying resource version is not allowed when using continue",
+        ));
     }
     let token = Token::decode(&options.next).filter(|token| token.resource_version != 0);
-    let token = token.ok_or_else(|| Failure::bad_request("continue key is not valid"))?;
+    let token = token.ok_or_else(|| StatusError::bad_request("continue key is not valid"))?;
     let revision = match token.resource_version {
         NEWEST => None,
         revision => {
-            Some(u64::try_from(revision).map_err(|_| Failure::bad_request("continue key is not valid"))?)
+            Some(u64::try_from(revision).map_err(|_| StatusError::bad_request("continue key is not valid"))?)
         }
     };
-    Ok(Start { revision, key: Some(token.start), at_least: 0, continued: true })
+    Ok(ListStart { revision, key: Some(token.start), at_least: 0, continued: true })
 }
 
-fn valid(options: &Options) -> Result<(), Failure> {
+fn valid(options: &Options) -> Result<(), StatusError> {
     let mut causes = Vec::new();
     let mut forbid = |field: &str, why: &str| causes.push(Cause::forbidden(field, why));
     if let Some(matched) = options.resource_version_match {
@@ -75,7 +77,7 @@ fn valid(options: &Options) -> Result<(), Failure> {
             let why = "resourceVersionMatch is forbidden when continue is provided";
             forbid("resourceVersionMatch", why);
         }
-        if matched == Match::Exact && options.resource_version == "0" {
+        if matched == ResourceVersionMatch::Exact && options.resource_version == "0" {
             let why = r#"resourceVersionMatch "exact" is forbidden for resourceVersion "0""#;
             forbid("resourceVersionMatch", why);
         }
@@ -86,27 +88,28 @@ fn valid(options: &Options) -> Result<(), Failure> {
     refuse(causes)
 }
 
-/// Refuses options for these reasons, if there are any.
-pub(crate) fn refuse(causes: Vec<Cause>) -> Result<(), Failure> {
+/// Refuses options if there are causes.
+pub(crate) fn refuse(causes: Vec<Cause>) -> Result<(), StatusError> {
     if causes.is_empty() {
         return Ok(());
     }
-    Err(Failure::invalid(&GroupKind::new("meta.k8s.io", "ListOptions"), "", causes))
+    Err(StatusError::invalid(&GroupKind::new("meta.k8s.io", "ListOptions"), "", causes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::http::options::options;
+    use crate::http::query::pairs;
 
-    fn begins(query: &str) -> Result<Start, u16> {
-        let options = options(query).map_err(|_| 0_u16)?;
+    fn begins(query: &str) -> Result<ListStart, u16> {
+        let options = options(&pairs(query)).map_err(|_| 0_u16)?;
         start(&options).map_err(|failure| failure.code())
     }
 
     #[test]
-    fn revisions() {
-        let at = |revision, at_least| Ok(Start { revision, at_least, ..Start::default() });
+    fn a_list_starts_at_the_requested_revision() {
+        let at = |revision, at_least| Ok(ListStart { revision, at_least, ..ListStart::default() });
         for (query, expected) in [
             ("", at(None, 0)),
             ("limit=5", at(None, 0)),
@@ -127,10 +130,11 @@ mod tests {
     }
 
     #[test]
-    fn tokens() {
+    fn continue_tokens_continue_a_list() {
         let token = |revision| Token { resource_version: revision, start: "a/b\0".to_owned() }.encode();
-        let on =
-            |revision| Ok(Start { revision, key: Some("a/b\0".to_owned()), at_least: 0, continued: true });
+        let on = |revision| {
+            Ok(ListStart { revision, key: Some("a/b\0".to_owned()), at_least: 0, continued: true })
+        };
         for (query, expected) in [
             (format!("continue={}", token(7)), on(Some(7))),
             (format!("continue={}", token(NEWEST)), on(None)),

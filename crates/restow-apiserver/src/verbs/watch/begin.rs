@@ -1,42 +1,42 @@
-//! What a watch begins with.
+//! Where a watch starts.
 
-use crate::http::options::{Match, Options};
-use crate::http::status::{Cause, Failure};
+use crate::http::options::{Options, ResourceVersionMatch};
+use crate::http::status::{Cause, StatusError};
 use crate::verbs::list::{refuse, revision};
 
-/// What a watch begins with.
+/// Where a watch starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Begin {
-    /// The changes after a revision.
+pub(super) enum WatchStart {
+    /// After a revision.
     After(u64),
-    /// Whatever changes from now on.
+    /// Now.
     Now,
-    /// All that is there.
+    /// With all existing objects.
     WithAll {
-        /// What is shown must not be older than this.
+        /// The oldest acceptable revision.
         at_least: u64,
-        /// Whether a bookmark says where that ends.
+        /// Whether a bookmark marks their end.
         marked: bool,
     },
 }
 
-/// Reads it from the options.
-pub(super) fn begin(options: &Options) -> Result<Begin, Failure> {
+/// Takes the start of a watch from its options.
+pub(super) fn begin(options: &Options) -> Result<WatchStart, StatusError> {
     valid(options)?;
     let asked = revision(&options.resource_version)?;
     Ok(match options.send_initial_events {
-        Some(true) => Begin::WithAll { at_least: asked, marked: true },
-        Some(false) if asked == 0 => Begin::Now,
-        None if asked == 0 => Begin::WithAll { at_least: 0, marked: false },
-        Some(false) | None => Begin::After(asked),
+        Some(true) => WatchStart::WithAll { at_least: asked, marked: true },
+        Some(false) if asked == 0 => WatchStart::Now,
+        None if asked == 0 => WatchStart::WithAll { at_least: 0, marked: false },
+        Some(false) | None => WatchStart::After(asked),
     })
 }
 
-fn valid(options: &Options) -> Result<(), Failure> {
+fn valid(options: &Options) -> Result<(), StatusError> {
     let mut causes = Vec::new();
     let mut forbid = |field: &str, why: &str| causes.push(Cause::forbidden(field, why));
     let matched = options.resource_version_match;
-    if options.send_initial_events.is_some() && matched != Some(Match::NotOlderThan) {
+    if options.send_initial_events.is_some() && matched != Some(ResourceVersionMatch::NotOlderThan) {
         let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
         forbid("resourceVersionMatch", why);
     }
@@ -57,26 +57,27 @@ fn valid(options: &Options) -> Result<(), Failure> {
 mod tests {
     use super::*;
     use crate::http::options::options;
+    use crate::http::query::pairs;
 
     #[test]
-    fn begins() {
-        let all = |at_least, marked| Ok(Begin::WithAll { at_least, marked });
+    fn a_watch_starts_where_its_options_say() {
+        let all = |at_least, marked| Ok(WatchStart::WithAll { at_least, marked });
         for (query, expected) in [
             ("", all(0, false)),
             ("resourceVersion=0", all(0, false)),
-            ("resourceVersion=7", Ok(Begin::After(7))),
+            ("resourceVersion=7", Ok(WatchStart::After(7))),
             ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", all(0, true)),
             ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=7", all(7, true)),
-            ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan", Ok(Begin::Now)),
+            ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan", Ok(WatchStart::Now)),
             (
                 "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=7",
-                Ok(Begin::After(7)),
+                Ok(WatchStart::After(7)),
             ),
             ("sendInitialEvents=true", Err(422)),
             ("resourceVersionMatch=NotOlderThan&resourceVersion=7", Err(422)),
             ("resourceVersion=x", Err(400)),
         ] {
-            let found = begin(&options(query).unwrap_or_default()).map_err(|failure| failure.code());
+            let found = begin(&options(&pairs(query)).unwrap_or_default()).map_err(|failure| failure.code());
             assert_eq!(found, expected, "{query}");
         }
     }

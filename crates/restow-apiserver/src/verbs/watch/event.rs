@@ -1,4 +1,4 @@
-//! The frames of a watch.
+//! Encodes the events of a watch.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use restow_store::{Change, Entry};
@@ -6,29 +6,29 @@ use serde_json::{Value, json};
 
 use crate::http::json;
 use crate::http::negotiation::Form;
-use crate::http::status::Failure;
-use crate::object::stored::{Extent, set_version};
+use crate::http::status::StatusError;
+use crate::object::stored::{DecodeScope, set_version};
 use crate::verbs::api::Api;
-use crate::verbs::query::Wanted;
+use crate::verbs::query::ListQuery;
 
-/// The annotation of the bookmark behind what was there.
+/// The annotation of the bookmark after the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// Writes frames.
-pub(super) struct Frames {
-    wanted: Wanted,
-    extent: Extent,
-    // A table's columns are told once.
+/// Encodes events as frames.
+pub(super) struct EventEncoder {
+    query: ListQuery,
+    decode_scope: DecodeScope,
+    // The columns of a Table are sent once.
     begun: bool,
 }
 
-impl Frames {
-    pub(super) fn new(wanted: Wanted) -> Self {
-        let extent = wanted.view.extent(&wanted.selection);
-        Self { wanted, extent, begun: false }
+impl EventEncoder {
+    pub(super) fn new(query: ListQuery) -> Self {
+        let decode_scope = query.view.decode_scope(&query.selection);
+        Self { query, decode_scope, begun: false }
     }
 
-    /// Objects that are there, in the version they are shown in.
+    /// Encodes existing objects, which are in the version of the view.
     pub(super) fn added(&mut self, objects: Vec<Value>) -> Bytes {
         let mut bytes = BytesMut::new();
         for object in objects {
@@ -37,20 +37,20 @@ impl Frames {
         bytes.freeze()
     }
 
-    /// Changes, as far as they are to be seen.
-    pub(super) async fn changed(&mut self, api: &Api, changes: Vec<Change>) -> Result<Bytes, Failure> {
+    /// Encodes the selected changes.
+    pub(super) async fn changed(&mut self, api: &Api, changes: Vec<Change>) -> Result<Bytes, StatusError> {
         let mut bytes = BytesMut::new();
         for change in changes {
             let (was_there, is_new) = (change.before.is_some(), is_new(&change));
             let now = self.selected(api, change.now)?;
-            // What was there is read only if it is shown, or has to be selected by: it may be unreadable.
+            // The former object is decoded only if it is shown or needed for selection: it may be unreadable.
             let before = match &now {
-                Some(_) if self.wanted.selection.is_all() => None,
+                Some(_) if self.query.selection.is_all() => None,
                 _ => self.selected(api, change.before)?,
             };
             let (kind, mut object) = match (before, now) {
-                (None, Some(now)) if self.wanted.selection.is_all() && !is_new => ("MODIFIED", now),
-                // What was there may have been compacted away; that something was is known still.
+                (None, Some(now)) if self.query.selection.is_all() && !is_new => ("MODIFIED", now),
+                // The former object may be compacted, but it is known that there was one.
                 (None, Some(now)) if !was_there && !is_new => ("MODIFIED", now),
                 (None, Some(now)) => ("ADDED", now),
                 (Some(_), Some(now)) => ("MODIFIED", now),
@@ -58,15 +58,15 @@ impl Frames {
                 (None, None) => continue,
             };
             set_version(&mut object, change.revision);
-            let object = self.wanted.view.object(api, object).await?;
+            let object = self.query.view.object(api, object).await?;
             self.append(&mut bytes, kind, object);
         }
         Ok(bytes.freeze())
     }
 
-    /// Says that all changes up to a revision were told.
+    /// A bookmark: all changes up to a revision were sent.
     pub(super) fn bookmark(&mut self, revision: u64, initial_end: bool) -> Bytes {
-        let view = &self.wanted.view;
+        let view = &self.query.view;
         let mut metadata = json!({ "resourceVersion": revision.to_string() });
         if initial_end {
             metadata["annotations"] = json!({ INITIAL_EVENTS_END: "true" });
@@ -96,16 +96,16 @@ impl Frames {
         bytes.freeze()
     }
 
-    /// The object of an entry, if it is wanted.
-    fn selected(&self, api: &Api, entry: Option<Entry>) -> Result<Option<Value>, Failure> {
+    /// The object of an entry, if it is selected.
+    fn selected(&self, api: &Api, entry: Option<Entry>) -> Result<Option<Value>, StatusError> {
         let Some(entry) = entry else { return Ok(None) };
-        let object = api.decode(&self.wanted.resource, entry, self.extent)?;
-        Ok(Some(object).filter(|object| self.wanted.selection.matches(object)))
+        let object = api.decode(&self.query.resource, entry, self.decode_scope)?;
+        Ok(Some(object).filter(|object| self.query.selection.matches(object)))
     }
 
     fn append(&mut self, bytes: &mut BytesMut, kind: &str, object: Value) {
         begin(bytes, kind);
-        self.wanted.view.append_one(bytes, object, !self.begun);
+        self.query.view.append_one(bytes, object, !self.begun);
         self.begun = true;
         bytes.put_slice(b"}\n");
     }
@@ -121,8 +121,8 @@ fn begin(bytes: &mut BytesMut, kind: &str) {
     bytes.put_slice(br#"","object":"#);
 }
 
-/// Says why a watch ends.
-pub(super) fn error(failure: &Failure) -> Bytes {
+/// The error event that ends a watch.
+pub(super) fn error(failure: &StatusError) -> Bytes {
     let mut bytes = BytesMut::new();
     begin(&mut bytes, "ERROR");
     json::append(&mut bytes, &failure.to_status());

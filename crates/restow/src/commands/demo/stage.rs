@@ -83,15 +83,16 @@ impl Stage {
             .await
             .map_err(CliError::failed)?
             .map_err(|error| CliError::failed(chain(&error)))?;
-        let reach = server.reach().ok_or_else(|| CliError::failed("the server has no address"))?;
+        let connection =
+            server.connection_info().ok_or_else(|| CliError::failed("the server has no address"))?;
         // Users are to hear of it when they are turned away.
-        let mut config = reach.config().map_err(CliError::failed)?;
+        let mut config = connection.config().map_err(CliError::failed)?;
         config.default_retry = false;
         let client = Client::try_from(config).map_err(CliError::failed)?;
         if self.servers.is_empty() {
-            std::fs::write(self.kubeconfig(), reach.kubeconfig()).map_err(CliError::failed)?;
+            std::fs::write(self.kubeconfig(), connection.kubeconfig()).map_err(CliError::failed)?;
         }
-        self.shown.push(Shown { id, url: reach.url(), ready_after: began.elapsed() });
+        self.shown.push(Shown { id, url: connection.url(), ready_after: began.elapsed() });
         self.clients.push(client);
         self.servers.push(server);
         Ok(())
@@ -125,7 +126,7 @@ impl Stage {
         &mut self,
     ) -> Result<JoinHandle<Result<Server, StartError>>, CliError> {
         let server = self.servers.pop().ok_or_else(|| CliError::failed("there is no second server"))?;
-        let address = server.reach().map(|reach| reach.address());
+        let address = server.connection_info().map(|connection| connection.address());
         let address = address.ok_or_else(|| CliError::failed("the server has no address"))?;
         server.stop().await;
         self.begin(IDS[1], address)

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 use crate::http::status::golang::show_number;
 
 /// Where the items of a list are, by their key or by their value.
@@ -54,14 +54,14 @@ pub(super) fn settle(merged: Vec<Value>, wanted: &[Value], before: &[Value], key
 }
 
 /// Refuses a list whose items are in another order than the patch itself tells.
-pub(super) fn check(list: &[Value], wanted: &[Value], key: &str) -> Result<(), Failure> {
+pub(super) fn check(list: &[Value], wanted: &[Value], key: &str) -> Result<(), StatusError> {
     let items = list.iter().filter(|item| item.get("$patch").is_none());
     let places = Places::new(wanted, key);
     let mut last = None;
     for item in items {
         let place = places.of(item);
         if place.is_none() || place < last {
-            return Err(Failure::plain(format!(
+            return Err(StatusError::plain(format!(
                 "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
                 show(&Value::Array(list.to_vec())),
                 show(&Value::Array(wanted.to_vec()))

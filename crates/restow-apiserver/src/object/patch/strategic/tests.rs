@@ -68,7 +68,7 @@ fn lists_merge_by_their_keys() {
 }
 
 #[test]
-fn metadata_has_lists_of_its_own() {
+fn owner_references_and_finalizers_are_merged_by_their_keys() {
     let object =
         json!({"metadata": {"finalizers": ["a/a", "b/b"], "ownerReferences": [{"uid": "1", "name": "x"}]}});
     let patch = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a/a"], "finalizers": ["c/c"],
@@ -81,7 +81,7 @@ fn metadata_has_lists_of_its_own() {
 }
 
 #[test]
-fn what_cannot_be_merged_is_refused() {
+fn patches_that_cannot_be_merged_are_refused() {
     let object = pod(json!({"containers": [{"name": "a"}]}));
     let cases = [
         (
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn without_lists_it_is_a_merge_patch(object in plain_object(), patch in plain_object()) {
+    fn a_strategic_patch_without_lists_is_a_merge_patch(object in plain_object(), patch in plain_object()) {
         prop_assert_eq!(apply(&object, &patch, &PLAIN).unwrap(), merge::merge(object, &patch));
     }
 }

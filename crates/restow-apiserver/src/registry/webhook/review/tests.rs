@@ -26,7 +26,7 @@ fn message(review: &Review, answer: Value) -> String {
 }
 
 #[test]
-fn what_is_asked() {
+fn a_conversion_review_has_the_objects_and_the_desired_version() {
     let request = review(1).request();
     assert_eq!(request["apiVersion"], "apiextensions.k8s.io/v1");
     let expected = json!({"uid": "r", "desiredAPIVersion": "example.com/v2", "objects": [widget("v1")]});
@@ -34,7 +34,7 @@ fn what_is_asked() {
 }
 
 #[test]
-fn the_first_version_that_is_known_is_used() {
+fn the_first_supported_review_version_is_used() {
     for (versions, expected) in [
         (vec!["v1", "v1beta1"], Some(ReviewVersion::V1)),
         (vec!["v2", "v1beta1", "v1"], Some(ReviewVersion::V1beta1)),
@@ -47,7 +47,7 @@ fn the_first_version_that_is_known_is_used() {
 }
 
 #[test]
-fn answers_that_are_refused() {
+fn malformed_review_responses_are_refused() {
     let with = |change: &dyn Fn(&mut Value)| {
         let mut answer = answer(vec![widget("v2")]);
         change(&mut answer);
@@ -77,7 +77,7 @@ fn answers_that_are_refused() {
         ),
         (
             with(&|answer| answer["response"]["result"] = json!({"status": "Failure"})),
-            "failed: response.result.status was 'Failure', not 'Success'",
+            "failed: response.result.status was 'StatusError', not 'Success'",
         ),
         (
             object("/apiVersion", json!("example.com/v3")),
@@ -110,7 +110,7 @@ fn answers_that_are_refused() {
 }
 
 #[test]
-fn only_labels_and_annotations_change() {
+fn a_webhook_can_change_only_labels_and_annotations_of_metadata() {
     let mut sent = widget("v2");
     sent["metadata"] = json!({
         "name": "a", "namespace": "x", "uid": "u", "annotations": {"n": "1"}, "generation": 9, "finalizers": ["f"],
@@ -123,7 +123,7 @@ fn only_labels_and_annotations_change() {
 }
 
 #[test]
-fn an_index_is_told_of_many() {
+fn errors_name_the_index_of_an_object_among_many() {
     let mut second = widget("v2");
     second["metadata"]["name"] = json!("b");
     let told = message(&review(2), answer(vec![widget("v2"), second]));

@@ -1,4 +1,4 @@
-//! A request for objects of a resource, and its answer.
+//! A resource request, and its response.
 
 use std::sync::Arc;
 
@@ -15,70 +15,70 @@ use crate::http::body::Body;
 use crate::http::limits;
 use crate::http::negotiation::Accepted;
 use crate::http::options::Options;
-use crate::http::status::Failure;
+use crate::http::status::StatusError;
 use crate::object::meta::{Endpoint, Rules};
-use crate::registry::resource::{Nature, Resource};
+use crate::registry::resource::{Implementation, Resource};
 use crate::verbs::api::Api;
 use crate::verbs::view::View;
 use crate::verbs::workers::LARGE;
 
-/// This server itself, where it writes.
+/// The field manager of the server itself.
 pub(crate) const OWN_AGENT: &str = "restow-apiserver";
 
-/// A request for objects of a resource.
+/// A resource request.
 #[derive(Clone, Debug)]
-pub(crate) struct Call {
+pub(crate) struct ResourceRequest {
     /// The resource.
     pub resource: Arc<Resource>,
     /// The object or objects that its path names.
     pub target: ResourcePath,
-    /// What its query asks for.
+    /// The options in its query.
     pub options: Options,
-    /// How the answer is written.
+    /// The negotiated form of the response.
     pub accepted: Accepted,
-    /// How objects look in it.
+    /// How objects are shown in the response.
     pub view: View,
-    /// What its body is.
+    /// The media type of its body.
     pub content_type: String,
-    /// Its body.
+    /// The body.
     pub body: Bytes,
-    /// Who writes, as managedFields tell it.
+    /// The field manager.
     pub manager: String,
-    /// Who sent it.
+    /// The user who sent it.
     pub sender: Arc<User>,
-    /// How it has passed the gate.
+    /// How it passed the gate.
     pub passage: Passage,
 }
 
-/// What is answered.
-pub(crate) struct Answer {
+/// The response to a resource request.
+pub(crate) struct VerbResponse {
     /// The status code.
     pub code: StatusCode,
     /// The body.
     pub body: Body,
-    /// What the client should know.
+    /// Warnings to the client.
     pub warnings: Vec<String>,
-    /// The name of what was made, which the path does not say.
+    /// The name of a created object, which is not in the path.
     pub made: Option<String>,
 }
 
-impl Answer {
+impl VerbResponse {
     pub(super) fn ok(bytes: Bytes) -> Self {
         Self { code: StatusCode::OK, body: Body::from(bytes), warnings: Vec::new(), made: None }
     }
 }
 
-impl Call {
+impl ResourceRequest {
     /// The key of the object.
     pub(crate) fn key(&self) -> String {
         self.resource.key(&self.target.namespace, &self.target.name)
     }
 
-    /// The rules of its metadata.
+    /// The metadata rules of its resource.
     pub(crate) fn rules(&self) -> Rules {
-        match &self.resource.nature {
-            Nature::BuiltIn(built_in) => built_in.rules(),
-            Nature::Custom(_) => Rules::custom(
+        match &self.resource.implementation {
+            Implementation::BuiltIn(built_in) => built_in.rules(),
+            Implementation::Custom(_) => Rules::custom(
                 self.resource.name.clone(),
                 self.resource.group_kind(),
                 self.resource.namespaced,
@@ -87,21 +87,26 @@ impl Call {
         }
     }
 
-    /// Refuses what nobody may store, or the sender may not: what is nested too deep, and rules that are not theirs.
-    pub(super) fn permit(&self, api: &Api, object: &Value, before: Option<&Value>) -> Result<(), Failure> {
+    /// Refuses objects that are nested too deep, and roles or bindings that escalate the permissions of the sender.
+    pub(super) fn permit(
+        &self,
+        api: &Api,
+        object: &Value,
+        before: Option<&Value>,
+    ) -> Result<(), StatusError> {
         limits::check_depth(object)?;
         let name = &self.resource.name;
         api.access.permit_write(&self.sender, (&name.group, &name.resource), object, before)
     }
 
-    /// How many bytes the work of this call counts as. Rules are compared with all that their writer has, however few
-    /// bytes they have.
+    /// How many bytes the work of this request counts as. RBAC objects always count as large: their rules are compared with
+    /// all rules of the writer.
     pub(super) fn effort(&self, bytes: usize) -> usize {
         if self.resource.name.group == rbac::GROUP { bytes.max(LARGE) } else { bytes }
     }
 
-    /// Whether the sender of an update may create what is not there.
-    pub(super) fn permit_create(&self, api: &Api) -> Result<(), Failure> {
+    /// Refuses an update that would create an object if the sender may not create it.
+    pub(super) fn permit_create(&self, api: &Api) -> Result<(), StatusError> {
         let resource = ResourceAttributes {
             group: &self.target.group,
             resource: &self.target.resource,
@@ -112,12 +117,12 @@ impl Call {
         api.access.policy.current().permit(&self.sender, &Attributes::of_resource("create", resource))
     }
 
-    /// Which endpoint of the object it is for.
+    /// The endpoint of the object: main or status.
     pub(super) fn endpoint(&self) -> Endpoint {
         if self.target.subresource == "status" { Endpoint::Status } else { Endpoint::Main }
     }
 
-    pub(super) fn not_found(&self) -> Failure {
-        Failure::not_found(&self.resource.name, &self.target.name)
+    pub(super) fn not_found(&self) -> StatusError {
+        StatusError::not_found(&self.resource.name, &self.target.name)
     }
 }

@@ -1,4 +1,4 @@
-//! Which connections can be closed for others when all places are taken.
+//! The open connections, and which of them is evicted for another one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,40 +7,40 @@ use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 
-/// All connections; clones are the same.
+/// All open connections. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Occupants(Arc<Mutex<Places>>);
+pub(super) struct Connections(Arc<Mutex<OpenConnections>>);
 
 #[derive(Debug, Default)]
-struct Places {
+struct OpenConnections {
     next: u64,
     taken: HashMap<u64, (Activity, CancellationToken)>,
 }
 
-/// A connection, until this is dropped.
+/// An open connection, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Occupant {
+pub(super) struct Connection {
     id: u64,
-    occupants: Occupants,
+    connections: Connections,
     evicted: CancellationToken,
 }
 
-impl Occupants {
-    fn lock(&self) -> MutexGuard<'_, Places> {
+impl Connections {
+    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a connection.
-    pub(super) fn enter(&self, activity: Activity) -> Occupant {
+    pub(super) fn enter(&self, activity: Activity) -> Connection {
         let evicted = CancellationToken::new();
         let mut places = self.lock();
         places.next += 1;
         let id = places.next;
         places.taken.insert(id, (activity, evicted.clone()));
-        Occupant { id, occupants: self.clone(), evicted }
+        Connection { id, connections: self.clone(), evicted }
     }
 
-    /// Closes the connection that has been idle for the longest time of those that nobody has authenticated on.
+    /// Evicts the unauthenticated connection that has been idle for the longest time.
     pub(super) fn evict(&self) {
         let places = self.lock();
         let idle = places.taken.values().filter(|(_, evicted)| !evicted.is_cancelled());
@@ -51,16 +51,16 @@ impl Occupants {
     }
 }
 
-impl Occupant {
-    /// Returns when the connection is to be closed for another one.
+impl Connection {
+    /// Completes when the connection is evicted.
     pub(super) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
 }
 
-impl Drop for Occupant {
+impl Drop for Connection {
     fn drop(&mut self) {
-        self.occupants.lock().taken.remove(&self.id);
+        self.connections.lock().taken.remove(&self.id);
     }
 }
 
@@ -71,11 +71,11 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_longest_idle_connection_of_nobody_known_goes_first() {
-        let occupants = Occupants::default();
+    async fn the_longest_idle_unauthenticated_connection_is_closed_first() {
+        let connections = Connections::default();
         let activities: [Activity; 5] = Default::default();
         let [busy, known, silent, fresh, gone] = &activities;
-        let taken = activities.clone().map(|activity| occupants.enter(activity));
+        let taken = activities.clone().map(|activity| connections.enter(activity));
         let _busy = busy.begin();
         drop(known.begin());
         known.authenticated();
@@ -88,7 +88,7 @@ mod tests {
         };
         drop(gone);
         for expected in [[true, false], [true, true], [true, true]] {
-            occupants.evict();
+            connections.evict();
             assert_eq!([&silent, &fresh].map(|taken| taken.evicted.is_cancelled()), expected);
         }
         assert!(![&busy, &known].iter().any(|taken| taken.evicted.is_cancelled()));

@@ -1,4 +1,4 @@
-//! A body that is dropped when its reader has stopped reading.
+//! A response body that is dropped when its client stops reading.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -10,21 +10,21 @@ use hyper::body::{Body, Frame, SizeHint};
 use restow_clock::Instant;
 use tokio::task::AbortHandle;
 
-use super::activity::Busy;
+use super::activity::ActiveRequest;
 
-/// The body of an answer; with it goes what it holds: its place, what it is made from, and that its connection is busy.
-pub(super) struct Attended<B> {
-    held: Arc<Mutex<Option<Held<B>>>>,
+/// A response body. When it is dropped, its in-flight permit and its source are released, and its connection becomes idle.
+pub(super) struct StallGuard<B> {
+    held: Arc<Mutex<Option<GuardedBody<B>>>>,
     attendant: AbortHandle,
 }
 
-struct Held<B> {
+struct GuardedBody<B> {
     body: B,
-    _busy: Busy,
+    _busy: ActiveRequest,
     waiting: Arc<Waiting>,
 }
 
-/// Since when the next part, or the end, is waiting to be asked for; none while it is being made.
+/// Since when the next frame is ready but not polled; none while it is being produced.
 #[derive(Debug)]
 struct Waiting(Mutex<Option<Instant>>);
 
@@ -38,54 +38,54 @@ impl Waiting {
     }
 }
 
-/// Wakes the reader of a body, and notes when: hyper does not ask for the next part while an HTTP/2 client leaves no
-/// room for it.
-struct Noted {
+/// Wakes the reader of a body and notes the time: hyper does not poll for the next frame while the HTTP/2 flow control
+/// window of the client is full.
+struct NotingWaker {
     waiting: Arc<Waiting>,
     reader: Waker,
 }
 
-impl Wake for Noted {
+impl Wake for NotingWaker {
     fn wake(self: Arc<Self>) {
         self.waiting.set(Some(self.waiting.since().unwrap_or_else(Instant::now)));
         self.reader.wake_by_ref();
     }
 }
 
-impl<B: Body + Send + Unpin + 'static> Attended<B> {
-    /// Drops a body of which no more is read for this long.
-    pub(super) fn new(body: B, busy: Busy, patience: Duration) -> Self {
+impl<B: Body + Send + Unpin + 'static> StallGuard<B> {
+    /// Drops the body when it is not read for `timeout`.
+    pub(super) fn new(body: B, busy: ActiveRequest, timeout: Duration) -> Self {
         let waiting = Arc::new(Waiting(Mutex::new(Some(Instant::now()))));
-        let held = Held { body, _busy: busy, waiting };
+        let held = GuardedBody { body, _busy: busy, waiting };
         let held = Arc::new(Mutex::new(Some(held)));
-        let attendant = tokio::spawn(attend(Arc::clone(&held), patience)).abort_handle();
+        let attendant = tokio::spawn(attend(Arc::clone(&held), timeout)).abort_handle();
         Self { held, attendant }
     }
 }
 
-fn lock<B>(held: &Mutex<Option<Held<B>>>) -> MutexGuard<'_, Option<Held<B>>> {
+fn lock<B>(held: &Mutex<Option<GuardedBody<B>>>) -> MutexGuard<'_, Option<GuardedBody<B>>> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn attend<B>(held: Arc<Mutex<Option<Held<B>>>>, patience: Duration) {
+async fn attend<B>(held: Arc<Mutex<Option<GuardedBody<B>>>>, timeout: Duration) {
     loop {
-        tokio::time::sleep(patience / 4).await;
+        tokio::time::sleep(timeout / 4).await;
         let mut held = lock(&held);
         match held.as_ref().map(|held| held.waiting.since()) {
             None => return,
-            Some(Some(since)) if since.elapsed() >= patience => return drop(held.take()),
+            Some(Some(since)) if since.elapsed() >= timeout => return drop(held.take()),
             Some(_) => {}
         }
     }
 }
 
-impl<B> Drop for Attended<B> {
+impl<B> Drop for StallGuard<B> {
     fn drop(&mut self) {
         self.attendant.abort();
     }
 }
 
-impl<B: Body<Error: Into<Box<dyn Error + Send + Sync>>> + Unpin> Body for Attended<B> {
+impl<B: Body<Error: Into<Box<dyn Error + Send + Sync>>> + Unpin> Body for StallGuard<B> {
     type Data = B::Data;
     type Error = Box<dyn Error + Send + Sync>;
 
@@ -98,7 +98,7 @@ impl<B: Body<Error: Into<Box<dyn Error + Send + Sync>>> + Unpin> Body for Attend
             return Poll::Ready(Some(Err("the answer was not read in time".into())));
         };
         own.waiting.set(None);
-        let noted = Noted { waiting: Arc::clone(&own.waiting), reader: context.waker().clone() };
+        let noted = NotingWaker { waiting: Arc::clone(&own.waiting), reader: context.waker().clone() };
         let waker = Waker::from(Arc::new(noted));
         let polled = Pin::new(&mut own.body).poll_frame(&mut Context::from_waker(&waker));
         if polled.is_ready() {
@@ -125,21 +125,21 @@ mod tests {
     use super::*;
     use crate::http::listen::activity::Activity;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
     type Part = Result<Frame<Bytes>, std::io::Error>;
 
-    /// A body, and what shows whether it is still held.
+    /// A body, and a handle that shows whether it is still held.
     fn attended(
         parts: impl futures::Stream<Item = Part> + Send + Unpin + 'static,
-    ) -> (Attended<impl Body<Data = Bytes, Error = std::io::Error> + Send + Unpin + 'static>, Arc<()>) {
+    ) -> (StallGuard<impl Body<Data = Bytes, Error = std::io::Error> + Send + Unpin + 'static>, Arc<()>) {
         let held = Arc::new(());
         let with = Arc::clone(&held);
         let parts = parts.map(move |part| {
             let _ = &with;
             part
         });
-        (Attended::new(StreamBody::new(parts), Activity::default().begin(), PATIENCE), held)
+        (StallGuard::new(StreamBody::new(parts), Activity::default().begin(), STALL_TIMEOUT), held)
     }
 
     fn part() -> Part {
@@ -147,46 +147,46 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_is_not_read_on_is_dropped() {
+    async fn a_response_that_its_client_stops_reading_is_dropped() {
         let (mut body, held) = attended(stream::repeat_with(part));
         for _ in 0..5 {
-            // A slow reader is no stalled one.
+            // A slow reader is not a stalled one.
             assert!(body.frame().await.unwrap().is_ok());
-            tokio::time::sleep(PATIENCE / 2).await;
+            tokio::time::sleep(STALL_TIMEOUT / 2).await;
         }
         assert_eq!(Arc::strong_count(&held), 2);
-        tokio::time::sleep(PATIENCE).await;
+        tokio::time::sleep(STALL_TIMEOUT).await;
         assert_eq!(Arc::strong_count(&held), 1);
         assert!(body.frame().await.unwrap().is_err());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_is_never_begun_is_dropped() {
+    async fn a_response_that_its_client_never_reads_is_dropped() {
         let (body, held) = attended(stream::repeat_with(part));
-        tokio::time::sleep(2 * PATIENCE).await;
+        tokio::time::sleep(2 * STALL_TIMEOUT).await;
         assert_eq!(Arc::strong_count(&held), 1);
         drop(body);
     }
 
-    /// An HTTP/2 client can take its window back while the next part is being made.
+    /// An HTTP/2 client can close its window while the next frame is being produced.
     #[tokio::test(start_paused = true)]
-    async fn one_that_is_not_asked_for_when_it_goes_on_is_dropped() {
+    async fn a_response_that_is_not_polled_after_a_wake_is_dropped() {
         let later = stream::once(Box::pin(async {
-            tokio::time::sleep(10 * PATIENCE).await;
+            tokio::time::sleep(10 * STALL_TIMEOUT).await;
             part()
         }));
         let (mut body, held) = attended(later);
         assert!(futures::poll!(body.frame()).is_pending());
-        tokio::time::sleep(10 * PATIENCE).await;
+        tokio::time::sleep(10 * STALL_TIMEOUT).await;
         assert_eq!(Arc::strong_count(&held), 2);
-        tokio::time::sleep(2 * PATIENCE).await;
+        tokio::time::sleep(2 * STALL_TIMEOUT).await;
         assert_eq!(Arc::strong_count(&held), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reader_that_waits_for_more_is_waited_for() {
+    async fn a_client_that_waits_for_more_is_not_dropped() {
         let later = stream::once(Box::pin(async {
-            tokio::time::sleep(10 * PATIENCE).await;
+            tokio::time::sleep(10 * STALL_TIMEOUT).await;
             part()
         }));
         let (mut body, _held) = attended(stream::iter([part()]).chain(later));

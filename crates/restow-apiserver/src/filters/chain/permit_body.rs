@@ -1,4 +1,4 @@
-//! A body that holds its request's place until it has been sent.
+//! A response body that holds the in-flight permit of its request until it is sent.
 
 use std::io;
 use std::pin::Pin;
@@ -9,21 +9,21 @@ use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use crate::http::body::Body;
-use crate::http::limits::Place;
+use crate::http::limits::InFlightPermit;
 
-/// Up to how many bytes an answer holds no place: it costs next to nothing, and who asks for it need not be known.
+/// Smaller responses hold no permit: they cost little, and unauthenticated users may ask for them.
 const SMALL: usize = 64 * 1024;
 
-/// The body of an answer, and the place of its request among those under way.
-pub(crate) struct Held {
+/// A response body, and the in-flight permit of its request.
+pub(crate) struct PermitBody {
     body: Body,
-    _place: Option<Arc<Place>>,
+    _place: Option<Arc<InFlightPermit>>,
 }
 
-impl Held {
-    pub(super) fn new(body: Body, place: Arc<Place>) -> Self {
+impl PermitBody {
+    pub(super) fn new(body: Body, permit: Arc<InFlightPermit>) -> Self {
         let small = HttpBody::is_end_stream(&body) || body.whole().is_some_and(|bytes| bytes.len() <= SMALL);
-        Self { body, _place: (!small).then_some(place) }
+        Self { body, _place: (!small).then_some(permit) }
     }
 
     pub(super) fn free(body: Body) -> Self {
@@ -31,7 +31,7 @@ impl Held {
     }
 }
 
-impl HttpBody for Held {
+impl HttpBody for PermitBody {
     type Data = Bytes;
     type Error = io::Error;
 
