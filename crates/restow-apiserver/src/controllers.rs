@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use crate::verbs::api::Api;
 use writer::Writer;
 
-/// Starts all of them; they end when told to stop.
+/// Starts all controllers. They end when the server stops.
 pub(crate) fn start(api: &Arc<Api>, client: &kube::Client, stop: &Stop) -> Vec<JoinHandle<()>> {
     let writer = Writer::new(client.clone());
     vec![
@@ -32,7 +32,7 @@ pub(crate) fn start(api: &Arc<Api>, client: &kube::Client, stop: &Stop) -> Vec<J
     ]
 }
 
-/// Runs one of them once the server takes writes.
+/// Runs a controller once the server accepts writes.
 fn spawn(api: &Arc<Api>, stop: &Stop, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     let (ready, stop) = (api.gate.readiness(), stop.clone());
     tokio::spawn(async move {

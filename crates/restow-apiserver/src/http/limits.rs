@@ -18,7 +18,7 @@ pub(crate) const BODY: usize = 3 * 1024 * 1024;
 /// How many bytes of bodies may be in memory while they are read. No client fills the memory, and slow clients take no
 /// in-flight permit.
 const BODIES: usize = 64 * BODY;
-/// How much of that one user may have: one that stalls leaves reservation for others.
+/// How many of those bytes one user may have.
 const SHARE: usize = BODIES / 4;
 /// How much of a body that is too large is read and discarded.
 const DISCARDED: usize = 4 * BODY;
@@ -36,7 +36,7 @@ pub struct InFlightLimits {
     pub mutating: usize,
     /// Requests that only read.
     pub read_only: usize,
-    /// Watches, which are no requests of either class.
+    /// Watches, which count as neither of the others.
     pub watches: usize,
 }
 
@@ -47,7 +47,7 @@ impl Default for InFlightLimits {
     }
 }
 
-/// What class of request one is.
+/// Which limits apply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestClass {
     /// A request that changes something.

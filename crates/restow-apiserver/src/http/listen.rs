@@ -1,7 +1,8 @@
-//! Connections: taken on in bounded number, spoken to in TLS and HTTP within limits, and drained at the end.
+//! Accepts connections, serves TLS and HTTP on them within limits, and drains them at the end.
 //!
-//! A connection that sends no request is closed, and an answer that nobody reads is dropped: whoever may connect can
-//! keep neither from others for ever.
+//! A connection without requests is closed, and a response that its client does not read is dropped, so that no client
+//! can hold resources for ever. hyper-util's `GracefulShutdown` is not used: connections are also closed when they are
+//! idle or evicted, and they are counted.
 
 mod activity;
 mod connections;

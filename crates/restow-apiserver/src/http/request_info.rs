@@ -1,7 +1,7 @@
 //! What a request asks for, parsed once from its method, path and query.
 //!
 //! [`attach`] parses a request where it enters the server. The result travels with the request as an extension:
-//! authorization, limits, audit, the gate of storage versions and the handlers all go by it.
+//! authorization, limits, audit, the gate of storage versions and the handlers all use it.
 
 use std::sync::Arc;
 

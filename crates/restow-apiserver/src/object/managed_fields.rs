@@ -1,7 +1,7 @@
-//! Who set which field, as far as that can be told without server-side apply.
+//! managedFields, without server-side apply.
 //!
-//! Every write that changes fields makes its manager their owner, and takes them from all others. What a write does
-//! not change stays as it was recorded, also for managers that apply.
+//! A write that changes fields makes its manager their only owner. Entries of unchanged fields are kept, including those
+//! of managers that apply.
 
 mod compare;
 pub(crate) mod set;
@@ -16,28 +16,28 @@ use crate::object::meta::{field, set as set_field, text, time};
 use crate::object::structure::Structure;
 use set::Set;
 
-/// The write whose changes are recorded.
+/// A write whose changes are recorded.
 #[derive(Clone, Copy)]
 pub(crate) struct Write<'a> {
-    /// Who writes.
+    /// The field manager.
     pub manager: &'a str,
     /// The endpoint, such as `status`; empty for the object itself.
     pub subresource: &'a str,
-    /// The version it was written in.
+    /// The version of the write.
     pub api_version: &'a str,
-    /// When.
+    /// The time of the write.
     pub now: Timestamp,
-    /// Top-level fields which the endpoint does not change.
+    /// Top-level fields that the endpoint does not change.
     pub ignored: &'a [&'a str],
-    /// Whether objects can be had in a version: an entry of one that cannot wipes all of them.
+    /// Whether a version can be converted to: an entry of an unknown version clears all entries.
     pub is_known: &'a dyn Fn(&str) -> bool,
 }
 
-/// How many managers are kept apart that do not apply.
+/// How many entries of managers that do not apply are kept.
 const MOST_MANAGERS: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 
-/// What nobody owns.
+/// Metadata that no manager owns.
 const UNOWNED: [&str; 9] = [
     "name",
     "namespace",
@@ -50,7 +50,7 @@ const UNOWNED: [&str; 9] = [
     "resourceVersion",
 ];
 
-/// The manager of a request: as it says, or the first part of its user agent.
+/// The manager of a request: its parameter, or the first part of its User-Agent.
 pub(crate) fn manager(given: &str, user_agent: &str) -> String {
     if !given.is_empty() {
         return given.to_owned();
@@ -66,7 +66,7 @@ pub(crate) fn manager(given: &str, user_agent: &str) -> String {
     manager
 }
 
-/// Records the changes from `live` to `object` in the object. Without a `live` object, all of it is new but `zero`.
+/// Records the changes from `live` to `object` in the object. Without a `live` object, everything but `zero` is new.
 pub(crate) fn track(
     object: &mut Value,
     live: Option<&Value>,
@@ -79,7 +79,7 @@ pub(crate) fn track(
         set_field(object, "managedFields", None);
         return;
     }
-    // An object whose owners were wiped is not recorded again.
+    // An object whose managedFields were cleared gets no new ones.
     if entries.is_empty() && live.is_some_and(|live| !text(live, "uid").is_empty()) {
         set_field(object, "managedFields", None);
         return;
@@ -90,7 +90,7 @@ pub(crate) fn track(
     set_field(object, "managedFields", (!list.is_empty()).then_some(Value::Array(list)));
 }
 
-/// One manager's fields.
+/// One entry of managedFields.
 #[derive(Clone, Debug)]
 struct Entry {
     id: Id,
@@ -98,7 +98,7 @@ struct Entry {
     fields: Set,
 }
 
-/// What tells entries apart.
+/// The identity of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Id {
     operation: String,
@@ -107,8 +107,8 @@ struct Id {
     subresource: String,
 }
 
-/// The entries to go on from: those of the request if it has any, else those of the live object. None if neither can
-/// be read: then they are left as they are.
+/// The current entries: those of the request if it has any, otherwise those of the live object. None if neither can be
+/// parsed: then they are left as they are.
 fn recorded(object: &Value, live: Option<&Value>, write: &Write<'_>) -> Option<Vec<Entry>> {
     let given = field(object, "managedFields");
     if write.subresource.is_empty() {
@@ -125,7 +125,7 @@ fn recorded(object: &Value, live: Option<&Value>, write: &Write<'_>) -> Option<V
     }
 }
 
-/// A single empty entry means: forget all of them.
+/// Whether the request has a single empty entry, which clears all entries.
 fn is_reset(given: Option<&Value>) -> bool {
     let list = given.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     matches!(list, [Value::Object(entry)] if entry.is_empty())
@@ -163,7 +163,7 @@ fn update(entries: Vec<Entry>, comparison: &compare::Comparison, write: &Write<'
     kept
 }
 
-/// The oldest updates of each version become one when there are too many.
+/// Merges the oldest entries of each version if there are too many.
 fn capped(entries: Vec<Entry>) -> Vec<Entry> {
     let (applied, mut updated): (Vec<_>, Vec<_>) =
         entries.into_iter().partition(|entry| entry.id.operation == "Apply");
@@ -188,7 +188,7 @@ fn capped(entries: Vec<Entry>) -> Vec<Entry> {
 }
 
 impl Entry {
-    /// Reads `managedFields`; none if any entry cannot be read.
+    /// Parses `managedFields`; none if any entry is malformed.
     fn parse_all(list: &Value) -> Option<Vec<Self>> {
         list.as_array()?.iter().map(Self::parse).collect()
     }

@@ -1,4 +1,4 @@
-//! The rules of an object's metadata: what a create, an update and a delete make of it, and what they refuse.
+//! The rules of metadata on create, update and delete.
 //!
 //! The order in which kube-apiserver applies them, and in which a server is to call them:
 //! create: [`shape::coerce`], [`create::prepare`], managed fields, [`validate::create`] (with the schema's causes);
@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use crate::http::status::GroupKind;
 pub(crate) use name::NameRule;
 
-/// What the rules have to know of a resource.
+/// The metadata rules of a resource.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     /// The resource, as in URLs.
@@ -29,11 +29,11 @@ pub(crate) struct Rules {
     pub kind: GroupKind,
     /// Whether its objects are in namespaces.
     pub namespaced: bool,
-    /// What its objects can be called.
+    /// The rule for names of objects.
     pub name: NameRule,
-    /// What makes a new generation.
+    /// Which changes increase the generation.
     pub generation: Generation,
-    /// What the status is to the main endpoint, and the rest to the status endpoint.
+    /// How the status is separated from the rest.
     pub status: StatusRule,
     /// Whether an update without a resourceVersion overwrites whatever is there.
     pub unconditional_update: bool,
@@ -45,12 +45,12 @@ pub(crate) struct Rules {
     pub graceful: bool,
 }
 
-/// What makes a new generation of an object.
+/// Which changes increase the generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Generation {
     /// The resource has no generations.
     None,
-    /// Any change outside of metadata, and of the status where that has an endpoint of its own.
+    /// Any change outside of metadata, and outside of the status if that is a subresource.
     Content,
     /// A change of the spec.
     Spec,
@@ -58,10 +58,10 @@ pub(crate) enum Generation {
     SpecOrAnnotations,
 }
 
-/// How the status is kept apart from the rest.
+/// How the status is separated from the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusRule {
-    /// It is not: there is no status endpoint.
+    /// There is no status subresource.
     None,
     /// The status endpoint changes the status and nothing else, as for custom resources.
     StatusOnly,
@@ -69,7 +69,7 @@ pub(crate) enum StatusRule {
     KeepSpecAnd(&'static [&'static str]),
 }
 
-/// The metadata most built-in resources keep on the status endpoint.
+/// The metadata that most built-in resources keep in an update of the status.
 pub(crate) const KEPT_BY_STATUS: &[&str] =
     &["labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp"];
 
@@ -165,7 +165,7 @@ pub(crate) fn set(object: &mut Value, key: &str, value: Option<Value>) {
     };
 }
 
-/// A time as it stands in metadata: whole seconds of UTC.
+/// A time in metadata: whole seconds in UTC.
 pub(crate) fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -1,19 +1,19 @@
-//! Where a field is within an object.
+//! The path of a field in an object.
 //!
-//! A path borrows its keys and is written out only when something is found there: a long key may lead to a million
-//! fields, of which each would copy it.
+//! A path borrows its keys and is formatted only when it is reported: a long key may have a million fields below it, and
+//! each would copy it.
 
 use std::collections::HashSet;
 use std::fmt;
 
-/// How many letters of a key are shown.
+/// How many characters of a key are shown.
 const MOST_KEY_LETTERS: usize = 512;
 /// How many paths are collected.
 const MOST_PATHS: usize = 1000;
-/// How many bytes of paths are written before no more are collected.
+/// How many bytes of paths are collected.
 const MOST_PATH_BYTES: usize = 256 * 1024;
 
-/// A path from an object to something in it.
+/// The path of a field.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Path<'a> {
     within: Option<&'a Path<'a>>,
@@ -75,7 +75,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// The beginning of a key, and a sign that there is more.
+/// The start of a long key, and an ellipsis.
 fn cut(key: &str) -> (&str, &str) {
     match key.char_indices().nth(MOST_KEY_LETTERS) {
         Some((end, _)) => (&key[..end], "…"),
@@ -83,7 +83,7 @@ fn cut(key: &str) -> (&str, &str) {
     }
 }
 
-/// Paths in the order in which they were found, each once, and not more than a client reads.
+/// Collected paths, in order, without duplicates, and bounded.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     found: Vec<String>,
@@ -92,13 +92,13 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// Adds a path, unless there are enough.
+    /// Adds a path, unless the limit is reached.
     pub(crate) fn push(&mut self, path: &Path<'_>) {
         if self.found.len() >= MOST_PATHS || self.bytes >= MOST_PATH_BYTES {
             return;
         }
         let path = path.to_string();
-        // Those that were found before count too: each was written.
+        // Duplicates count too: each was formatted.
         self.bytes += path.len();
         if self.seen.insert(path.clone()) {
             self.found.push(path);

@@ -1,6 +1,6 @@
-//! Objects of built-in resources in Kubernetes' protobuf form, as clients in Go send them, read as JSON.
+//! Decodes built-in objects from Kubernetes' protobuf encoding, which clients in Go send, into JSON.
 //!
-//! What is answered is JSON: all of these clients take that too.
+//! Responses are JSON: all of these clients accept it.
 
 mod settle;
 mod table;
@@ -19,12 +19,12 @@ use wire::{DecodeError, Wire, fields, is_zero};
 /// The media type.
 pub(crate) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
 
-/// What every such body begins with.
+/// The prefix of every protobuf body.
 const MAGIC: &[u8] = b"k8s\0";
 /// How deep messages may be nested.
 const DEPTH: usize = 64;
 
-/// Reads an object with its type.
+/// Decodes an object.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Value, StatusError> {
     let broken =
         |DecodeError| StatusError::bad_request("the provided data is not a Kubernetes object in protobuf");
@@ -40,7 +40,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Value, StatusError> {
     Ok(Value::Object(object))
 }
 
-/// The type of what is in an envelope, and its bytes.
+/// The apiVersion, kind and bytes of an envelope.
 fn envelope_of(envelope: &[u8]) -> Result<(String, String, &[u8]), DecodeError> {
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     for (number, wire) in fields(envelope)? {
@@ -65,7 +65,7 @@ fn read(message: &Message, bytes: &[u8], depth: usize) -> Result<Map<String, Val
     let depth = depth.checked_sub(1).ok_or(DecodeError)?;
     let mut object = Map::new();
     for (number, wire) in fields(bytes)? {
-        // What a later version has is passed over.
+        // Fields of later versions are skipped.
         let Some(field) = message.get(&number) else { continue };
         add(&mut object, field, wire, depth)?;
     }
@@ -112,7 +112,7 @@ fn entry(kind: &Kind, wire: Wire<'_>, depth: usize) -> Result<(String, Value), D
             _ => {}
         }
     }
-    // A value that is empty may be left out.
+    // An empty value may be omitted.
     let found = match found {
         Some(value) => value,
         None => value(kind, Wire::Bytes(&[]), depth).unwrap_or_default(),
@@ -186,7 +186,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, DecodeError> {
     part(bytes, 2)?.map_or(Ok(json!(0)), |wire| wire.number().map(|number| json!(number)))
 }
 
-/// A schema, or what may stand in its place.
+/// A schema, or one of its alternatives.
 fn alternatives(alone: &str, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
     const SCHEMA: Kind = Kind::Message("apiextensions.v1.JSONSchemaProps");
     let (schema_at, other_at) = if alone == "flag" { (2, 1) } else { (1, 2) };

@@ -1,6 +1,6 @@
-//! The structural schema of a custom resource's version, read once and then asked about every object.
+//! The structural schema of a version of a custom resource, parsed once and applied to every object.
 //!
-//! The order in which a server is to call it on what it was sent: [`Schema::prune`], [`Schema::fill`], and, with
+//! A server applies it to a sent object in this order: [`Schema::prune`], [`Schema::fill`], and, with
 //! metadata checked, [`Schema::check_create`], [`Schema::check_update`] or [`Schema::check_status`].
 
 mod check;

@@ -1,4 +1,4 @@
-//! What is stored of an object: its JSON without a resourceVersion, which is the revision of its entry.
+//! Stored objects: JSON without the resourceVersion, which is the revision of the entry.
 
 use bytes::Bytes;
 use restow_store::{Entry, StoreError};
@@ -70,7 +70,7 @@ fn unreadable(key: &str, error: &serde_json::Error) -> StatusError {
     StatusError::plain(format!("the object stored under {key} cannot be decoded: {error}"))
 }
 
-/// What a store's error is to who sent a request.
+/// The Status of an error of the store.
 pub(crate) fn refused(error: &StoreError) -> StatusError {
     match error {
         StoreError::Compacted { asked, oldest } => StatusError::watch_expired(*asked, *oldest),

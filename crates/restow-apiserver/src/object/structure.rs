@@ -1,6 +1,6 @@
-//! How objects are put together: which lists have keys, which are sets, what is one value.
+//! The structure of objects: which lists are maps, which are sets, and which values are atomic.
 //!
-//! Field managers and strategic merge patches both go by it. Custom resources tell it in their schemas, built-in ones in
+//! Field managers and strategic merge patches both use it. Custom resources define it in their schemas, built-in ones in
 //! a table of facts that is [`built_in`].
 
 pub(crate) mod built_in;
@@ -27,7 +27,7 @@ pub(crate) enum Structure<'a> {
     Atomic,
 }
 
-/// How a value's parts are told apart.
+/// How the parts of a value are identified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Parts {
     /// They are not: it is one value.
@@ -41,7 +41,7 @@ pub(crate) enum Parts {
 }
 
 impl<'a> Structure<'a> {
-    /// How the parts of this value are told apart.
+    /// How the parts of this value are identified.
     pub(crate) fn parts(self, value: &Value) -> Parts {
         match (self, value) {
             (Self::Atomic | Self::Field(Field::Atomic), _) => Parts::None,

@@ -1,4 +1,4 @@
-//! Objects as rows of a table, which is how kubectl asks for them.
+//! Tables, as kubectl requests them.
 
 pub(crate) mod age;
 mod built_in;
@@ -24,9 +24,9 @@ pub(crate) struct Columns {
 
 #[derive(Clone, Debug)]
 enum Cells {
-    /// What JSON paths find, beside the name.
+    /// The name, and the results of JSON paths.
     Paths(Vec<Option<JsonPath>>),
-    /// What a built-in resource shows.
+    /// The cells of a built-in resource.
     BuiltIn(fn(&Value, Timestamp) -> Vec<Value>),
 }
 
@@ -89,7 +89,7 @@ impl Columns {
             "columnDefinitions": self.headers(), "rows": rows})
     }
 
-    /// One row, for who writes a table piece by piece.
+    /// One row, for tables that are streamed.
     pub(crate) fn table_row(
         &self,
         version: &str,
@@ -100,7 +100,7 @@ impl Columns {
         json!({"cells": self.row(object, now), "object": part(object, version, include)})
     }
 
-    /// The headers of a table, for who writes one piece by piece.
+    /// The column definitions, for tables that are streamed.
     pub(crate) fn definitions(&self) -> Value {
         Value::Array(self.headers())
     }

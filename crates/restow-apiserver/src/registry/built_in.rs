@@ -1,4 +1,4 @@
-//! The resources that are served without a definition.
+//! The built-in resources.
 
 use k8s_openapi::api::{
     apiserverinternal, apps, coordination, core, discovery, events, flowcontrol, rbac, scheduling,
@@ -38,9 +38,9 @@ pub(crate) struct BuiltIn {
     pub subresources: &'static [&'static str],
     /// Where it is stored, below `/registry/`.
     pub prefix: &'static str,
-    /// What its objects can be called.
+    /// The rule for names of objects.
     pub name: NameRule,
-    /// What makes a new generation.
+    /// Which changes increase the generation.
     pub generation: Generation,
     /// Whether an update without a resourceVersion overwrites whatever is there.
     pub unconditional: bool,
@@ -52,10 +52,10 @@ pub(crate) struct BuiltIn {
     pub typed: Typed,
 }
 
-/// What is known of the type of a resource.
+/// The Go type of a resource, as k8s-openapi has it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Typed {
-    /// Reads it as what it is: unknown fields are dropped, and others are of their types.
+    /// Decodes an object: unknown fields are dropped, and wrong types are refused.
     pub read: fn(Value) -> Result<Value, serde_json::Error>,
     /// Its schema, and the name it has among others.
     pub schema: fn(&mut SchemaGenerator) -> String,
@@ -67,7 +67,7 @@ impl Typed {
     }
 }
 
-/// A resource with none of the rarer properties.
+/// A resource with the usual properties.
 const PLAIN: BuiltIn = BuiltIn {
     group: "",
     version: "v1",

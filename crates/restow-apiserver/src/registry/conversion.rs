@@ -1,4 +1,4 @@
-//! Objects from the version they are stored in to the one they are wanted in, and back.
+//! Converts objects between versions.
 
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use crate::http::status::StatusError;
 use crate::registry::custom_resource::ServedDefinition;
 use crate::registry::resource::{Implementation, Resource};
 
-/// Asks the conversion webhook of a definition.
+/// Calls the conversion webhook of a definition.
 pub(crate) trait Converter: Send + Sync + 'static {
     /// The objects in another version, as many and in the same order.
     fn convert<'a>(
@@ -18,7 +18,7 @@ pub(crate) trait Converter: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Vec<Value>, StatusError>>;
 }
 
-/// Brings objects to a version; what is in it already stays as it is.
+/// Converts objects to a version. Objects of that version are not changed.
 pub(crate) async fn convert(
     converter: &dyn Converter,
     resource: &Resource,
@@ -40,7 +40,7 @@ pub(crate) async fn convert(
     }
 }
 
-/// Sends those to the webhook that are in another version.
+/// Sends objects of other versions to the webhook.
 async fn by_webhook(
     converter: &dyn Converter,
     custom: &ServedDefinition,

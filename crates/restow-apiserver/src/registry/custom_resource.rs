@@ -1,4 +1,4 @@
-//! A custom resource: what its definition says of it.
+//! A CustomResourceDefinition that is served.
 
 use restow_core::resource::name::GroupVersion;
 use restow_storageversion::CustomResource;
@@ -16,7 +16,7 @@ use crate::registry::definition::{Conversion, Definition, Version};
 pub(crate) struct ServedDefinition {
     /// Its definition, as it is stored.
     pub object: Value,
-    /// What that says.
+    /// The parsed definition.
     pub definition: Definition,
     writer: CustomResource,
     superseded: CancellationToken,
@@ -46,14 +46,14 @@ impl ServedDefinition {
             && self.object["status"]["acceptedNames"] == object["status"]["acceptedNames"]
     }
 
-    /// Tells those who work by this definition, such as watches, that it is no longer the one to go by.
+    /// Notifies users of this definition, such as watches, that it is replaced.
     pub(crate) fn supersede(&self, by: Option<&ServedDefinition>) {
         if !by.is_some_and(|by| self.is_defined_by(&by.object)) {
             self.superseded.cancel();
         }
     }
 
-    /// Ends when the definition has changed or gone.
+    /// Completes when the definition has changed or is deleted.
     pub(crate) async fn superseded(&self) {
         self.superseded.cancelled().await;
     }
@@ -79,7 +79,7 @@ impl ServedDefinition {
         self.version(version).map(|version| version.columns.as_slice()).unwrap_or_default()
     }
 
-    /// The schema of a version, as it is gone by.
+    /// The parsed schema of a version.
     pub(crate) fn structure(&self, version: &str) -> Option<&Schema> {
         self.version(version).map(|version| &version.schema)
     }
@@ -91,12 +91,12 @@ impl ServedDefinition {
         found.map(|own| own["schema"]["openAPIV3Schema"].clone()).unwrap_or_default()
     }
 
-    /// What clients that use a version are to be told.
+    /// The warning to clients that use a version.
     pub(crate) fn warning(&self, version: &str) -> Option<&str> {
         self.version(version)?.deprecation_warning.as_deref()
     }
 
-    /// Completes an object that was stored with the defaults of the version it is stored in.
+    /// Sets the defaults of its storage version in a stored object.
     pub(crate) fn complete(&self, object: &mut Value) {
         let stored = object["apiVersion"].as_str().unwrap_or_default();
         let name = stored.rsplit('/').next().unwrap_or_default();
@@ -105,14 +105,14 @@ impl ServedDefinition {
         }
     }
 
-    /// Drops what a version does not know of an object that is shown in it.
+    /// Prunes fields that a version does not have.
     pub(crate) fn cut(&self, version: &str, object: &mut Value) {
         if let Some(version) = self.version(version).filter(|_| !self.definition.preserve_unknown) {
             version.schema.prune(object);
         }
     }
 
-    /// Takes an object that was sent: the paths of what the version does not know, which is dropped.
+    /// Prunes and defaults a sent object. Returns the paths of the pruned fields.
     pub(crate) fn adopt(&self, version: &str, object: &mut Value) -> Vec<String> {
         let Some(version) = self.version(version) else { return Vec::new() };
         let unknown =
@@ -121,7 +121,7 @@ impl ServedDefinition {
         unknown
     }
 
-    /// What is wrong with an object, given what it is to replace.
+    /// The errors of an object, given the old one.
     pub(crate) fn validate(
         &self,
         version: &str,

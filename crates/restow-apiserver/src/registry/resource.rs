@@ -1,4 +1,4 @@
-//! One resource that is served, built-in or custom.
+//! A served resource, built-in or custom.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::registry::built_in::BuiltIn;
 use crate::registry::custom_resource::ServedDefinition;
 use crate::registry::definition::{Definition, Names, Version};
 
-/// One version a resource is served in.
+/// A served version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServedVersion {
     /// Its name.
@@ -25,16 +25,16 @@ pub(crate) struct ServedVersion {
     pub subresources: Vec<String>,
 }
 
-/// What a resource rests on.
+/// How a resource is implemented.
 #[derive(Clone, Debug)]
 pub(crate) enum Implementation {
-    /// This server.
+    /// By this server.
     BuiltIn(&'static BuiltIn),
-    /// A CustomResourceDefinition.
+    /// By a CustomResourceDefinition.
     Custom(Arc<ServedDefinition>),
 }
 
-/// One resource that is served.
+/// A served resource.
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
     /// Its name.
@@ -51,18 +51,18 @@ pub(crate) struct Resource {
     pub categories: Vec<String>,
     /// Whether its objects are in namespaces.
     pub namespaced: bool,
-    /// The versions it is served in, the preferred one first.
+    /// The served versions, the preferred one first.
     pub versions: Vec<ServedVersion>,
-    /// The version it is stored in.
+    /// The storage version.
     pub stored: GroupVersion,
-    /// What all its keys begin with; it ends with a slash.
+    /// The prefix of all its keys, with a trailing slash.
     pub prefix: String,
-    /// What it rests on.
+    /// How it is implemented.
     pub implementation: Implementation,
 }
 
 impl Resource {
-    /// The key of an object, or what the keys of all objects in a namespace begin with.
+    /// The key of an object, or the prefix of all keys in a namespace.
     pub(crate) fn key(&self, namespace: &str, name: &str) -> String {
         if self.namespaced && !namespace.is_empty() {
             format!("{}{namespace}/{name}", self.prefix)
@@ -81,7 +81,7 @@ impl Resource {
         GroupKind::new(&self.name.group, &self.kind)
     }
 
-    /// The hash discovery shows for how it is stored.
+    /// The storage version hash in discovery.
     pub(crate) fn hash(&self) -> String {
         storage_version_hash(&self.stored, &self.kind)
     }
@@ -105,7 +105,7 @@ impl Resource {
         }
     }
 
-    /// What is registered of it.
+    /// The versions to register.
     pub(crate) fn registered(&self) -> Result<Versions, InvalidVersions> {
         let served: Vec<GroupVersion> =
             self.versions.iter().map(|version| GroupVersion::new(&self.name.group, &version.name)).collect();
@@ -142,7 +142,7 @@ impl From<&'static BuiltIn> for Resource {
     }
 }
 
-/// The resource that a definition makes, in place of the one it made before; none if it stores nothing.
+/// The resource of a definition, which replaces the former one; none if the definition has no storage version.
 pub(crate) fn resource(
     object: &Value,
     writer: CustomResource,
@@ -175,7 +175,7 @@ fn served(version: &Version) -> ServedVersion {
     ServedVersion { name: version.name.clone(), subresources }
 }
 
-/// Whether a resource takes new objects: not while its definition is being deleted.
+/// Whether new objects can be created: not while the definition is being deleted.
 pub(crate) fn takes_new(resource: &Resource) -> bool {
     resource.custom().is_none_or(|custom| !is_deleting(&custom.object))
 }

@@ -1,6 +1,6 @@
 //! The review APIs: resources that are answered and never stored.
 
-/// One of them.
+/// A review resource.
 #[derive(Debug)]
 pub(crate) struct Review {
     /// The API group.
@@ -9,7 +9,7 @@ pub(crate) struct Review {
     pub kind: &'static str,
     /// The plural name.
     pub plural: &'static str,
-    /// Whether it is asked in a namespace.
+    /// Whether it is namespaced.
     pub namespaced: bool,
 }
 

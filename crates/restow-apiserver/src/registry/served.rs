@@ -1,4 +1,4 @@
-//! What is served: the built-ins, and custom resources as they come and go.
+//! The served resources: built-in ones, and custom ones as they are defined and deleted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use crate::registry::built_in::ALL_BUILT_IN;
 use crate::registry::resource::Resource;
 use crate::registry::reviews::REVIEWS;
 
-/// All that is served at one moment.
+/// All served resources at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct ServedResources {
-    /// The built-ins, as their table has them.
+    /// The built-in resources, in the order of their table.
     pub built_in: Vec<Arc<Resource>>,
     /// The custom resources, by the names of their definitions.
     pub custom: BTreeMap<String, Arc<Resource>>,
@@ -36,12 +36,12 @@ impl ServedResources {
         self.built_in.iter().chain(self.custom.values())
     }
 
-    /// The resource that is served at a path.
+    /// The resource of a path.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
         self.paths.get(&path(group, version, plural))
     }
 
-    /// Whether anything is served in a version.
+    /// Whether a group has any served version.
     pub(crate) fn has_group(&self, group: &str) -> bool {
         self.all().any(|resource| resource.name.group == group)
             || REVIEWS.iter().any(|review| review.group == group)
@@ -59,7 +59,7 @@ fn path(group: &str, version: &str, plural: &str) -> String {
     format!("{group}/{version}/{plural}")
 }
 
-/// What is served now; it changes whole.
+/// The served resources, replaced atomically.
 #[derive(Debug)]
 pub(crate) struct Registry(ArcSwap<ServedResources>);
 
@@ -71,17 +71,17 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// What is served now.
+    /// The currently served resources.
     pub(crate) fn served(&self) -> Arc<ServedResources> {
         self.0.load_full()
     }
 
-    /// The resource that is served at a path now.
+    /// The current resource of a path.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
         self.0.load().find(group, version, plural).cloned()
     }
 
-    /// The built-in of a name; its table is fixed.
+    /// The built-in resource of a name.
     pub(crate) fn built_in(&self, group: &str, plural: &str) -> Option<Arc<Resource>> {
         let served = self.0.load();
         let named =
@@ -89,7 +89,7 @@ impl Registry {
         served.built_in.iter().find(named).cloned()
     }
 
-    /// Serves a custom resource from now on as told, or no more.
+    /// Serves a custom resource, or stops serving it if it is none.
     pub(crate) fn set(&self, definition: &str, resource: Option<Arc<Resource>>) {
         let before = self.0.rcu(|served| {
             let mut custom = served.custom.clone();

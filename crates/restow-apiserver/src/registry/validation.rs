@@ -1,4 +1,4 @@
-//! Validation of built-in kinds beside their metadata.
+//! Validation of built-in kinds, besides their metadata.
 
 pub(crate) mod built_in;
 pub(crate) mod role;

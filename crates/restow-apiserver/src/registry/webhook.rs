@@ -1,4 +1,4 @@
-//! Conversion webhooks: what definitions name to bring their objects from one version to another.
+//! Calls conversion webhooks.
 
 mod review;
 
@@ -23,14 +23,14 @@ use crate::registry::custom_resource::ServedDefinition;
 use crate::registry::definition::Conversion;
 use review::{Review, ReviewVersion};
 
-/// How long an answer is waited for, as kube-apiserver does.
+/// The timeout of a call, as in kube-apiserver.
 const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
-/// How many webhooks are remembered.
+/// How many clients are cached.
 const KEPT: usize = 64;
-/// How many bytes an answer may have, beside four times those that were sent: objects grow in conversion, but not
-/// without end.
+/// How many bytes a response may have, in addition to four times those of the request: conversion may grow objects, but
+/// not without bound.
 const MOST: usize = 16 * 1024 * 1024;
-/// How much of an answer that is not a review is shown.
+/// How much of a malformed response is shown.
 const SHOWN: usize = 200;
 
 /// Calls conversion webhooks at the URLs of definitions.
@@ -39,7 +39,7 @@ pub(crate) struct Webhooks {
     clients: Mutex<HashMap<Address, kube::Client>>,
 }
 
-/// Where a webhook is, and what it is trusted by.
+/// The URL of a webhook, and its CA bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Address {
     url: String,
@@ -72,7 +72,7 @@ impl Converter for Webhooks {
 }
 
 impl Webhooks {
-    /// Sends a review, and what was answered.
+    /// Sends a review and returns the response.
     async fn ask(&self, address: &Address, review: &Value) -> Result<Value, review::WebhookError> {
         let url: Uri = address.url.parse().map_err(|error| failed(&address.url, &error))?;
         let path = url.path_and_query().map_or("/", |path| path.as_str());
@@ -113,7 +113,7 @@ impl Webhooks {
         serde_json::from_slice(&bytes).map_err(unread)
     }
 
-    /// A client for a webhook, with connections that are used again.
+    /// A cached client of a webhook.
     fn client(&self, address: &Address, url: &Uri) -> Result<kube::Client, review::WebhookError> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(address) {
@@ -125,7 +125,7 @@ impl Webhooks {
         config.root_cert = authorities(&address.authority)?;
         config.read_timeout = Some(WEBHOOK_TIMEOUT);
         config.write_timeout = Some(WEBHOOK_TIMEOUT);
-        // One call is one call: the server's own client sends it again.
+        // Each call is sent once: the caller's client retries.
         config.default_retry = false;
         let client = kube::Client::try_from(config).map_err(|error| failed(&address.url, &error))?;
         if clients.len() >= KEPT {
@@ -136,7 +136,7 @@ impl Webhooks {
     }
 }
 
-/// Where a webhook is.
+/// The address of a webhook.
 fn address(config: &Value) -> Result<Address, review::WebhookError> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if let Some(url) = config["url"].as_str() {
@@ -149,7 +149,7 @@ fn address(config: &Value) -> Result<Address, review::WebhookError> {
     )))
 }
 
-/// The certificates of a bundle; none for those of the system.
+/// The certificates of a CA bundle; none for those of the system.
 fn authorities(bundle: &str) -> Result<Option<Vec<Vec<u8>>>, review::WebhookError> {
     if bundle.is_empty() {
         return Ok(None);
@@ -165,7 +165,7 @@ fn authorities(bundle: &str) -> Result<Option<Vec<Vec<u8>>>, review::WebhookErro
     if certificates.is_empty() { Err(wrong()) } else { Ok(Some(certificates)) }
 }
 
-/// A call that failed, with all its causes.
+/// The error of a failed call, with all its causes.
 fn failed(url: &str, error: &dyn Error) -> review::WebhookError {
     let mut parts = vec![error.to_string()];
     let mut next = error.source();

@@ -1,16 +1,16 @@
-//! What a server answered, and short ways to say what is expected of it.
+//! Responses, with short ways to state expectations.
 
 use std::ops::Index;
 
 use http::response::Parts;
 use serde_json::Value;
 
-/// An answer that was read to its end.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     asked: String,
     head: Parts,
-    /// The body: as text where it is no JSON.
+    /// The body: a string if it is not JSON.
     pub(crate) body: Value,
 }
 
@@ -25,18 +25,18 @@ impl Answer {
         self.head.status.as_u16()
     }
 
-    /// A header, or nothing.
+    /// A header; empty if it is missing.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.head.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The answer to a request that must succeed.
+    /// The response to a request that must succeed.
     pub(crate) fn ok(self) -> Self {
         assert!(self.head.status.is_success(), "{}: {}", self.asked, self.line());
         self
     }
 
-    /// The code, and of a failure its reason and message: `404 NotFound: pods "a" not found`.
+    /// The code, and the reason and message of an error: `404 NotFound: pods "a" not found`.
     pub(crate) fn line(&self) -> String {
         let (code, body) = (self.code(), &self.body);
         match (body["kind"].as_str(), body["status"].as_str()) {
@@ -49,7 +49,7 @@ impl Answer {
         }
     }
 
-    /// The code and reason alone, where no client could rely on the words.
+    /// The code and reason, where no client relies on the message.
     pub(crate) fn reason(&self) -> String {
         format!("{} {}", self.code(), self.body["reason"].as_str().unwrap_or("-"))
     }
@@ -58,7 +58,7 @@ impl Answer {
         self["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// The resourceVersion as the number it is.
+    /// The resourceVersion as a number.
     pub(crate) fn revision(&self) -> u64 {
         revision(&self.resource_version())
     }
@@ -79,7 +79,7 @@ impl Answer {
     }
 }
 
-/// A resourceVersion as the number it is.
+/// A resourceVersion as a number.
 pub(crate) fn revision(resource_version: &str) -> u64 {
     resource_version.parse().unwrap()
 }

@@ -1,4 +1,4 @@
-//! The built-in kinds: each lives, is listed, watched, patched and goes; and what is particular to some.
+//! The built-in kinds: each can be created, listed, watched, patched and deleted; and special rules of some.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ scenarios![
     the_type_of_a_secret_cannot_change,
 ];
 
-/// Makes, reads, lists, patches, watches and deletes one object.
+/// Creates, reads, lists, patches, watches and deletes one object.
 async fn lives(place: &Place<'_>, path: &str, kind: &str, body: Value) {
     let list = place.get(path).await.ok();
     assert_eq!(list["kind"], format!("{kind}List"), "{path}");

@@ -41,7 +41,7 @@ async fn typed_access(subject: &Subject) {
     assert!(api.get_opt("a").await.unwrap().is_none());
 }
 
-/// What a watcher tells of a namespace in which objects come and go.
+/// Checks what a watcher reports of a namespace in which objects are created and deleted.
 async fn watched(subject: &Subject, namespace: &str, config: watcher::Config) {
     subject.namespace(namespace).await;
     let api: Api<ConfigMap> = Api::namespaced(subject.client(), namespace);
@@ -90,7 +90,7 @@ async fn a_reflector_holds_all_objects(subject: &Subject) {
     running.abort();
 }
 
-/// Makes a Secret for each ConfigMap, owned by it.
+/// Creates a Secret for each ConfigMap, owned by it.
 async fn reconcile(object: Arc<ConfigMap>, client: Arc<Client>) -> Result<Action, kube::Error> {
     let namespace = object.namespace().unwrap_or_default();
     let api: Api<Secret> = Api::namespaced((*client).clone(), &namespace);
@@ -129,7 +129,7 @@ async fn a_controller_reconciles(subject: &Subject) {
     let patch = Patch::Merge(json!({"data": {"k": "w"}}));
     wanted.patch("a", &PatchParams::default(), &patch).await.unwrap();
     wait("the change", || async { copied("a").await.as_deref() == Some("w") }).await;
-    // What is taken away is made again.
+    // A deleted Secret is created again.
     owned.delete("a", &DeleteParams::default()).await.unwrap();
     wait("the Secret again", || async { copied("a").await.as_deref() == Some("w") }).await;
     running.abort();

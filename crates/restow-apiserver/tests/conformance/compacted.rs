@@ -1,4 +1,4 @@
-//! What is forgotten: 410 on lists and watches, and how to go on. Servers of its own, because all on one would see it.
+//! Compaction: 410 on lists and watches, and how to continue. It needs its own servers, because it affects all clients.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ const FRESH: &str = "The provided continue parameter is too old to display a con
     the results. Continuing with the provided token results in an inconsistent list - objects that were created, \
     modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// A store whose past can be taken away.
+/// A store that can be compacted.
 enum Past<'a> {
-    /// That of a real server, which holds some of it in memory too.
+    /// The store of a real server, which also caches some of it in memory.
     Real(&'a Cluster),
-    /// That of an embedded one.
+    /// The store of an embedded server.
     Embedded(Arc<FileStore>),
 }
 
@@ -72,7 +72,7 @@ async fn forgotten(subject: &Subject, past: Past<'_>) {
     assert_eq!(exact.line(), "410 Expired: The resourceVersion for the provided list is too old.");
     let late = place.get(&format!("configmaps?limit=1&continue={token}")).await;
     assert_eq!(late.line(), format!("410 Expired: {FRESH}"));
-    // The answer has a token to go on with, in what is there now.
+    // The response has a token that continues the list at the newest state.
     let fresh = late["metadata"]["continue"].as_str().unwrap();
     let rest = place.get(&format!("configmaps?limit=1&continue={fresh}")).await.ok();
     assert_eq!(rest.names(), "c");
@@ -93,6 +93,6 @@ async fn forgotten(subject: &Subject, past: Past<'_>) {
         );
         assert_eq!(watching.event().await, None);
     }
-    // As new as that is good enough where not just that is asked for.
+    // A newer state is good enough if no exact match is requested.
     assert_eq!(place.get(&format!("configmaps?resourceVersion={then}")).await.ok().names(), "a c d");
 }

@@ -1,4 +1,4 @@
-//! Lists in pages: one consistent view, until it is too old.
+//! Lists in pages: one consistent state, until it is too old.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -35,7 +35,7 @@ async fn all_pages_show_one_resource_version(subject: &Subject) {
     for page in [&second, &third] {
         assert_eq!(page.resource_version(), first.resource_version());
     }
-    // A page may be of another size, or all that is left.
+    // A page may have another size, or no limit.
     let rest = place.get(&format!("configmaps?continue={}", token(&first))).await.ok();
     assert_eq!(rest.names(), "c d e");
 }
@@ -49,12 +49,12 @@ async fn a_page_says_how_many_remain(subject: &Subject) {
     assert_eq!(second["metadata"]["remainingItemCount"], 1);
     let last = place.get(&format!("configmaps?limit=2&continue={}", token(&second))).await.ok();
     assert_eq!(last["metadata"]["remainingItemCount"], Value::Null);
-    // With a selector nobody counts.
+    // With a selector there is no count.
     let selected = place.get("configmaps?limit=2&labelSelector=!none").await.ok();
     assert_eq!(selected.names(), "a b");
     assert_eq!(selected["metadata"]["remainingItemCount"], Value::Null);
     assert_ne!(token(&selected), "");
-    // Exactly as many as asked for are all.
+    // A limit that equals the number of objects leaves no remainder.
     let all = place.get("configmaps?limit=5").await.ok();
     assert_eq!((all.names().as_str(), token(&all).as_str()), ("a b c d e", ""));
 }
@@ -77,7 +77,7 @@ fn encoded(token: &Value) -> String {
 async fn a_list_continues_after_an_expired_token(subject: &Subject) {
     let place = subject.namespace("pages-on").await;
     place.make(&["a", "b", "c"]).await;
-    // A token without a version goes on in what is there now.
+    // A token without a resourceVersion continues at the newest state.
     let fresh = encoded(&json!({"v": "meta.k8s.io/v1", "rv": -1, "start": "a\u{0}"}));
     let page = place.get(&format!("configmaps?limit=1&continue={fresh}")).await.ok();
     assert_eq!(page.names(), "b");
@@ -96,7 +96,7 @@ async fn a_continue_token_has_a_key_and_a_resource_version(subject: &Subject) {
     // From its cache, kube-apiserver gives it with a slash before it, and from etcd without.
     let start = |token: &Value| token["start"].as_str().unwrap().trim_start_matches('/').to_owned();
     assert_eq!(start(&token), "a\u{0}");
-    // Over all namespaces, the start has the namespace too.
+    // For all namespaces, the start includes the namespace.
     let place = subject.namespace("pages-token-all").await;
     for name in ["a", "b"] {
         place.post("secrets", json!({"metadata": {"name": name, "labels": {"pages": "token"}}})).await.ok();

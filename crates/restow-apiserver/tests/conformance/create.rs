@@ -1,4 +1,4 @@
-//! Creating: what is refused and how, and what the server fills in.
+//! Create: what is refused and with which message, and which fields the server sets.
 
 use serde_json::{Value, json};
 
@@ -124,7 +124,7 @@ async fn generated_names_add_five_characters(subject: &Subject) {
         assert_eq!(made["metadata"]["generateName"], "some-");
     }
     assert_ne!(name(&one.body), name(&other.body));
-    // A name that is given wins.
+    // An explicit name wins.
     let both = json!({"metadata": {"generateName": "some-", "name": "given"}});
     assert_eq!(name(&place.post("configmaps", both).await.ok().body), "given");
 }
@@ -139,7 +139,7 @@ async fn a_name_that_is_taken_is_a_conflict(subject: &Subject) {
         "details": {"name": "a", "kind": "configmaps"}, "code": 409,
     });
     assert_eq!((again.code(), &again.body), (409, &expected));
-    // Of a group, its name is told too.
+    // The message includes the API group.
     let leases = place.of("coordination.k8s.io/v1");
     leases.post("leases", json!({"metadata": {"name": "a"}})).await.ok();
     let again = leases.post("leases", json!({"metadata": {"name": "a"}})).await;
@@ -183,7 +183,7 @@ async fn a_created_secret_has_its_string_data_encoded(subject: &Subject) {
 async fn cluster_scoped_objects_have_no_namespace(subject: &Subject) {
     let place = subject.place("none");
     let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-    // One that is asked for is forgotten.
+    // A requested namespace is dropped.
     let role = json!({"metadata": {"name": "create-cluster", "namespace": "x"}, "rules": []});
     assert_eq!(place.post(roles, role).await.ok()["metadata"]["namespace"], Value::Null);
     let made = place.get(&format!("{roles}/create-cluster")).await.ok();

@@ -1,4 +1,4 @@
-//! Custom resources, which live like any other object.
+//! Custom resources.
 
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ async fn a_custom_resource_can_be_created_updated_and_deleted(subject: &Subject)
     let list = place.get("widgets").await.ok();
     let kinds = (json!("WidgetList"), json!("lives.example/v1"));
     assert_eq!((&list["kind"], &list["apiVersion"], list.names().as_str()), (&kinds.0, &kinds.1, "a"));
-    // Items of custom resources do say what they are.
+    // Items of custom resources have kind and apiVersion.
     assert_eq!(list["items"][0]["kind"], "Widget");
     let deleted = place.delete("widgets/a").await.ok();
     let details = json!({"name": "a", "group": group, "kind": "widgets", "uid": made.uid()});

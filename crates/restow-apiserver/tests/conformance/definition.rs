@@ -1,4 +1,4 @@
-//! Custom resources for scenarios: widgets of a group of each one's own.
+//! Custom resources for scenarios: widgets, each scenario with its own group.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use crate::subject::{Place, Subject};
 
-/// Where definitions are.
+/// The path of definitions.
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Waits for something to become true, for so long and no longer.
+/// Waits until a condition is true, with a timeout.
 pub(crate) async fn wait<F: Future<Output = bool>>(what: &str, is_true: impl FnMut() -> F) {
     suite::wait(Duration::from_secs(60), what, is_true).await;
 }
 
-/// Widgets of a group: v1 alone, with a schema that has a bit of everything.
+/// Widgets of a group: only v1, with a schema that has something of everything.
 pub(crate) fn widgets(group: &str) -> Value {
     let schema = json!({
         "type": "object",
@@ -63,8 +63,8 @@ pub(crate) fn widgets(group: &str) -> Value {
     })
 }
 
-/// Defines widgets, changed as a scenario likes, and waits until they are served; a namespace named as the group
-/// is the place.
+/// Defines widgets, with changes of the scenario, and waits until they are served. The namespace has the name of the
+/// group.
 pub(crate) async fn define<'a>(
     subject: &'a Subject,
     group: &str,
@@ -83,7 +83,7 @@ pub(crate) async fn define<'a>(
     place
 }
 
-/// Waits until a definition says that it is established.
+/// Waits until a definition is established.
 async fn established(place: &Place<'_>, group: &str) {
     let path = format!("{DEFINITIONS}/widgets.{group}");
     wait("the definition to be established", || async {

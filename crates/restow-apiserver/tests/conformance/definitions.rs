@@ -1,4 +1,4 @@
-//! Definitions of custom resources: what is accepted, refused, and goes.
+//! CustomResourceDefinitions: accepted, refused and deleted.
 
 use serde_json::{Value, json};
 
@@ -105,7 +105,7 @@ async fn names_that_are_taken_are_not_accepted(subject: &Subject) {
     assert_eq!(condition("NamesAccepted").await.unwrap(), r#"False KindConflict "Widget" is already in use"#);
     assert_eq!(condition("Established").await.unwrap(), "False NotAccepted not all names are accepted");
     assert_eq!(place.get("gadgets").await.code(), 404);
-    // When the name is free, it is taken.
+    // Once the name is free, it is accepted.
     place.delete(&format!("{DEFINITIONS}/widgets.taken.example")).await.ok();
     wait("gadgets to be served", || async { place.get("gadgets").await.code() == 200 }).await;
 }

@@ -1,4 +1,4 @@
-//! Deleting one object and many: what is answered, preconditions, grace.
+//! Delete and deletecollection: responses, preconditions, grace periods.
 
 use serde_json::{Value, json};
 

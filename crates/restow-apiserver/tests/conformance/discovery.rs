@@ -1,4 +1,4 @@
-//! What a server says it has, in all the ways clients ask.
+//! Discovery, version, health and OpenAPI.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ async fn discovery_lists_versions_and_groups(subject: &Subject) {
     }
 }
 
-/// A resource as discovery has it, without its hash and its verbs in order.
+/// A resource in discovery, without its hash and with sorted verbs.
 async fn resource(place: &Place<'_>, path: &str, name: &str) -> Value {
     let list = place.get(path).await.ok();
     assert_eq!(list["kind"], "APIResourceList");

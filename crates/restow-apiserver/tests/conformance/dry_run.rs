@@ -1,4 +1,4 @@
-//! Dry runs: answered as if, and nothing is stored.
+//! Dry runs return the result, and store nothing.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Finalizers: an object goes when the last of them does.
+//! Finalizers: an object is deleted when the last one is removed.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ async fn a_terminating_object_gets_no_new_finalizers(subject: &Subject) {
         "message": "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"x.example/two\"}",
     });
     assert_eq!(answer["details"]["causes"][0], cause);
-    // Life cannot be had back.
+    // A deletion cannot be undone.
     let revived = place.merge("configmaps/a", json!({"metadata": {"deletionTimestamp": null}})).await.ok();
     assert!(revived["metadata"]["deletionTimestamp"].is_string());
 }

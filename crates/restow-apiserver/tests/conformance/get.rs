@@ -1,4 +1,4 @@
-//! Reading one object, and paths that lead nowhere.
+//! Get, and unknown paths.
 
 use serde_json::{Value, json};
 

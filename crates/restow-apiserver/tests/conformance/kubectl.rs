@@ -1,4 +1,4 @@
-//! kubectl as a process, writing: what it prints is the same whichever server it asks.
+//! kubectl as a process, writing: its output is the same on both servers.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -25,7 +25,7 @@ scenarios![
     kubectl_scales,
 ];
 
-/// kubectl in a namespace of a server.
+/// kubectl in one namespace of a server.
 pub(crate) struct Kubectl {
     program: PathBuf,
     namespace: String,
@@ -33,7 +33,7 @@ pub(crate) struct Kubectl {
 }
 
 impl Kubectl {
-    /// One in a namespace of its own; none where the lab has no kubectl.
+    /// kubectl in a new namespace; none if the lab has no kubectl.
     pub(crate) async fn new(subject: &Subject, namespace: &str) -> Option<Self> {
         let (_, program) = assets::kubectl_or_skip("kubectl in the conformance suite")?;
         subject.namespace(namespace).await;
@@ -63,7 +63,7 @@ impl Kubectl {
         command
     }
 
-    /// What a command prints, with ages as `AGE`; a tilde in it stands for a space within a word.
+    /// The output of a command, with ages as `AGE`. A tilde stands for a space within a word.
     pub(crate) async fn run(&self, line: &str, input: &str) -> String {
         let mut child = self.command(line).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).await.unwrap();
@@ -73,7 +73,7 @@ impl Kubectl {
         if output.status.success() { aged(&out) } else { format!("{out}{err}") }
     }
 
-    /// Runs the commands of a table, in order, and tells all that is not as expected.
+    /// Runs the commands of a table in order, and reports all unexpected outputs.
     pub(crate) async fn table(&self, rows: &[(&str, &str, &str)]) {
         let mut wrong = Vec::new();
         for (line, input, expected) in rows {
@@ -86,7 +86,7 @@ impl Kubectl {
     }
 }
 
-/// Text with its ages told as such, and its columns one space apart.
+/// Replaces ages by `AGE`, and separates columns by one space.
 pub(crate) fn aged(text: &str) -> String {
     let is_age = |word: &str| {
         let digits = word.trim_end_matches(['s', 'm']);

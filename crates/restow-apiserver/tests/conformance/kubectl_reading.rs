@@ -1,4 +1,4 @@
-//! kubectl as a process, reading: what it prints is the same whichever server it asks.
+//! kubectl as a process, reading: its output is the same on both servers.
 
 use restow_lab::assets;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Leases: what leader election and identities rest on.
+//! Leases, which leader election and identities depend on.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What is too much: bodies, depth, numbers of things.
+//! Limits on bodies, nesting and sizes.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Lists: order, what a resourceVersion asks for, and how much is answered.
+//! Lists: order, resourceVersion and limits.
 
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ async fn a_list_is_sorted_by_name(subject: &Subject) {
         newest.map(|item| item["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap());
     assert!(list.revision() >= newest.max().unwrap());
     assert_eq!(list["metadata"]["continue"], Value::Null);
-    // Items of a list do not repeat what the list says.
+    // Built-in items have no kind and apiVersion.
     assert_eq!((&list["items"][0]["kind"], &list["items"][0]["apiVersion"]), (&Value::Null, &Value::Null));
 }
 

@@ -1,8 +1,8 @@
-//! What Kubernetes does, as scenarios: the same functions judge the real kube-apiserver and the embedded server.
+//! Conformance scenarios: the same functions run on a real kube-apiserver and on the embedded server.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-/// Makes of each scenario a test on each server; after `; real:` come those that the embedded server is not held to,
-/// which are the differences that `docs/EMBEDDED.md` gives the reasons for.
+/// Makes a test of each scenario on each server. Those after `; real:` run only on the real one: they are the differences
+/// that `docs/EMBEDDED.md` explains.
 macro_rules! scenarios {
     ($($both:ident),* $(,)? $(; real: $($real:ident),* $(,)?)?) => {
         mod real {

@@ -1,4 +1,4 @@
-//! Who wrote which field, as the server keeps it.
+//! managedFields.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ scenarios![
     the_status_has_separate_managed_fields,
 ];
 
-/// The managers of an object in order: name, operation and subresource.
+/// The managers of an object: name, operation and subresource.
 fn managers(object: &Value) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

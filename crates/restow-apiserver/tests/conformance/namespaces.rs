@@ -1,4 +1,4 @@
-//! Namespaces: made whole, and emptied before they go.
+//! Namespaces: creation, and emptying before deletion.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,6 @@ use crate::subject::Subject;
 scenarios![
     default_namespaces_exist,
     namespace_names_are_labels,
-    // Nobody empties a namespace yet.
     deleting_a_namespace_deletes_its_objects,
     creates_in_a_terminating_namespace_are_refused,
     a_namespace_waits_for_finalizers,
@@ -49,7 +48,7 @@ async fn creates_in_a_terminating_namespace_are_refused(subject: &Subject) {
         "message": "namespace namespace-dying is being terminated",
     });
     assert_eq!(answer["details"]["causes"], json!([cause]));
-    // What is there can be written.
+    // Existing objects can still be written.
     wait("the held one to be dying", || async {
         place.get("configmaps/held").await.ok()["metadata"]["deletionTimestamp"].is_string()
     })

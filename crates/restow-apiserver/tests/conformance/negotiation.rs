@@ -1,4 +1,4 @@
-//! What a client wants back: metadata alone, a table, or something nobody has.
+//! Content negotiation: partial metadata, tables, YAML, unknown media types.
 
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ async fn partial_object_metadata_is_served_for_objects_and_lists(subject: &Subje
     assert_eq!(list["items"][0]["data"], Value::Null);
     let page = place.send(ApiRequest::get("secrets?limit=500").header("accept", METADATA_LIST)).await.ok();
     assert!(!page.resource_version().is_empty());
-    // Where it cannot be had, what else is accepted is answered.
+    // The next accepted form is used if the first is not available.
     let both = format!("{METADATA},application/json");
     let one = place.send(ApiRequest::get("secrets/a").header("accept", &both)).await.ok();
     assert_eq!(one["kind"], "PartialObjectMetadata");

@@ -92,7 +92,7 @@ async fn an_owner_that_never_existed_counts_as_gone(subject: &Subject) {
     let never = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "not-there"});
     make(&place, "owned", &[never]).await;
     gone(&place, "configmaps/owned").await;
-    // One of that name with another uid is another one.
+    // An object of that name with another uid is not the owner.
     let other = make(&place, "other", &[]).await;
     let mut mistaken = reference(&other);
     mistaken["uid"] = json!("another");

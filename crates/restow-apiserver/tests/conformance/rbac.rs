@@ -1,4 +1,4 @@
-//! Who may what: refusals in words, and roles that grant.
+//! RBAC: messages of denials, and roles that grant permissions.
 
 use serde_json::{Value, json};
 
@@ -125,7 +125,7 @@ async fn every_user_may_use_discovery(subject: &Subject) {
     }
 }
 
-/// Grants alice what the rules say, and waits until it is so.
+/// Grants rules to alice, and waits until they are in force.
 async fn grant(place: &Place<'_>, name: &str, rules: Value, granted: &str) {
     let rbac = place.of(RBAC);
     rbac.post("roles", json!({"metadata": {"name": name}, "rules": rules})).await.ok();
@@ -153,7 +153,7 @@ async fn a_role_grants_in_its_namespace(subject: &Subject) {
     ] {
         assert!(line(&place, verb, path).await.starts_with("403 Forbidden"), "{verb} {path}");
     }
-    // What was granted can be taken back.
+    // Permissions can be revoked.
     place.of(RBAC).delete("rolebindings/read").await.ok();
     wait("the end", || async {
         place.send(ApiRequest::get("configmaps").by(Caller::Alice)).await.code() == 403
@@ -307,7 +307,7 @@ async fn permissions_in_a_namespace_do_not_cover_cluster_scoped_objects(subject:
     let made = place.post(&path, widget(group, name, json!({"size": 1}))).await.ok();
     let roles = "/apis/rbac.authorization.k8s.io/v1";
     place.post(&format!("{roles}/clusterroles"), json!({"metadata": {"name": name}, "rules": []})).await.ok();
-    bind(&place, "cluster-admin", "/api/v1/namespaces/connection-example/configmaps").await;
+    bind(&place, "cluster-admin", "/api/v1/namespaces/reach-example/configmaps").await;
     for (verb, path) in [
         ("GET", format!("widgets/{name}")),
         ("PUT", format!("widgets/{name}")),
@@ -352,7 +352,7 @@ async fn the_role_of_a_binding_must_be_of_the_rbac_group(subject: &Subject) {
         .table(&[
             ("POST", "rolebindings", binding_of("a", view("")), "201"),
             ("POST", "rolebindings", binding_of("b", json!({"kind": "ClusterRole", "name": "view"})), "201"),
-            // What was defaulted is the same role.
+            // A defaulted API group is the same role.
             ("MERGE", "rolebindings/b", json!({"roleRef": {"apiGroup": ""}, "metadata": {"labels": {"x": "y"}}}), "200"),
             ("POST", "rolebindings", binding_of("c", view("x.example")), &invalid("c", "roleRef.apiGroup: Unsupported value: \"x.example\": supported values: \"rbac.authorization.k8s.io\"")),
             ("POST", "rolebindings", binding_of("d", json!({"kind": "Cluster", "name": "view"})), &invalid("d", "roleRef.kind: Unsupported value: \"Cluster\": supported values: \"Role\", \"ClusterRole\"")),

@@ -119,7 +119,7 @@ async fn invalid_selectors_are_refused(subject: &Subject) {
     }
 }
 
-/// As it stands in a query.
+/// Encodes text for a query.
 fn form(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }

@@ -1,4 +1,4 @@
-//! The status of an object and its spec: each is written through its own door.
+//! The status subresource.
 
 use serde_json::{Value, json};
 

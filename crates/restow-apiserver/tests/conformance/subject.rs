@@ -1,4 +1,4 @@
-//! The servers that are judged, and how a scenario talks to one: plain requests, plain answers.
+//! The servers under test, and plain requests to them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,34 +15,34 @@ use serde_json::{Value, json};
 use crate::answer::Answer;
 use crate::watching::Watching;
 
-/// Who sends a request.
+/// The user of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// The administrator, who may everything.
+    /// The administrator.
     Admin,
-    /// One who is known and may nothing.
+    /// An authenticated user without permissions.
     Alice,
-    /// One whose token nobody knows.
+    /// A user with an unknown token.
     Stranger,
-    /// One without a token.
+    /// A user without a token.
     Anonymous,
 }
 
-/// The texts of the kubeconfigs of a server's administrator and of alice.
+/// The kubeconfigs of the administrator and of alice.
 #[derive(Clone)]
 struct Kubeconfigs {
     admin: String,
     alice: String,
 }
 
-/// One server and its callers.
+/// A server under test.
 pub(crate) struct Subject {
     clients: Vec<(Caller, Client)>,
     kubeconfig: String,
 }
 
 impl Subject {
-    /// The real kube-apiserver, one for all scenarios; none where there is no lab.
+    /// The real kube-apiserver, shared by all scenarios; none without a lab.
     pub(crate) async fn real() -> Option<Self> {
         static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
         let start = || {
@@ -60,14 +60,14 @@ impl Subject {
         Self::at(Kubeconfigs { admin: text("admin"), alice: text("alice") }).await
     }
 
-    /// The embedded server, one for all scenarios, on a runtime of its own; there always is one.
+    /// The embedded server, shared by all scenarios, on its own runtime. It is always available.
     pub(crate) async fn embedded() -> Option<Self> {
         static SHARED: OnceLock<Kubeconfigs> = OnceLock::new();
         let start = || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             let runtime = runtime.unwrap();
             let (server, _, kubeconfigs) = runtime.block_on(start());
-            // They go on as long as the test process.
+            // They live as long as the test process.
             std::mem::forget((runtime, server));
             kubeconfigs
         };
@@ -75,13 +75,13 @@ impl Subject {
         Some(Self::at(kubeconfigs.clone()).await)
     }
 
-    /// An embedded server of a scenario's own, and its store.
+    /// A separate embedded server for one scenario, and its store.
     pub(crate) async fn own_embedded() -> (Self, Server, Arc<FileStore>) {
         let (server, store, kubeconfigs) = start().await;
         (Self::at(kubeconfigs).await, server, store)
     }
 
-    /// A server by its kubeconfigs.
+    /// A server, given its kubeconfigs.
     async fn at(kubeconfigs: Kubeconfigs) -> Self {
         let mut clients = Vec::new();
         for (caller, text, token) in [
@@ -102,7 +102,7 @@ impl Subject {
         Self { clients, kubeconfig: kubeconfigs.admin }
     }
 
-    /// A client of the administrator's.
+    /// A client of the administrator.
     pub(crate) fn client(&self) -> Client {
         self.client_of(Caller::Admin)
     }
@@ -111,19 +111,19 @@ impl Subject {
         self.clients.iter().find(|(other, _)| *other == caller).unwrap().1.clone()
     }
 
-    /// The text of a file to connection the server with as its administrator.
+    /// The kubeconfig of the administrator.
     pub(crate) fn kubeconfig(&self) -> &str {
         &self.kubeconfig
     }
 
-    /// A namespace of a scenario's own, made now.
+    /// Creates a namespace for a scenario.
     pub(crate) async fn namespace(&self, name: &str) -> Place<'_> {
         let place = self.place(name);
         place.post("/api/v1/namespaces", json!({"metadata": {"name": name}})).await.ok();
         place
     }
 
-    /// Where a scenario is: a namespace that need not be there.
+    /// A namespace that may not exist.
     pub(crate) fn place(&self, namespace: &str) -> Place<'_> {
         Place { subject: self, namespace: namespace.to_owned(), group_version: "v1".to_owned() }
     }
@@ -154,7 +154,7 @@ async fn start() -> (Server, Arc<FileStore>, Kubeconfigs) {
     (server, store, kubeconfigs)
 }
 
-/// A namespace of a server, and the group and version of the resources that are spoken of.
+/// A namespace of a server, and the group and version of resources.
 #[derive(Clone)]
 pub(crate) struct Place<'a> {
     subject: &'a Subject,
@@ -168,7 +168,7 @@ impl Place<'_> {
         Self { group_version: group_version.to_owned(), ..self.clone() }
     }
 
-    /// The whole path: as it is with a slash before it, else within the namespace.
+    /// The full path: unchanged if it starts with a slash, otherwise within the namespace.
     fn path(&self, path: &str) -> String {
         if path.starts_with('/') {
             return path.to_owned();
@@ -177,7 +177,7 @@ impl Place<'_> {
         format!("/{root}/{}/namespaces/{}/{path}", self.group_version, self.namespace)
     }
 
-    /// Sends a request and takes the answer as it comes.
+    /// Sends a request and reads the response.
     pub(crate) async fn send(&self, mut call: ApiRequest) -> Answer {
         call.path = self.path(&call.path);
         let asked = format!("{} {}", call.method, call.path);
@@ -185,7 +185,7 @@ impl Place<'_> {
         Answer::new(asked, head, &body.collect().await.unwrap().to_bytes())
     }
 
-    /// Makes ConfigMaps of these names, and tells the version of the last one.
+    /// Creates ConfigMaps of these names, and returns the resourceVersion of the last one.
     pub(crate) async fn make(&self, names: &[&str]) -> String {
         let mut version = String::new();
         for name in names {
@@ -195,12 +195,12 @@ impl Place<'_> {
         version
     }
 
-    /// Watches; the answer must be a stream.
+    /// Starts a watch, which must succeed.
     pub(crate) async fn watch(&self, path: &str) -> Watching {
         self.watch_with(ApiRequest::get(path)).await
     }
 
-    /// Watches with headers of its own.
+    /// Starts a watch with headers.
     pub(crate) async fn watch_with(&self, mut call: ApiRequest) -> Watching {
         call.path = self.path(&call.path);
         let response = self.subject.send(call).await;

@@ -107,9 +107,9 @@ mod tests {
             (",alice,7", ""),
             ("t,alice", "line 1 has 2 columns, not at least three (token, user name, user uid)"),
             ("t", "line 1 has 1 columns, not at least three (token, user name, user uid)"),
-            ("t,alice,7,\"dev", "line 1 has a stray quote"),
-            ("t,al\"ice,7", "line 1 has a stray quote"),
-            ("t,\"alice\"x,7", "line 1 has a stray quote"),
+            ("t,alice,7,\"dev", "line 1 has an unmatched quote"),
+            ("t,al\"ice,7", "line 1 has an unmatched quote"),
+            ("t,\"alice\"x,7", "line 1 has an unmatched quote"),
         ] {
             let text = match parse(line) {
                 Ok(users) => users

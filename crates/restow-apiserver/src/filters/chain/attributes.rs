@@ -1,4 +1,4 @@
-//! What authorization, limits and audit go by: taken from the RequestInfo of a request.
+//! What authorization, limits and audit need of a request, from its RequestInfo.
 
 use std::sync::Arc;
 
@@ -112,20 +112,20 @@ mod tests {
     fn verb_resource_and_class_follow_from_the_request() {
         for (method, uri, expected) in [
             ("GET", "/healthz", "get /healthz Probe"),
-            ("GET", "/version", "get /version Reading"),
+            ("GET", "/version", "get /version ReadOnly"),
             ("POST", "/version", "post /version Mutating"),
-            ("GET", "/apis/apps/v1", "get /apis/apps/v1 Reading"),
-            ("GET", "/api/v1/pods", "list |pods||| Reading"),
+            ("GET", "/apis/apps/v1", "get /apis/apps/v1 ReadOnly"),
+            ("GET", "/api/v1/pods", "list |pods||| ReadOnly"),
             ("GET", "/api/v1/pods?watch=true", "watch |pods||| Watch"),
-            ("GET", "/api/v1/namespaces/a", "get |namespaces||a|a Reading"),
-            ("GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dx", "list |pods||a|x Reading"),
+            ("GET", "/api/v1/namespaces/a", "get |namespaces||a|a ReadOnly"),
+            ("GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dx", "list |pods||a|x ReadOnly"),
             (
                 "GET",
                 "/api/v1/namespaces/a/pods?watch&fieldSelector=metadata.name=x",
                 "watch |pods||a|x Watch",
             ),
-            ("GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name!=x", "list |pods||a| Reading"),
-            ("GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name=a/b", "list |pods||a| Reading"),
+            ("GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name!=x", "list |pods||a| ReadOnly"),
+            ("GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name=a/b", "list |pods||a| ReadOnly"),
             ("POST", "/api/v1/namespaces/a/pods", "create |pods||a| Mutating"),
             ("PUT", "/apis/e.com/v1/namespaces/a/ws/x/status", "update e.com|ws|status|a|x Mutating"),
             ("PATCH", "/api/v1/namespaces/a/pods/x", "patch |pods||a|x Mutating"),
@@ -136,7 +136,7 @@ mod tests {
                 "deletecollection |pods||a| Mutating",
             ),
             ("OPTIONS", "/api/v1/namespaces/a/pods", "options |pods||a| Mutating"),
-            ("GET", "/api/v1//pods", "get /api/v1//pods Reading"),
+            ("GET", "/api/v1//pods", "get /api/v1//pods ReadOnly"),
             ("PUT", "/api/v1/namespaces/a/pods/x%2fy", "put /api/v1/namespaces/a/pods/x%2fy Mutating"),
         ] {
             assert_eq!(describe(method, uri), expected, "{method} {uri}");

@@ -1,4 +1,4 @@
-//! What changed between two objects, path by path.
+//! Compares two objects, path by path.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use crate::object::structure::{Parts, Structure};
 /// The paths that differ.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
-    /// What is new or other than before.
+    /// New or changed paths.
     pub(super) changed: Set,
-    /// What is no longer there.
+    /// Removed paths.
     pub(super) removed: Set,
 }
 
-/// Compares two objects, but for these fields of theirs.
+/// Compares two objects, except for `ignored` fields.
 pub(super) fn compare(old: &Value, new: &Value, structure: Structure<'_>, ignored: &[&str]) -> Comparison {
     let mut comparison = Comparison::default();
     let empty = Map::new();
@@ -77,7 +77,7 @@ fn inner<'a>(structure: Structure<'a>, step: &str) -> Structure<'a> {
     }
 }
 
-/// The parts of a value by the steps that lead to them.
+/// The parts of a value, by their path elements.
 fn parts<'a>(value: Option<&'a Value>, structure: Structure<'_>) -> BTreeMap<String, &'a Value> {
     let Some(value) = value else { return BTreeMap::new() };
     let items = || value.as_array().map(Vec::as_slice).unwrap_or_default().iter();

@@ -13,7 +13,7 @@ pub(crate) struct Set {
 }
 
 impl Set {
-    /// Reads `fieldsV1`.
+    /// Parses `fieldsV1`.
     pub(crate) fn parse(fields: &Value) -> Option<Self> {
         let mut root = match fields {
             Value::Null => Self::default(),
@@ -54,7 +54,7 @@ impl Set {
         !self.member && self.children.values().all(Self::is_empty)
     }
 
-    /// The set at a step, made if it is missing.
+    /// The set at a path element, created if it is missing.
     pub(super) fn at(&mut self, step: String) -> &mut Self {
         self.children.entry(step).or_default()
     }
@@ -64,7 +64,7 @@ impl Set {
         self.member = true;
     }
 
-    /// Drops steps that lead to no path.
+    /// Drops path elements without members.
     pub(super) fn prune(&mut self) {
         self.children.values_mut().for_each(Self::prune);
         self.children.retain(|_, child| child.member || !child.children.is_empty());

@@ -1,4 +1,4 @@
-//! Owners of fields, as a kube-apiserver 1.36 was seen to record them.
+//! managedFields, as recorded from kube-apiserver 1.36.
 
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What a create makes of an object's metadata.
+//! Metadata on create.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use super::{Generation, Rules, StatusRule, set, text};
 use crate::http::status::StatusError;
 
-/// The letters of generated names: no vowels, so that no words come about.
+/// The characters of generated names: no vowels, to avoid words.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// A generated name is not longer than a label, with its five letters.
+/// The longest prefix of a generated name: with five characters more, it fits in a label.
 const LONGEST_BASE: usize = 58;
 
-/// What a new object gets from the server.
+/// Values that the server sets on a new object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CreateOptions<'a> {
     /// The namespace of the request, empty at the cluster scope.
@@ -25,7 +25,7 @@ pub(crate) struct CreateOptions<'a> {
     pub random: u64,
 }
 
-/// Fills in what the server sets, and takes out what a client cannot set.
+/// Sets server-set fields, and removes fields that a client cannot set.
 pub(crate) fn prepare(
     object: &mut Value,
     rules: &Rules,
@@ -55,12 +55,12 @@ pub(crate) fn prepare(
     Ok(())
 }
 
-/// Whether the server is to give the object its name, and to try another if that is taken.
+/// Whether the server generates the name, and tries another if it exists.
 pub(crate) fn is_generated(object: &Value) -> bool {
     text(object, "name").is_empty() && !text(object, "generateName").is_empty()
 }
 
-/// A name that begins with `base`.
+/// A generated name with the prefix `base`.
 pub(crate) fn generated_name(base: &str, random: u64) -> String {
     let end = (0..=base.len().min(LONGEST_BASE)).rev().find(|&end| base.is_char_boundary(end)).unwrap_or(0);
     let mut name = base[..end].to_owned();
@@ -73,7 +73,7 @@ pub(crate) fn generated_name(base: &str, random: u64) -> String {
     name
 }
 
-/// Puts an object in the namespace of the request, unless it says that it is in another.
+/// Sets the namespace of the request. Refuses an object of another namespace.
 pub(crate) fn set_namespace(object: &mut Value, rules: &Rules, namespace: &str) -> Result<(), StatusError> {
     let namespace = if rules.namespaced { namespace } else { "" };
     match text(object, "namespace") {

@@ -1,4 +1,4 @@
-//! What becomes of an object that is deleted.
+//! Metadata on delete.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -9,36 +9,36 @@ use crate::http::status::{Cause, GroupKind, StatusError};
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// How an object is to be deleted.
+/// The options of a delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// For how long the object may go on.
+    /// The grace period.
     pub grace_period_seconds: Option<i64>,
-    /// What becomes of the objects it owns: `Orphan`, `Background` or `Foreground`.
+    /// The propagation policy: `Orphan`, `Background` or `Foreground`.
     pub propagation_policy: Option<String>,
-    /// The older form of the same.
+    /// The deprecated form of the propagation policy.
     pub orphan_dependents: Option<bool>,
-    /// The uid the object must have.
+    /// The precondition on the uid.
     pub uid: Option<String>,
-    /// The resourceVersion the object must have.
+    /// The precondition on the resourceVersion.
     pub resource_version: Option<String>,
-    /// Nothing is stored.
+    /// Whether nothing is stored.
     pub dry_run: bool,
 }
 
 /// What a delete does.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Deletion {
-    /// The object goes now.
+    /// The object is deleted now.
     Remove,
-    /// The object stays, in this form, until its finalizers are gone or its grace period is over.
+    /// The object stays, in this form, until its finalizers are removed or its grace period is over.
     Mark(Value),
-    /// The object is going already: nothing is written.
+    /// The object is already being deleted: nothing is written.
     Pending,
 }
 
 impl Options {
-    /// Reads a `DeleteOptions` object.
+    /// Parses a `DeleteOptions` object.
     pub(crate) fn parse(body: &Value) -> Result<Self, StatusError> {
         check_types(body)?;
         let precondition = |key| {
@@ -59,7 +59,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Refuses options that contradict each other or mean nothing.
+    /// Refuses contradictory or unsupported options.
     pub(crate) fn check(&self, dry_run: Option<&Value>) -> Result<(), StatusError> {
         let mut causes = Vec::new();
         if let Some(policy) = &self.propagation_policy {
@@ -83,7 +83,7 @@ impl Options {
     }
 }
 
-/// Refuses what is no `DeleteOptions` object.
+/// Refuses a body that is not a `DeleteOptions` object.
 fn check_types(body: &Value) -> Result<(), StatusError> {
     let is = |key: &str, holds: fn(&Value) -> bool| {
         body.get(key).is_none_or(|value| value.is_null() || holds(value))
@@ -143,11 +143,11 @@ fn check_preconditions(object: &Value, rules: &Rules, options: &Options) -> Resu
     Ok(())
 }
 
-/// What the grace period of a resource that has one comes to.
+/// The grace period of an object.
 enum Grace {
     /// There is none.
     None,
-    /// One has begun before, and is not made shorter.
+    /// It has started before, and is not shortened.
     Pending,
     /// Until then.
     Until { at: Timestamp, seconds: i64 },
@@ -177,7 +177,7 @@ fn grace(object: &Value, rules: &Rules, options: &Options, now: Timestamp) -> Gr
     Grace::Until { at, seconds: asked }
 }
 
-/// A pod that runs nowhere, or no longer, needs no grace.
+/// The grace period of a Pod: none if it is not running.
 fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
     let spec = |key| pod.get("spec").and_then(|spec| spec.get(key));
     let scheduled = spec("nodeName").and_then(Value::as_str).is_some_and(|node| !node.is_empty());

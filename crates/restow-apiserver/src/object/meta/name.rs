@@ -1,13 +1,13 @@
-//! What objects, labels and finalizers can be called.
+//! Rules for names of objects, labels and finalizers.
 
-/// What the objects of a resource can be called.
+/// The rule for names of a resource's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameRule {
     /// A DNS subdomain.
     Subdomain,
     /// A DNS label.
     Label,
-    /// Anything that can stand in a path.
+    /// Any path segment.
     PathSegment,
 }
 
@@ -28,7 +28,7 @@ const VALUE_RULE: &str = "a valid label must be an empty string or consist of al
      '.', and must start and end with an alphanumeric character";
 
 impl NameRule {
-    /// What is wrong with a name, or with the beginning of one that will be completed.
+    /// The errors of a name, or with the beginning of one that will be completed.
     pub(crate) fn faults(self, name: &str, prefix: bool) -> Vec<String> {
         match self {
             Self::PathSegment => path_segment(name, prefix),
@@ -38,7 +38,7 @@ impl NameRule {
     }
 }
 
-/// A trailing dash of a prefix is harmless: something follows it.
+/// Masks a trailing dash of a prefix, because more characters follow it.
 fn masked(name: &str, prefix: bool) -> String {
     match name.strip_suffix('-').and_then(|rest| rest.char_indices().next_back()) {
         Some((last, _)) if prefix => format!("{}a", &name[..last]),
@@ -46,7 +46,7 @@ fn masked(name: &str, prefix: bool) -> String {
     }
 }
 
-/// What is wrong with a DNS label (RFC 1123).
+/// The errors of a DNS label (RFC 1123).
 pub(crate) fn label(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > 63 {
@@ -62,7 +62,7 @@ pub(crate) fn label(name: &str) -> Vec<String> {
     faults
 }
 
-/// What is wrong with a DNS label that begins with a letter (RFC 1035).
+/// The errors of a DNS label that begins with a letter (RFC 1035).
 pub(crate) fn dns_1035_label(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > 63 {
@@ -74,7 +74,7 @@ pub(crate) fn dns_1035_label(name: &str) -> Vec<String> {
     faults
 }
 
-/// What is wrong with a DNS subdomain (RFC 1123); `unit` is how the length is told.
+/// The errors of a DNS subdomain (RFC 1123); `unit` is the unit of length in the message.
 pub(crate) fn subdomain(name: &str, unit: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > 253 {
@@ -86,7 +86,7 @@ pub(crate) fn subdomain(name: &str, unit: &str) -> Vec<String> {
     faults
 }
 
-/// What is wrong with a name that stands in a path.
+/// The errors of a name that stands in a path.
 pub(crate) fn path_segment(name: &str, prefix: bool) -> Vec<String> {
     if !prefix && (name == "." || name == "..") {
         return vec![format!("may not be '{name}'")];
@@ -95,7 +95,7 @@ pub(crate) fn path_segment(name: &str, prefix: bool) -> Vec<String> {
     found.map(|part| format!("may not contain '{part}'")).collect()
 }
 
-/// What is wrong with the key of a label, or with the name of a finalizer.
+/// The errors of the key of a label, or with the name of a finalizer.
 pub(crate) fn label_key(key: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let parts: Vec<_> = key.split('/').collect();
@@ -128,7 +128,7 @@ pub(crate) fn label_key(key: &str) -> Vec<String> {
     faults
 }
 
-/// What is wrong with the value of a label.
+/// The errors of the value of a label.
 pub(crate) fn label_value(value: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if value.len() > 63 {
@@ -159,7 +159,7 @@ fn too_long(length: usize, unit: &str) -> String {
     format!("must be no more than {length} {unit}")
 }
 
-/// A rule with examples and the pattern that is behind it.
+/// The text of a rule, with examples and its pattern.
 pub(crate) fn pattern(rule: &str, format: &str, examples: &[&str]) -> String {
     let examples: Vec<_> = examples.iter().map(|example| format!("'{example}', ")).collect();
     if examples.is_empty() {

@@ -1,4 +1,4 @@
-//! The form of metadata: known fields of their types, and nothing empty, as kube-apiserver keeps it.
+//! Normalizes metadata as kube-apiserver does: known fields with the right types, and no empty ones.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ enum Type {
     Text,
     Uid,
     Number,
-    /// A number that is kept though it is 0.
+    /// A number that is kept even if it is 0.
     OptionalNumber,
     Flag,
     Time,
@@ -61,17 +61,17 @@ const MANAGED: &[(&str, Type)] = &[
     ("subresource", Type::Text),
 ];
 
-/// What metadata had that cannot be kept.
+/// Metadata has a field of a wrong type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TypeMismatch {
-    /// The words of Go's JSON decoder.
+    /// The message of Go's JSON decoder.
     pub message: String,
 }
 
-/// Brings the metadata of a request's object into form. Answers with the paths of unknown fields, which are dropped.
+/// Normalizes the metadata of a sent object. Returns the paths of unknown fields, which are dropped.
 ///
-/// `kind` and `version` are for the message of the refusal; `within` is how the decoder names the place:
-/// nothing for custom resources, `metadata` for others.
+/// `kind` and `version` are for the error message; `within` is the path that the decoder reports: empty for custom
+/// resources, `metadata` for others.
 pub(crate) fn coerce(
     object: &mut Value,
     kind: &str,
@@ -90,7 +90,7 @@ pub(crate) fn coerce(
     Ok(unknown.into_iter().map(|path| format!("metadata.{path}")).collect())
 }
 
-/// The metadata in form; the paths of unknown fields are added to `unknown`.
+/// The normalized metadata; the paths of unknown fields are added to `unknown`.
 pub(crate) fn coerced(
     metadata: &Value,
     within: &str,
@@ -130,7 +130,7 @@ fn record(
     Ok(Value::Object(kept))
 }
 
-/// One field in form; none if it is empty.
+/// A normalized field; none if it is empty.
 fn one(
     value: &Value,
     kind: Type,
@@ -208,7 +208,7 @@ fn records(
     Ok(some_list(kept))
 }
 
-/// The fields an owner reference has even if they are empty.
+/// Adds the fields that an owner reference has even if they are empty.
 fn complete(mut owners: Value, fields: &[(&str, Type)]) -> Value {
     for owner in owners.as_array_mut().into_iter().flatten() {
         for (key, _) in fields {
@@ -232,7 +232,7 @@ fn plain_text(value: &Value) -> Option<Value> {
     }
 }
 
-/// A time in whole seconds of UTC.
+/// A time in whole seconds in UTC.
 fn moment(text: &str) -> Result<Option<Value>, TypeMismatch> {
     if text.is_empty() {
         return Err(bad_time(text));

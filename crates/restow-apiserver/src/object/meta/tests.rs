@@ -1,4 +1,4 @@
-//! What becomes of metadata.
+//! Tests of metadata on create, update and delete.
 
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What an update makes of an object's metadata.
+//! Metadata on update.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{Endpoint, Generation, Rules, StatusRule, create, field, generation, 
 use crate::http::status::golang::quote;
 use crate::http::status::{Cause, GroupKind, StatusError};
 
-/// Refuses an object that is not the one the path names, and puts it in the path's namespace.
+/// Refuses an object with another name than in the path, and sets its namespace.
 pub(crate) fn check_names(
     object: &mut Value,
     rules: &Rules,
@@ -28,7 +28,7 @@ pub(crate) fn check_names(
     Ok(())
 }
 
-/// Refuses an update that is for another life of the object: its uid is not the one stored under `key`.
+/// Refuses an update with another uid than the object stored under `key`.
 pub(crate) fn check_uid(
     object: &Value,
     old: Option<&Value>,
@@ -42,7 +42,7 @@ pub(crate) fn check_uid(
     Err(StatusError::uid_precondition(&rules.resource, name(object), key, wanted, found))
 }
 
-/// Restores what an update cannot change, and counts generations. `old` has its resourceVersion.
+/// Restores fields that an update cannot change, and increases the generation. `old` has its resourceVersion.
 pub(crate) fn prepare(
     object: &mut Value,
     old: &Value,
@@ -141,7 +141,7 @@ fn put(object: &mut Value, key: &str, value: Option<&Value>) {
     };
 }
 
-/// Whether two objects are the same apart from their metadata.
+/// Whether two objects are equal apart from their metadata.
 fn same_content(one: &Value, other: &Value) -> bool {
     let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return one == other };
     let content = |key: &&String| *key != "metadata";
@@ -149,8 +149,7 @@ fn same_content(one: &Value, other: &Value) -> bool {
         && one.iter().filter(|(key, _)| content(key)).all(|(key, value)| other.get(key) == Some(value))
 }
 
-/// Whether an update changes nothing but the times of managedFields; those are then set back, so that nothing is
-/// left to be written.
+/// Whether an update changes only the times of managedFields. Those are then restored, so that nothing is written.
 pub(crate) fn settle(object: &mut Value, old: &Value) -> bool {
     if object == old {
         return true;
@@ -172,7 +171,7 @@ fn same_metadata(one: &Value, other: &Value) -> bool {
         && one.iter().filter(|(key, _)| counted(key)).all(|(key, value)| other.get(key) == Some(value))
 }
 
-/// Whether two lists of managedFields are the same apart from their times.
+/// Whether two lists of managedFields are equal apart from their times.
 fn same_fields(one: Option<&Value>, other: Option<&Value>) -> bool {
     let (Some(Value::Array(one)), Some(Value::Array(other))) = (one, other) else { return one == other };
     let timeless = |entry: &Value| {
@@ -185,7 +184,7 @@ fn same_fields(one: Option<&Value>, other: Option<&Value>) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| timeless(one) == timeless(other))
 }
 
-/// Whether an update takes away the last finalizer of an object that is being deleted: it is deleted instead.
+/// Whether an update removes the last finalizer of an object that is being deleted: it is deleted instead.
 pub(crate) fn is_finished(object: &Value, old: &Value) -> bool {
     let grace = field(old, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
     super::is_deleting(old) && grace == 0 && super::finalizers(object).is_empty()

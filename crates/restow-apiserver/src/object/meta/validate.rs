@@ -1,4 +1,4 @@
-//! What is wrong with an object's metadata.
+//! Validates metadata.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +13,14 @@ const LARGEST_ANNOTATIONS: usize = 256 * 1024;
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// What is wrong with the metadata of an object that is to be created.
+/// The errors of the metadata of an object that is created.
 pub(crate) fn create(object: &Value, rules: &Rules) -> Vec<Cause> {
     common(object, rules, rules.name)
 }
 
-/// What is wrong with the metadata of an object that is to replace `old`.
+/// The errors of the metadata of an object that replaces `old`.
 ///
-/// kube-apiserver finds some of it twice, and lists it twice among the causes; so do we.
+/// kube-apiserver reports some errors twice among the causes, and so does this server.
 pub(crate) fn update(object: &Value, old: &Value, rules: &Rules) -> Vec<Cause> {
     let mut causes = common(object, rules, NameRule::PathSegment);
     let changes = changes(object, old);
@@ -74,7 +74,7 @@ fn pairs<'a>(object: &'a Value, key: &str) -> Vec<(&'a str, &'a str)> {
     pairs.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default())).collect()
 }
 
-/// What is wrong with the labels of an object.
+/// The errors of the labels of an object.
 pub(crate) fn labels(object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (key, value) in pairs(object, "labels") {
@@ -84,7 +84,7 @@ pub(crate) fn labels(object: &Value) -> Vec<Cause> {
     causes
 }
 
-/// What is wrong with the annotations of an object.
+/// The errors of the annotations of an object.
 pub(crate) fn annotations(object: &Value) -> Vec<Cause> {
     let pairs = pairs(object, "annotations");
     let mut causes = Vec::new();
@@ -175,11 +175,11 @@ fn managed_fields(object: &Value) -> Vec<Cause> {
     causes
 }
 
-/// What is wrong with the name of a field manager.
+/// The errors of the name of a field manager.
 pub(crate) fn manager(name: &str, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     if name.len() > 128 {
-        // Its letters are not told one by one: each cause repeats the name.
+        // Its characters are not reported one by one: each cause repeats the name.
         return vec![Cause::too_long(path, 128)];
     }
     for (position, letter) in name.char_indices().filter(|(_, letter)| !is_printable(*letter)) {

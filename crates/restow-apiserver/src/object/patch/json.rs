@@ -8,19 +8,19 @@ use crate::http::status::StatusError;
 /// How many operations one patch may have.
 const MOST_OPERATIONS: usize = 10_000;
 
-/// How large the copies of one patch may become in all, as many bytes of JSON as a request can have.
+/// The total size of copies in one patch: as many bytes as a request can have.
 const MOST_COPIED: usize = 3 * 1024 * 1024;
 
-/// How many items of lists one patch may shift: each that follows where an operation puts or takes one.
+/// How many list items one patch may shift: all that follow an inserted or removed item.
 const MOST_SHIFTED: usize = 50_000_000;
 
-/// How deep an object may be nested on the way: deeper ones could overflow the stack of whoever walks them.
+/// How deep an object may be nested between operations: deeper ones could overflow the stack.
 const DEEPEST: usize = 1000;
 
-/// How deep anything that was read can be nested.
+/// How deep a parsed object can be nested.
 const DEEPEST_READ: usize = 128;
 
-/// The object with the operations of the patch done to it, all or none.
+/// Applies all operations of a patch, or none.
 pub(crate) fn apply(object: &Value, patch: &Value) -> Result<Value, StatusError> {
     let Some(list) = patch.as_array() else {
         return Err(StatusError::bad_request(
@@ -54,7 +54,7 @@ pub(crate) fn apply(object: &Value, patch: &Value) -> Result<Value, StatusError>
     Ok(patched)
 }
 
-/// How deep the place is nested where an operation puts something, and that with it, at most.
+/// An upper bound of the nesting after an operation.
 fn depth_after(depth: usize, operation: &PatchOperation) -> usize {
     let moved = |from: usize, to: usize| to + depth.saturating_sub(from);
     match operation {
@@ -75,7 +75,7 @@ fn size_of_copy(object: &Value, operation: &PatchOperation) -> usize {
     }
 }
 
-/// How many items the lists have in which an operation puts or takes one.
+/// How many items an operation may shift.
 fn items_shifted(object: &Value, operation: &PatchOperation) -> usize {
     let around = |path: &str| {
         let (list, index) = path.rsplit_once('/').unwrap_or_default();

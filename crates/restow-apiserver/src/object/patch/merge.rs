@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::http::status::{StatusError, golang};
 
-/// The object with the patch merged into it; a patch that is no object is refused.
+/// Merges a patch into an object. A patch that is no object is refused.
 pub(crate) fn apply(object: &Value, patch: &Value) -> Result<Value, StatusError> {
     match patch {
         Value::Object(_) => Ok(merge(object.clone(), patch)),
@@ -15,7 +15,7 @@ pub(crate) fn apply(object: &Value, patch: &Value) -> Result<Value, StatusError>
     }
 }
 
-/// The target with the patch merged into it: null removes, objects merge, all else replaces.
+/// Merges a patch: null removes, objects merge, everything else replaces.
 pub(crate) fn merge(target: Value, patch: &Value) -> Value {
     let Value::Object(changes) = patch else { return patch.clone() };
     let mut fields = match target {

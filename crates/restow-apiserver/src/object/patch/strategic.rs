@@ -1,4 +1,4 @@
-//! Strategic merge patches: merge patches that know which lists have keys. Only built-in kinds take them.
+//! Strategic merge patches: merge patches that merge lists by their keys. Only built-in kinds support them.
 
 mod order;
 
@@ -15,7 +15,7 @@ const RETAIN: &str = "$retainKeys";
 const DELETE: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 
-/// The object of a built-in kind with the patch merged into it.
+/// Merges a patch into an object of a built-in kind.
 pub(crate) fn apply(object: &Value, patch: &Value, kind: &'static Type) -> Result<Value, StatusError> {
     let Value::Object(changes) = patch else {
         return Err(StatusError::bad_request(
@@ -89,7 +89,7 @@ fn retain_keys(fields: &mut Fields, changes: &mut Fields) -> Result<(), StatusEr
     Ok(())
 }
 
-/// Merges the lists whose order the patch tells, and puts them in that order.
+/// Merges lists with `$setElementOrder`, and sorts them in that order.
 fn order_lists(
     fields: &mut Fields,
     changes: &mut Fields,
@@ -139,7 +139,7 @@ fn delete_values(fields: &mut Fields, key: &str, values: &Value) -> Result<(), S
     Ok(())
 }
 
-/// The key a list is merged by: empty for plain values; none if the list is replaced.
+/// The merge key of a list: empty for plain values; none if the list is replaced.
 fn merge_key(structure: Structure<'_>) -> Option<&'static str> {
     match structure {
         Structure::Field(Field::Set) => Some(""),
@@ -201,7 +201,7 @@ fn merge_items(
     Ok(order::settle(merged, &changes, &before, key))
 }
 
-/// Items that say `$patch` are no items: they delete others, or replace the whole list.
+/// Carries out items with `$patch`: they delete other items, or replace the list.
 fn obey_directives(
     before: Vec<Value>,
     change: Vec<Value>,
@@ -239,7 +239,7 @@ fn no_key(item: &Value, key: &str) -> StatusError {
     StatusError::plain(format!("map: {} does not contain declared merge key: {key}", order::show(item)))
 }
 
-/// A new value without directives and nulls; none if it is nothing but a directive.
+/// A new value without directives and nulls; none if it is only a directive.
 fn plain(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) => {

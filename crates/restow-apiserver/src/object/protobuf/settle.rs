@@ -1,11 +1,11 @@
-//! What is empty is left out, as Go's encoder does by the tags of its types.
+//! Drops empty fields, as Go's `omitempty` does.
 
 use serde_json::{Map, Value, json};
 
 use super::table::{Field, Kind, Message, message, root};
 use super::wire::is_zero;
 
-/// Leaves out of a built-in object what a server in Go would; `spec` and `status` are there even if they are empty.
+/// Drops empty fields of a built-in object as kube-apiserver does. `spec` and `status` are kept even if they are empty.
 pub(crate) fn settle(api_version: &str, kind: &str, object: &mut Value) {
     let (Some(message), Some(fields)) = (root(api_version, kind), object.as_object_mut()) else { return };
     settle_fields(message, fields);

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-/// Bytes that are not in the form they should be in.
+/// Malformed bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DecodeError;
 
-/// What one field holds.
+/// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wire<'a> {
     /// A number of variable length.
@@ -70,7 +70,7 @@ pub(super) fn fields(mut bytes: &[u8]) -> Result<Vec<(u32, Wire<'_>)>, DecodeErr
     Ok(all)
 }
 
-/// Numbers one behind the other.
+/// Packed numbers.
 #[allow(clippy::cast_possible_wrap, reason = "negative numbers are sent as large ones")]
 pub(super) fn packed(mut bytes: &[u8]) -> Result<Vec<i64>, DecodeError> {
     let mut all = Vec::new();
@@ -99,7 +99,7 @@ fn varint(bytes: &mut &[u8]) -> Result<u64, DecodeError> {
     Err(DecodeError)
 }
 
-/// What is written though it was never set.
+/// Whether a value is the zero value, which Go writes for unset fields.
 pub(super) fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,

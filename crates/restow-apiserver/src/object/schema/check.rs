@@ -1,4 +1,4 @@
-//! Checks of whole objects against their schema, on create, update and update of the status.
+//! Validates objects against their schema, on create, update and update of the status.
 
 use serde_json::Value;
 
@@ -7,17 +7,17 @@ use super::{embedded, lists, rules, validate};
 use crate::http::status::{Cause, CauseKind};
 use crate::object::path::Path;
 
-/// What keeps the rules of the Common Expression Language from being asked.
+/// Reported when CEL rules are not evaluated because the object is invalid.
 pub(super) const NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing \
      errors to complete validation";
 
 impl Schema {
-    /// What is wrong with a value, such as a default.
+    /// The errors of a value, such as a default.
     pub(crate) fn check_value(&self, value: &Value) -> Vec<Cause> {
         validate::causes(self, value, None, "")
     }
 
-    /// What is wrong with an object that is to be created.
+    /// The errors of an object that is created.
     pub(crate) fn check_create(&self, object: &Value) -> Vec<Cause> {
         let mut causes = validate::causes(self, object, None, "");
         causes.extend(embedded::faults(self, object, &Path::default()));
@@ -25,7 +25,7 @@ impl Schema {
         self.with_rules(causes, object, None)
     }
 
-    /// What is wrong with an object that is to replace `old`; faults of what was not changed are let pass.
+    /// The errors of an object that replaces `old`; faults of what was not changed are let pass.
     pub(crate) fn check_update(&self, object: &Value, old: &Value) -> Vec<Cause> {
         let mut causes = validate::causes(self, object, Some(old), "");
         causes.extend(embedded::faults(self, object, &Path::default()));
@@ -35,7 +35,7 @@ impl Schema {
         self.with_rules(causes, object, Some(old))
     }
 
-    /// What is wrong with an object whose status is to replace the status of `old`.
+    /// The errors of an object whose status is to replace the status of `old`.
     pub(crate) fn check_status(&self, object: &Value, old: &Value) -> Vec<Cause> {
         let mut causes = match (self.properties.get("status"), object.get("status")) {
             (Some(schema), Some(status)) => validate::causes(schema, status, old.get("status"), "status"),

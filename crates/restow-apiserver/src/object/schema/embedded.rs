@@ -1,4 +1,4 @@
-//! Resources within resources: they have a kind, an apiVersion, and metadata that is checked as any.
+//! Embedded resources: they have a kind, an apiVersion, and metadata that is validated like any other.
 
 use restow_core::resource::name::GroupResource;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::http::status::{Cause, GroupKind, MOST_CAUSES};
 use crate::object::meta::{NameRule, Rules, name, set, shape, text, validate};
 use crate::object::path::Path;
 
-/// What is wrong with embedded resources, at any depth below the object itself.
+/// The errors of embedded resources, at any depth below the object itself.
 pub(super) fn faults(schema: &Schema, value: &Value, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     match value {

@@ -1,11 +1,11 @@
-//! Defaults, for what was not given.
+//! Defaults for missing fields.
 
 use serde_json::Value;
 
 use super::model::{Additional, Schema};
 
 impl Schema {
-    /// Drops nulls that mean nothing, and fills in defaults.
+    /// Drops nulls that are not allowed, and sets defaults.
     pub(crate) fn fill(&self, object: &mut Value) {
         drop_nulls(object, self);
         fill(object, self);
@@ -48,7 +48,7 @@ fn fill_or_default(value: &mut Value, schema: &Schema) {
     fill(value, schema);
 }
 
-/// A null that is neither allowed nor replaced by a default is as good as nothing.
+/// Drops nulls that are neither allowed nor replaced by a default.
 fn drop_nulls(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(fields) => fields.retain(|key, value| {

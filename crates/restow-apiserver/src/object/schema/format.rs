@@ -1,4 +1,4 @@
-//! The formats of texts and numbers that kube-apiserver checks.
+//! The formats of strings and numbers that kube-apiserver validates.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use crate::object::meta::name;
 
-/// A format that is checked.
+/// A format that is validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Format {
     /// As it was written, such as `date-time`.
     pub text: String,
-    /// Without dashes, as formats are told apart.
+    /// The name without dashes, for comparison.
     name: String,
 }
 
-/// Formats of texts; those of book, bank and tax numbers are not checked.
+/// Formats of strings. Those of book, bank and tax numbers are not validated.
 const TEXTS: &[&str] = &[
     "uri",
     "email",
@@ -42,7 +42,7 @@ const TEXTS: &[&str] = &[
 ];
 
 impl Format {
-    /// The format of a schema, if it is one that is checked for the schema's type.
+    /// The format of a schema, if it is validated for the schema's type.
     pub(crate) fn parse(schema: &Value) -> Option<Self> {
         let text = schema.get("format").and_then(Value::as_str)?;
         let name = text.replace('-', "");
@@ -55,7 +55,7 @@ impl Format {
         known.then(|| Self { text: text.to_owned(), name })
     }
 
-    /// Whether a text is of this format.
+    /// Whether a string has this format.
     pub(crate) fn fits(&self, text: &str) -> bool {
         match self.name.as_str() {
             "uri" => is_uri(text),

@@ -1,4 +1,4 @@
-//! Lists whose items are told apart by their value or by keys: no two may be the same.
+//! Lists of type set or map: no two items may have the same value or keys.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use super::model::{Additional, ListType, Schema};
 use crate::http::status::{Cause, MOST_CAUSES};
 use crate::object::path::Path;
 
-/// The items of an older list by their keys, if its items have any.
+/// The items of the old list by their keys, if the list is a map.
 pub(super) struct Counterparts<'a> {
     keys: &'a [String],
     items: HashMap<String, &'a Value>,
 }
 
 impl<'a> Counterparts<'a> {
-    /// Reads the older list.
+    /// Indexes the old list.
     pub(super) fn new(list: &'a ListType, old: Option<&'a Value>) -> Self {
         let ListType::Map(keys) = list else { return Self { keys: &[], items: HashMap::new() } };
         let mut items = HashMap::new();
@@ -25,7 +25,7 @@ impl<'a> Counterparts<'a> {
         Self { keys, items }
     }
 
-    /// The older item that has the same keys.
+    /// The old item with the same keys.
     pub(super) fn of(&self, item: &Value) -> Option<&'a Value> {
         if self.items.is_empty() {
             return None;
@@ -34,7 +34,7 @@ impl<'a> Counterparts<'a> {
     }
 }
 
-/// The items that are there twice, at any depth.
+/// The duplicate items, at any depth.
 pub(super) fn faults(schema: &Schema, value: &Value, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     match value {
@@ -89,7 +89,7 @@ fn key_of(item: &Value, keys: &[String]) -> Value {
     Value::Object(pairs.collect::<Map<_, _>>())
 }
 
-/// The second of each that are the same.
+/// The second of each pair of equal items.
 fn repeated(items: &[Value], path: &Path<'_>) -> Vec<Cause> {
     let mut seen = std::collections::BTreeMap::<String, usize>::new();
     let mut causes = Vec::new();

@@ -2,28 +2,28 @@
 
 use regex::Regex;
 
-/// A pattern as it was written, and what matches it.
+/// A pattern and its compiled form.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
-    /// As it was written.
+    /// The pattern as it was written.
     pub text: String,
     matcher: Result<Regex, String>,
 }
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Compiles a pattern.
     pub(crate) fn new(text: &str) -> Self {
         let matcher = Regex::new(&translated(text)).map_err(|error| error.to_string());
         Self { text: text.to_owned(), matcher }
     }
 
-    /// Whether the pattern is found in a text; or why it cannot be searched for.
+    /// Whether the pattern matches a string, or why it cannot be compiled.
     pub(crate) fn is_in(&self, text: &str) -> Result<bool, &str> {
         self.matcher.as_ref().map(|matcher| matcher.is_match(text)).map_err(String::as_str)
     }
 }
 
-/// The same pattern for the regex crate: classes such as `\d` are ASCII in Go, and brackets do not nest.
+/// Translates a pattern for the regex crate: classes such as `\d` are ASCII in Go, and brackets do not nest.
 fn translated(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();
@@ -41,7 +41,7 @@ fn translated(text: &str) -> String {
                     continue;
                 }
                 in_class = true;
-                // A bracket right at the beginning of a class is a letter of it.
+                // A bracket at the start of a class is a literal.
                 if letters.next_if_eq(&'^').is_some() {
                     result.push('^');
                 }

@@ -1,4 +1,4 @@
-//! Fields a schema does not know are dropped.
+//! Prunes unknown fields.
 
 use serde_json::Value;
 
@@ -9,8 +9,8 @@ use crate::object::path::{Path, Paths};
 const OWN: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 impl Schema {
-    /// Drops what the schema does not know, but for apiVersion, kind and metadata of the object; answers with the
-    /// paths of what was dropped.
+    /// Prunes unknown fields, except for apiVersion, kind and metadata of the object. Returns the paths of the pruned
+    /// fields.
     pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
         let mut dropped = Paths::default();
         if self.preserve_unknown {
@@ -56,7 +56,7 @@ fn prune(value: &mut Value, schema: Option<&Schema>, path: &Path<'_>, root: bool
     }
 }
 
-/// Unknown fields stay, but what is known is pruned within.
+/// Keeps unknown fields, and prunes within known ones.
 fn keep(value: &mut Value, schema: &Schema, path: &Path<'_>, root: bool, dropped: &mut Paths) {
     match value {
         Value::Object(fields) => {
@@ -78,7 +78,7 @@ fn keep(value: &mut Value, schema: &Schema, path: &Path<'_>, root: bool, dropped
     }
 }
 
-/// The metadata of an embedded resource is brought into form; that of the object itself is so already.
+/// Normalizes the metadata of an embedded resource. The metadata of the object itself is already normalized.
 fn own(value: &mut Value, key: &str, path: &Path<'_>, root: bool, dropped: &mut Paths) {
     if root || key != "metadata" {
         return;
@@ -94,7 +94,7 @@ fn own(value: &mut Value, key: &str, path: &Path<'_>, root: bool, dropped: &mut 
 enum Place<'a> {
     /// A field that every resource has.
     Own,
-    /// A field with this schema; without one, nothing is known within.
+    /// A field with this schema; none if nothing is known of it.
     Schema(Option<&'a Schema>),
 }
 

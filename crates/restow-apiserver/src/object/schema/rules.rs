@@ -1,4 +1,4 @@
-//! Checks of an object against the validation rules of its schema, at every depth.
+//! Evaluates the validation rules of a schema on an object, at every depth.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::model::Schema;
 use crate::http::status::{Cause, MOST_CAUSES};
 use crate::object::path::Path;
 
-/// All rules that are broken, at any depth.
+/// All violated rules, at any depth.
 pub(super) fn faults(schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) -> Vec<Cause> {
     let mut causes: Vec<_> = schema.rules.iter().filter_map(|rule| rule.fault(value, old, path)).collect();
     match value {

@@ -1,4 +1,4 @@
-//! Fields that are given twice, for those who ask to be told.
+//! Duplicate fields in JSON, for strict field validation.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,11 +7,11 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::object::path::{Path, Paths};
 
-/// The paths of fields that a JSON text gives twice.
+/// The paths of duplicate fields.
 pub(crate) fn duplicates(json: &[u8]) -> Vec<String> {
     let mut found = Paths::default();
     let mut reader = serde_json::Deserializer::from_slice(json);
-    // What is no JSON is refused elsewhere.
+    // Malformed JSON is refused elsewhere.
     let _ = DuplicateFinder { path: Path::default(), found: &mut found }.deserialize(&mut reader);
     found.into_vec()
 }

@@ -1,4 +1,4 @@
-//! Objects held against schemas.
+//! Objects validated against schemas.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::*;
 use crate::arbitrary::any_json;
 use crate::http::status::Cause;
 
-/// What is wrong with `{"spec": value}`, in the words of kube-apiserver.
+/// The errors of `{"spec": value}`, as kube-apiserver reports them.
 fn faults(schema: Value, value: Value) -> Vec<String> {
     let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": schema},
         "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}));
@@ -171,7 +171,7 @@ fn errors_read_like_those_of_kube_apiserver() {
     }
 }
 
-/// What a kube-apiserver 1.36.3 was seen to say of one field of an object.
+/// Errors of one field that were recorded from kube-apiserver 1.36.3.
 #[test]
 fn errors_equal_those_recorded_from_kube_apiserver() {
     let observed: Vec<Value> = serde_json::from_str(include_str!("observed.json")).unwrap();
@@ -319,7 +319,7 @@ fn rules_compare_fields() {
     }
 }
 
-/// Schemas that are schemas, of values like those of `any_json`.
+/// Valid schemas, for values like those of `any_json`.
 fn any_schema() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(json!({"type": "string", "default": "d"})),
@@ -431,7 +431,7 @@ fn large_lists_with_keys_are_compared_in_linear_time() {
     assert!(!in_time(|| schema.check_update(&old, &new)).is_empty());
 }
 
-/// One request holds a worker for as long as its bytes ask for, not for each item times the length of its path.
+/// The work of a request grows with its bytes, not with the items times the length of their path.
 #[test]
 fn items_below_a_long_key_are_checked_in_linear_time() {
     let key = "k".repeat(1_500_000);

@@ -1,4 +1,4 @@
-//! A value held against its schema, with the words and the order of kube-apiserver.
+//! Validates a value against its schema, with the messages and in the order of kube-apiserver.
 
 use std::collections::HashSet;
 
@@ -11,15 +11,15 @@ use crate::http::status::golang::{quote, show_float, show_number};
 use crate::http::status::{Cause, MOST_CAUSES};
 use crate::object::path::Path;
 
-/// What is wrong with a value. `place` is where it is in its object, for the fields of the causes; their words name
-/// places within the value.
+/// The errors of a value. `place` is the path of the value, for the fields of the causes; their messages name paths
+/// within the value.
 pub(super) fn causes(schema: &Schema, value: &Value, old: Option<&Value>, place: &str) -> Vec<Cause> {
     let mut result = Findings::default();
     check(schema, value, old, &At { path: Path::default(), place }, &mut result);
     result.causes
 }
 
-/// What was found, and how many checks passed: of several alternatives, the faults of the nearest are told.
+/// The errors, and how many checks passed: of several alternatives, the errors of the nearest one are reported.
 #[derive(Default)]
 struct Findings {
     causes: Vec<Cause>,
@@ -28,14 +28,14 @@ struct Findings {
 }
 
 impl Findings {
-    /// A fault is told once, however many ways lead to it.
+    /// Adds an error, without duplicates.
     fn push(&mut self, cause: Cause) {
         if !self.is_full() && self.seen.insert(cause.clone()) {
             self.causes.push(cause);
         }
     }
 
-    /// Whether there are more faults than anybody is told: one more shows that some were left out.
+    /// Whether there are more errors than are reported: one more shows that some were left out.
     fn is_full(&self) -> bool {
         self.causes.len() > MOST_CAUSES
     }
@@ -46,7 +46,7 @@ impl Findings {
     }
 }
 
-/// Where a value is.
+/// The path of a value.
 struct At<'a> {
     path: Path<'a>,
     place: &'a str,
@@ -73,7 +73,7 @@ impl At<'_> {
         Cause::invalid(self.field(), value, &format!("{} in body {words}", self.path))
     }
 
-    /// A fault of alternatives, which has no field of its own.
+    /// An error of alternatives, which has no field.
     fn composite(&self, words: &str) -> Cause {
         let field = if self.place.is_empty() { "<nil>" } else { self.place };
         Cause::invalid(field, &json!(""), &format!("{} {words}", quote(&self.path.to_string())))
@@ -81,7 +81,7 @@ impl At<'_> {
 }
 
 fn check(schema: &Schema, value: &Value, old: Option<&Value>, at: &At<'_>, found: &mut Findings) {
-    // What was there before and was not changed is let pass.
+    // Unchanged values are not validated again.
     if old == Some(value) || found.is_full() {
         return;
     }
@@ -139,7 +139,7 @@ fn check_type(schema: &Schema, value: &Value, at: &At<'_>, found: &mut Findings)
         found.passed += 1;
         return;
     }
-    // A format stands for the type, where there is one; texts and lists have none of a number's.
+    // A format replaces the type in the message; strings and lists have no number format.
     let (wanted, own) = match &schema.limits.format {
         Some(format) if !value.is_string() && !value.is_array() && !value.is_null() => {
             (format.text.clone(), format_of(value))
@@ -230,7 +230,7 @@ fn check_number(schema: &Schema, number: &Number, at: &At<'_>, found: &mut Findi
     found.passed += 1;
 }
 
-/// How a number is told that its type and format cannot hold.
+/// The error of a number that is out of the range of its type and format.
 fn out_of_range(schema: &Schema, number: &Number) -> Option<String> {
     let kind = schema.kind.as_deref()?;
     let format = schema.limits.format.as_ref();
@@ -242,7 +242,7 @@ fn out_of_range(schema: &Schema, number: &Number) -> Option<String> {
     })
 }
 
-/// A limit in the form of the number it is a limit of.
+/// A limit, formatted like the number it is compared with.
 fn bound(limit: f64, number: &Number) -> String {
     if number.is_f64() {
         return show_float(limit);

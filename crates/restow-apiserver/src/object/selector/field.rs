@@ -7,26 +7,26 @@ use serde_json::Value;
 use super::Selectable;
 use crate::http::status::StatusError;
 
-/// What one field must be.
+/// A requirement on one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Term {
     /// The field, as the resource names it.
     pub field: String,
-    /// Whether it must be the value, or must not be it.
+    /// Whether the field must equal the value, or must not.
     pub equal: bool,
     /// The value.
     pub value: String,
 }
 
-/// What the fields of an object must be; without terms, everything matches.
+/// A field selector. Without terms, it matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FieldSelector {
-    /// All must hold.
+    /// All terms must match.
     pub terms: Vec<Term>,
 }
 
 impl FieldSelector {
-    /// Reads a selector over the fields a resource offers; another field is a bad request.
+    /// Parses a selector on the selectable fields of a resource. Another field is a bad request.
     pub(crate) fn parse(text: &str, fields: &Selectable) -> Result<Self, StatusError> {
         let mut selector = Self::read(text).map_err(StatusError::bad_request)?;
         for term in &mut selector.terms {
@@ -35,7 +35,7 @@ impl FieldSelector {
         Ok(selector)
     }
 
-    /// Reads a selector over any fields.
+    /// Parses a selector on any fields.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let mut parts = split(text);
         parts.sort_unstable();
@@ -44,17 +44,17 @@ impl FieldSelector {
         Ok(Self { terms })
     }
 
-    /// Whether everything matches.
+    /// Whether it matches everything.
     pub(crate) fn is_everything(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Whether an object matches.
+    /// Whether it matches an object.
     pub(crate) fn matches(&self, object: &Value, fields: &Selectable) -> bool {
         self.terms.iter().all(|term| (fields.value(object, &term.field) == term.value) == term.equal)
     }
 
-    /// The value a field must have, if it must have just one: a list of one name is a read of one object.
+    /// The single value that a field must have, if any: a list of one name reads one object.
     pub(crate) fn exact(&self, field: &str) -> Option<&str> {
         self.terms.iter().find(|term| term.equal && term.field == field).map(|term| term.value.as_str())
     }
@@ -101,7 +101,7 @@ fn unescape(value: &str) -> Result<String, String> {
                     return Err(format!("invalid field selector: invalid escape sequence: {sequence}"));
                 }
             },
-            // Go prints the letter's number here.
+            // Go prints the code point here.
             ',' | '=' => {
                 let number = u32::from(letter);
                 return Err(format!("invalid field selector: unescaped character in value: {number}"));

@@ -1,4 +1,4 @@
-//! Field selectors: what is read, what matches, what is refused.
+//! Tests of field selectors.
 
 use proptest::prelude::*;
 use serde_json::json;

@@ -33,26 +33,26 @@ pub(crate) enum Operator {
     DoesNotExist,
 }
 
-/// What one label must be like.
+/// A requirement on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Requirement {
     /// The label.
     pub key: String,
     /// The comparison.
     pub operator: Operator,
-    /// What it is compared with.
+    /// The values to compare with.
     pub values: BTreeSet<String>,
 }
 
-/// What all labels must be like; without requirements, everything matches.
+/// A label selector. Without requirements, it matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LabelSelector {
-    /// All must hold.
+    /// All requirements must match.
     pub requirements: Vec<Requirement>,
 }
 
 impl LabelSelector {
-    /// Reads a selector; what cannot be read is a bad request, with the words of kube-apiserver.
+    /// Parses a selector. A malformed one is a bad request, with the message of kube-apiserver.
     pub(crate) fn parse(text: &str) -> Result<Self, StatusError> {
         let mut parser = Parser { tokens: tokens(text), at: 0 };
         let mut requirements = parser.selector().map_err(StatusError::bad_request)?;
@@ -60,7 +60,7 @@ impl LabelSelector {
         Ok(Self { requirements })
     }
 
-    /// Reads a `LabelSelector` object, as it stands in specs.
+    /// Parses a `LabelSelector` object, as in specs.
     pub(crate) fn from_value(selector: &Value) -> Result<Self, String> {
         let mut requirements = Vec::new();
         for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
@@ -84,7 +84,7 @@ impl LabelSelector {
         Ok(Self { requirements })
     }
 
-    /// Whether everything matches.
+    /// Whether it matches everything.
     pub(crate) fn is_everything(&self) -> bool {
         self.requirements.is_empty()
     }
@@ -125,7 +125,7 @@ impl Requirement {
     }
 }
 
-/// A requirement, if its key and values can be those of labels.
+/// A requirement, if its key and values are valid.
 fn requirement(key: String, operator: Operator, values: BTreeSet<String>) -> Result<Requirement, String> {
     let mut causes = Vec::new();
     let faults = label_key(&key);
@@ -256,7 +256,7 @@ impl Parser {
         })
     }
 
-    /// The one value of an exact match; nothing is the empty text.
+    /// The value of an exact match; it may be empty.
     fn value(&mut self) -> Result<BTreeSet<String>, String> {
         if matches!(self.peek(), Token::End | Token::Comma) {
             return Ok(BTreeSet::from([String::new()]));
@@ -290,7 +290,7 @@ impl Parser {
         }
     }
 
-    /// Values and commas; between two commas there is the empty text.
+    /// Values and commas; between two commas there is an empty value.
     fn list(&mut self) -> Result<BTreeSet<String>, String> {
         let mut values = BTreeSet::new();
         loop {

@@ -1,4 +1,4 @@
-//! Label selectors: what is read, what matches, what is refused.
+//! Tests of label selectors.
 
 use proptest::prelude::*;
 use serde_json::json;

@@ -16,12 +16,12 @@ pub(super) enum Token {
     NotIn,
     Open,
     Word(String),
-    /// What is no token, and how that is told.
+    /// An invalid token, and its error.
     Odd(String),
 }
 
 impl Token {
-    /// How the token is named in a message.
+    /// The token in messages.
     pub(super) fn text(&self) -> &str {
         match self {
             Self::End => "",
@@ -40,7 +40,7 @@ impl Token {
         }
     }
 
-    /// A keyword counts as a word where a key or a value can stand.
+    /// Turns a keyword into a word, where a key or a value is expected.
     pub(super) fn into_word(self) -> Self {
         match self {
             Self::In | Self::NotIn => Self::Word(self.text().to_owned()),
@@ -100,7 +100,7 @@ fn word(rest: &str) -> (Token, usize) {
     (token, length)
 }
 
-/// The longest symbol at the beginning.
+/// The longest symbol at the start.
 fn special(rest: &str) -> (Token, usize) {
     let mut longest = None;
     let run = rest.find(|letter| !is_special(letter)).unwrap_or(rest.len());

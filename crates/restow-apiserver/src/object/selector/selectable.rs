@@ -8,7 +8,7 @@ use crate::http::status::golang::{quote, show_number};
 #[derive(Clone, Debug)]
 pub(crate) struct Selectable {
     fields: Vec<(String, Vec<String>)>,
-    /// Whether a field that is not offered is refused in the words of resources with fields of their own.
+    /// Whether unsupported fields are refused with the message of resources that have their own fields.
     own_words: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The facts about the built-in kinds a server has, as their published types tell them.
+//! The structure of built-in kinds, from their published types.
 
 use serde_json::{Value, json};
 
@@ -8,18 +8,18 @@ pub(crate) struct Type {
     fields: &'static [(&'static str, Field)],
 }
 
-/// What such a field is.
+/// The structure of a field.
 #[derive(Debug)]
 pub(crate) enum Field {
     /// An object of a type.
     Struct(&'static Type),
-    /// An object of which a strategic patch may tell which keys to keep.
+    /// An object in which a strategic patch may name the keys to keep.
     Retained(&'static Type),
     /// One value, though it is an object.
     Atomic,
     /// A list of plain values, each of them once.
     Set,
-    /// A list of objects told apart by keys; without a type, each is one value.
+    /// A list of objects with keys; without a type, each is one value.
     Keyed {
         /// The keys.
         keys: &'static [&'static str],
@@ -31,7 +31,7 @@ pub(crate) enum Field {
 }
 
 impl Type {
-    /// What is known of a field.
+    /// The structure of a field, if it is known.
     pub(crate) fn field(&self, key: &str) -> Option<&'static Field> {
         self.fields.iter().find(|(name, _)| *name == key).map(|(_, field)| field)
     }
@@ -45,7 +45,7 @@ const fn atoms(keys: &'static [&'static str]) -> Field {
     Field::Keyed { keys, item: None, merged: true }
 }
 
-/// Told apart by field managers, but replaced by strategic patches.
+/// A map to field managers, but replaced by strategic patches.
 const fn replaced(keys: &'static [&'static str]) -> Field {
     Field::Keyed { keys, item: Some(&PLAIN), merged: false }
 }
@@ -162,7 +162,7 @@ pub(crate) fn kind(group: &str, kind: &str) -> &'static Type {
     }
 }
 
-/// What a new object of a built-in kind has before anything is set: nobody owns that.
+/// The fields of an empty object of a built-in kind, which no manager owns.
 pub(crate) fn zero(group: &str, kind: &str) -> Value {
     match (group, kind) {
         ("apps", "Deployment") => json!({"metadata": {}, "status": {}, "spec": {"strategy": {}, "template": {

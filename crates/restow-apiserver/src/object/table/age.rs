@@ -1,4 +1,4 @@
-//! How long ago something was, in few letters.
+//! Ages, formatted as in kubectl.
 
 use jiff::Timestamp;
 use serde_json::Value;

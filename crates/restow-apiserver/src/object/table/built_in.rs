@@ -1,4 +1,4 @@
-//! What built-in resources show of themselves.
+//! The columns of built-in resources.
 
 mod cell;
 mod pod;
@@ -14,7 +14,7 @@ use cell::{at, count, created, items, name, number, text, text_or};
 
 type Cells = fn(&Value, Timestamp) -> Vec<Value>;
 
-/// Columns by name, those after the bar only for who asks for more.
+/// Column names; those after the bar are shown only with `-o wide`.
 const COLUMNS: &[(&str, &str, &str, Cells)] = &[
     ("", "namespaces", "Name,Status,Age", namespace),
     ("", "configmaps", "Name,Data,Age", config_map),
@@ -53,7 +53,7 @@ const COLUMNS: &[(&str, &str, &str, Cells)] = &[
 const EVENT: &str = "Last Seen,Type,Reason,Object,/Subobject,/Source,Message,/First Seen,/Count,/Name";
 const BINDING: &str = "Name,Role,Age|Users,Groups,ServiceAccounts";
 
-/// The columns of a resource, and what fills them; without any of its own, name and time of creation.
+/// The columns of a resource and its cells; the default is name and creation time.
 pub(super) fn columns(group: &str, resource: &str) -> (Vec<Column>, Cells) {
     match COLUMNS.iter().find(|(of, name, ..)| (*of, *name) == (group, resource)) {
         Some((_, _, names, cells)) => (headers(names), *cells),

@@ -116,7 +116,7 @@ fn field(text: &str) -> (String, usize) {
     (name, text.len())
 }
 
-/// Where the bracket closes that is open at the beginning.
+/// The position of the bracket that closes the first one.
 fn closing(text: &str) -> Option<usize> {
     let (mut depth, mut quote) = (0usize, None);
     for (at, letter) in text.char_indices() {

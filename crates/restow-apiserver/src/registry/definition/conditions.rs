@@ -1,4 +1,4 @@
-//! Which names a definition gets, and whether it is established.
+//! The accepted names and the conditions of a definition.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::fields::{list, text};
 use crate::http::status::golang::quote;
 use crate::object::meta::time;
 
-/// What holds a definition until its objects have gone.
+/// The finalizer that delays the deletion of a definition until its objects are deleted.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// A condition of a definition.
@@ -20,9 +20,9 @@ pub(crate) struct Condition {
     pub kind: &'static str,
     /// `True`, `False` or `Unknown`.
     pub status: &'static str,
-    /// Why, as a machine reads it.
+    /// The reason, for programs.
     pub reason: &'static str,
-    /// Why, as a person reads it.
+    /// The message, for people.
     pub message: String,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn terminating() -> Condition {
     }
 }
 
-/// The names a definition gets beside the others of its group, and the conditions that tell it.
+/// The accepted names of a definition, given the others of its group, and the resulting conditions.
 ///
 /// `others` are the other definitions of the same group.
 pub(crate) fn accept_names(definition: &Value, others: &[Value]) -> (Value, Vec<Condition>) {
@@ -77,7 +77,7 @@ pub(crate) fn accept_names(definition: &Value, others: &[Value]) -> (Value, Vec<
     (names.to_value(), conditions)
 }
 
-/// Gives a name that is free; tells of one that is not. Of several conflicts, the last is told.
+/// Accepts a free name, and reports a conflict. Of several conflicts, the last is reported.
 fn settle(
     reason: &'static str,
     asked: &str,
@@ -161,7 +161,7 @@ fn is_true_in(status: &Value, kind: &str) -> bool {
     list(status, "conditions").iter().any(|one| text(one, "type") == kind && text(one, "status") == "True")
 }
 
-/// Sets a condition; its time is kept if its status stays. Answers whether anything changed.
+/// Sets a condition, and keeps its time if the status is unchanged. Returns whether anything changed.
 pub(crate) fn set(definition: &mut Value, condition: &Condition, now: Timestamp) -> bool {
     let before = definition.clone();
     let Some(fields) = definition.as_object_mut() else { return false };

@@ -1,4 +1,4 @@
-//! What is wrong with the conversion of a definition.
+//! Validates the conversion of a definition.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::fields::{one_of, text, texts};
 use crate::http::status::Cause;
 use crate::object::meta::name::dns_1035_label;
 
-/// What is wrong with `spec.conversion`.
+/// The errors of `spec.conversion`.
 pub(super) fn faults(conversion: &Value) -> Vec<Cause> {
     let field = |key: &str| format!("spec.conversion.{key}");
     let strategy = text(conversion, "strategy");

@@ -1,4 +1,4 @@
-//! Fields of a definition, read from its JSON.
+//! Access to fields of a definition.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ pub(crate) fn texts(value: &Value, key: &str) -> Vec<String> {
     list(value, key).iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Whether a value says nothing.
+/// Whether a value is empty.
 pub(super) fn is_zero(value: &Value) -> bool {
     matches!(value, Value::Null | Value::Bool(false)) || value == ""
 }

@@ -1,9 +1,9 @@
-//! What a definition is filled in with.
+//! Defaults of a definition.
 
 use super::fields::{flag, list, text, texts};
 use serde_json::{Map, Value, json};
 
-/// Fills in defaults: names, conversion, and the port of a webhook's service.
+/// Sets defaults: names, conversion, and the port of a webhook's service.
 pub(crate) fn fill(definition: &mut Value) {
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
@@ -32,7 +32,7 @@ fn fill_names(names: &mut Map<String, Value>) {
     }
 }
 
-/// The status a new definition has: nothing is accepted yet, and its storage version is stored.
+/// Sets the status of a new definition: no accepted names yet, and its storage version among the stored versions.
 pub(crate) fn prepare_create(definition: &mut Value) {
     let stored = storage_version(definition).into_iter().collect::<Vec<_>>();
     if let Some(fields) = definition.as_object_mut() {
@@ -44,7 +44,7 @@ pub(crate) fn prepare_create(definition: &mut Value) {
     }
 }
 
-/// The status of the definition before, with the storage version among the stored ones.
+/// Keeps the old status, and adds the storage version to the stored versions.
 pub(crate) fn prepare_update(definition: &mut Value, old: &Value) {
     let mut status = old.get("status").cloned().unwrap_or_else(|| json!({}));
     let mut stored = texts(&status, "storedVersions");

@@ -1,11 +1,11 @@
-//! What kube-apiserver refuses of JSON schema, and asks of its own extensions.
+//! Validates the JSON schema of a definition: unsupported keywords, and Kubernetes' extensions.
 
 use serde_json::{Value, json};
 
 use super::fields::{flag, is_zero, list, text, texts};
 use crate::http::status::Cause;
 
-/// What kube-apiserver refuses of JSON schema at any depth.
+/// Reports unsupported keywords of JSON schema, at any depth.
 pub(super) fn faults(schema: &Value, field: &str, causes: &mut Vec<Cause>) {
     let at = |key: &str| format!("{field}.{key}");
     if flag(schema, "uniqueItems") {

@@ -1,4 +1,4 @@
-//! What is wrong with the schema of a version: it must be structural.
+//! Validates that the schema of a version is structural.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ enum Level {
     Field,
 }
 
-/// The keys a schema may have at its root beside a status endpoint.
+/// The keys that a schema with a status subresource may have at its root.
 const ROOT_KEYS: &[&str] = &[
     "description",
     "type",
@@ -44,7 +44,7 @@ const ROOT_KEYS_TOLD: &str = "[Description Type Format Title Maximum ExclusiveMa
      MaxLength MinLength Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs \
      Example XPreserveUnknownFields XValidations]";
 
-/// What is wrong with a version's schema.
+/// The errors of a version's schema.
 pub(super) fn faults(schema: &Value, status: bool, field: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     if status {
@@ -191,7 +191,7 @@ fn says_only_names(metadata: &Value) -> bool {
     })
 }
 
-/// The two forms in which alternatives may tell types: an integer or a text.
+/// Whether alternatives have the allowed form of an integer or string.
 fn is_int_or_string(schema: &Value) -> bool {
     let pair = json!([{"type": "integer"}, {"type": "string"}]);
     flag(schema, "x-kubernetes-int-or-string")
@@ -218,7 +218,7 @@ fn values(schema: &Value, field: &str, int_or_string: bool, causes: &mut Vec<Cau
     }
 }
 
-/// A schema within alternatives may only say what values are like, not what they are.
+/// Validates a schema within alternatives: it may restrict values, but not define their structure.
 fn nested(schema: &Value, field: &str, causes: &mut Vec<Cause>) {
     values(schema, field, false, causes);
     if let Some(items) = schema.get("items").filter(|items| items.is_object()) {
@@ -252,7 +252,7 @@ fn nested(schema: &Value, field: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Each default must be a value of its own schema.
+/// Validates each default against its own schema.
 fn defaults(schema: &Value, field: &str, causes: &mut Vec<Cause>) {
     if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
         let mut filled = default.clone();

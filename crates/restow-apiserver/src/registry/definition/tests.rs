@@ -1,4 +1,4 @@
-//! Definitions: filled in, refused, accepted, read.
+//! Tests of definitions: defaults, validation, accepted names, parsing.
 
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What is wrong with a definition.
+//! Validates a definition.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::http::status::Cause;
 use crate::http::status::golang::is_printable;
 use crate::object::meta::name::{dns_1035_label, subdomain};
 
-/// What is wrong with a new definition, beside its metadata.
+/// The errors of a new definition, beside its metadata.
 pub(crate) fn create(definition: &Value) -> Vec<Cause> {
     let mut causes: Vec<_> = name(definition).into_iter().collect();
     causes.extend(spec(definition));
@@ -17,7 +17,7 @@ pub(crate) fn create(definition: &Value) -> Vec<Cause> {
     causes
 }
 
-/// What is wrong with a definition that is to replace `old`, beside its metadata.
+/// The errors of a definition that replaces `old`, beside its metadata.
 pub(crate) fn update(definition: &Value, old: &Value) -> Vec<Cause> {
     let mut causes = spec(definition);
     let part = |of: &Value, path: &str| of.pointer(path).cloned().unwrap_or_default();
@@ -167,8 +167,8 @@ fn labels(names: &Value, key: &str) -> Vec<Cause> {
     causes
 }
 
-/// Schemas, subresources, columns and selectable fields; what all versions have in common is told once, in a place of
-/// the definition's internal form, as kube-apiserver tells it.
+/// Schemas, subresources, columns and selectable fields. Errors that all versions have are reported once, at a path of
+/// the internal version, as in kube-apiserver.
 fn of_contents(versions: &[Value]) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (key, common, check) in [

@@ -1,14 +1,14 @@
-//! What single built-ins must not be: too large, or changed where they are fixed.
+//! Validates the size and immutability of ConfigMaps and Secrets.
 
 use serde_json::Value;
 
 use super::{role, role_binding};
 use crate::http::status::Cause;
 
-/// How much a ConfigMap or Secret may hold, in bytes.
+/// The largest data of a ConfigMap or Secret, in bytes.
 const MOST: usize = 1 << 20;
 
-/// What is wrong with a built-in beside its metadata.
+/// The errors of a built-in beside its metadata.
 pub(crate) fn validate(kind: &str, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     match kind {
@@ -28,7 +28,7 @@ pub(crate) fn validate(kind: &str, object: &Value, old: Option<&Value>) -> Vec<C
     causes
 }
 
-/// What a ConfigMap or Secret must keep: a Secret its type, and all of it once it is immutable.
+/// Refuses changes of the type of a Secret, and of immutable ConfigMaps and Secrets.
 fn unchanged(kind: &str, object: &Value, old: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     if kind == "Secret" && object["type"] != old["type"] {
@@ -47,7 +47,7 @@ fn unchanged(kind: &str, object: &Value, old: &Value) -> Vec<Cause> {
     causes
 }
 
-/// How much is in the data of an object; what is in base64 counts as what it stands for.
+/// The size of the data, with base64 decoded.
 fn size(object: &Value) -> usize {
     let of = |field: &str| -> usize {
         let texts = object[field].as_object().into_iter().flat_map(|fields| fields.values());

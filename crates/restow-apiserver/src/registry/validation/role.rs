@@ -1,10 +1,10 @@
-//! What the rules of a role must be, as kube-apiserver has it.
+//! Validates the rules of a role, as kube-apiserver does.
 
 use serde_json::Value;
 
 use crate::http::status::{Cause, MOST_CAUSES};
 
-/// What is wrong with the rules of a role.
+/// The errors of the rules of a role.
 pub(crate) fn validate(kind: &str, role: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (index, rule) in role["rules"].as_array().into_iter().flatten().enumerate() {

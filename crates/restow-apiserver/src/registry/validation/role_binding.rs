@@ -1,4 +1,4 @@
-//! Which role a binding gives and to whom, as kube-apiserver completes and checks it.
+//! Defaults and validates bindings, as kube-apiserver does.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::auth::rbac::GROUP;
 use crate::http::status::Cause;
 use crate::object::meta::NameRule;
 
-/// Names the group of what a binding leaves without one: its role, and its users and groups.
+/// Defaults the API groups of the role and the subjects.
 pub(crate) fn complete(binding: &mut Value) {
     let is_empty = |value: &Value| value["apiGroup"].as_str().unwrap_or_default().is_empty();
     if let Some(role) = binding.get_mut("roleRef").filter(|role| role.is_object() && is_empty(role)) {
@@ -20,7 +20,7 @@ pub(crate) fn complete(binding: &mut Value) {
     }
 }
 
-/// What is wrong with a binding that is complete.
+/// The errors of a binding with defaults.
 pub(crate) fn validate(kind: &str, binding: &Value, old: Option<&Value>) -> Vec<Cause> {
     let namespaced = kind == "RoleBinding";
     let role = &binding["roleRef"];
@@ -37,7 +37,7 @@ pub(crate) fn validate(kind: &str, binding: &Value, old: Option<&Value>) -> Vec<
         causes.extend(validate_subject(subject, namespaced, &format!("subjects[{index}]")));
     }
     if let Some(old) = old {
-        // One that was stored without a group means the same role.
+        // A stored binding without a group means the same role.
         let mut old = old.clone();
         complete(&mut old);
         if old["roleRef"] != *role {

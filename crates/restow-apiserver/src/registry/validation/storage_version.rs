@@ -1,4 +1,4 @@
-//! What the status of a StorageVersion must be, as kube-apiserver has it.
+//! Validates the status of a StorageVersion, as kube-apiserver does.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::http::status::Cause;
 use crate::object::meta::name::{dns_1035_label, label_key, subdomain};
 
-/// What is wrong with the status of a StorageVersion.
+/// The errors of the status of a StorageVersion.
 pub(crate) fn validate(object: &Value) -> Vec<Cause> {
     let status = &object["status"];
     let entries = list(&status["storageVersions"]);
@@ -42,7 +42,7 @@ fn server(path: &str, entry: &Value) -> Vec<Cause> {
     causes
 }
 
-/// What is wrong with an `apiVersion`.
+/// The errors of an `apiVersion`.
 fn api_version(api_version: &str) -> Vec<String> {
     const EMPTY: &str = "must be non-empty";
     let part = |part: &str, text: &str, faults: Vec<String>| -> Vec<String> {
@@ -61,7 +61,7 @@ fn api_version(api_version: &str) -> Vec<String> {
     }
 }
 
-/// What is wrong with the common version, which follows from the entries.
+/// The errors of the common version, which follows from the entries.
 fn common(entries: &[Value], told: &Value) -> Option<Cause> {
     const NONE: &str = "should be nil if servers do not agree on the same encoding version, or if there is no server \
                         reporting the supported versions yet";

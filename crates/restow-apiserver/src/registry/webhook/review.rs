@@ -1,4 +1,4 @@
-//! What is asked of a conversion webhook, and what its answer must keep.
+//! ConversionReview requests, and checks of their responses.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use crate::http::status::{Cause, StatusError, golang};
 use crate::object::meta::validate::{annotations, labels};
 use crate::object::meta::{name, text};
 
-/// The versions of reviews that are understood.
+/// The supported versions of ConversionReview.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReviewVersion {
     V1,
@@ -14,7 +14,7 @@ pub(super) enum ReviewVersion {
 }
 
 impl ReviewVersion {
-    /// The first of a webhook's versions that is understood.
+    /// The first supported version of a webhook.
     pub(super) fn first_of(versions: &[String]) -> Option<Self> {
         versions.iter().find_map(|version| match version.as_str() {
             "v1" => Some(Self::V1),
@@ -31,13 +31,13 @@ impl ReviewVersion {
     }
 }
 
-/// Why nothing was converted.
+/// Why a conversion failed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum WebhookError {
-    /// The webhook failed.
+    /// The call failed.
     #[error("failed: {0}")]
     Call(String),
-    /// It returned something else than was asked for.
+    /// The response has other objects than requested.
     #[error("returned {0}")]
     Response(String),
 }
@@ -48,7 +48,7 @@ impl WebhookError {
     }
 }
 
-/// One question to a webhook.
+/// A ConversionReview.
 pub(super) struct Review {
     version: ReviewVersion,
     uid: String,
@@ -61,7 +61,7 @@ impl Review {
         Self { version, uid: uid.to_owned(), desired: desired.to_owned(), objects }
     }
 
-    /// What is sent.
+    /// The request body.
     pub(super) fn request(&self) -> Value {
         json!({
             "apiVersion": self.version.api_version(), "kind": "ConversionReview",
@@ -69,7 +69,7 @@ impl Review {
         })
     }
 
-    /// What a client is told when it failed.
+    /// The Status of a failed conversion.
     pub(super) fn failure(&self, fault: WebhookError) -> StatusError {
         let first = self.objects.first().unwrap_or(&Value::Null);
         let of = |key: &str| first[key].as_str().unwrap_or_default();
@@ -80,7 +80,7 @@ impl Review {
         ))
     }
 
-    /// The objects of an answer, with the metadata they had before except for labels and annotations.
+    /// The converted objects. Their metadata is restored, except for labels and annotations.
     pub(super) fn converted(&self, mut answer: Value) -> Result<Vec<Value>, WebhookError> {
         self.check(&answer).map_err(WebhookError::Call)?;
         let Value::Array(objects) = answer["response"]["convertedObjects"].take() else {
@@ -97,7 +97,7 @@ impl Review {
         WebhookError::Response(format!("{count} objects, expected {}", self.objects.len()))
     }
 
-    /// Whether it is an answer to this question, and a good one.
+    /// Refuses a response that does not answer this request, or reports a failure.
     fn check(&self, answer: &Value) -> Result<(), String> {
         let is_v1 = self.version == ReviewVersion::V1;
         let expected = self.version.api_version();
@@ -145,7 +145,7 @@ impl Review {
     }
 }
 
-/// Refuses what is of another version or kind than was asked for.
+/// Refuses an object of another version or kind than requested.
 fn same_type(original: &Value, converted: &Value, desired: &str) -> Result<(), String> {
     let of = |object: &Value, key: &str| object[key].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (of(converted, "apiVersion"), of(converted, "kind"));
@@ -158,7 +158,7 @@ fn same_type(original: &Value, converted: &Value, desired: &str) -> Result<(), S
     Ok(())
 }
 
-/// Refuses what is another object than was sent.
+/// Refuses an object with another identity than the sent one.
 fn same_object(original: &Value, converted: &Value) -> Result<(), String> {
     let pairs = [
         ("name", name(original), name(converted)),
@@ -171,7 +171,7 @@ fn same_object(original: &Value, converted: &Value) -> Result<(), String> {
     }
 }
 
-/// Gives an object its metadata back; labels and annotations are the webhook's to change.
+/// Restores the metadata of an object, except for labels and annotations.
 fn restore(original: &Value, converted: &mut Value) -> Result<(), String> {
     let answered = match converted.get_mut("metadata").map(Value::take) {
         None => return Err("missing metadata in converted object".to_owned()),
@@ -197,7 +197,7 @@ fn restore(original: &Value, converted: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses labels or annotations that are none.
+/// Refuses invalid labels or annotations.
 fn check_texts(field: &str, answered: &Value, original: Option<&Value>) -> Result<(), String> {
     let Value::Object(texts) = answered else {
         let kind = golang::type_name(answered);

@@ -1,4 +1,4 @@
-//! The order of merged lists: as the patch tells, with the other items near where they were.
+//! The order of merged lists: that of the patch, with other items near their former neighbours.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::http::status::StatusError;
 use crate::http::status::golang::show_number;
 
-/// Where the items of a list are, by their key or by their value.
+/// The positions of items in a list, by their key or value.
 struct Places<'a> {
     key: &'a str,
     places: HashMap<String, usize>,
@@ -22,18 +22,18 @@ impl<'a> Places<'a> {
         Self { key, places }
     }
 
-    /// The place of the first item that is the same.
+    /// The position of the first equal item.
     fn of(&self, item: &Value) -> Option<usize> {
         self.places.get(&own(item, self.key)?).copied()
     }
 }
 
-/// What tells an item from others; none if it has no key.
+/// The identity of an item; none if it has no key.
 fn own(item: &Value, key: &str) -> Option<String> {
     if key.is_empty() { Some(item.to_string()) } else { item.get(key).map(Value::to_string) }
 }
 
-/// The items in the order of the patch's list, and those that only the server has between them.
+/// Sorts items in the order of the patch, with items that only the server has between them.
 pub(super) fn settle(merged: Vec<Value>, wanted: &[Value], before: &[Value], key: &str) -> Vec<Value> {
     let (wanted, before) = (Places::new(wanted, key), Places::new(before, key));
     let (mut ordered, mut others): (Vec<_>, Vec<_>) =
@@ -53,7 +53,7 @@ pub(super) fn settle(merged: Vec<Value>, wanted: &[Value], before: &[Value], key
     settled
 }
 
-/// Refuses a list whose items are in another order than the patch itself tells.
+/// Refuses a list whose order contradicts `$setElementOrder`.
 pub(super) fn check(list: &[Value], wanted: &[Value], key: &str) -> Result<(), StatusError> {
     let items = list.iter().filter(|item| item.get("$patch").is_none());
     let places = Places::new(wanted, key);

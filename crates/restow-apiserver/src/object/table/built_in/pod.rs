@@ -1,4 +1,4 @@
-//! What a pod shows of itself.
+//! The cells of a Pod.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn is_ready(status: &Value) -> bool {
     status.get("ready") == Some(&json!(true)) && at(status, "/state/running").is_some()
 }
 
-/// The phase, or what is more telling.
+/// The phase, or a more specific reason.
 fn state(pod: &Value) -> String {
     let phase = text(pod, "/status/phase");
     let mut state = text_or(pod, "/status/reason", &phase);
@@ -65,7 +65,7 @@ fn told(status: &Value) -> Option<String> {
     })
 }
 
-/// What the first init container that has not ended well says.
+/// The status of the first init container that has not succeeded.
 fn initializing(pod: &Value) -> Option<String> {
     let all = items(pod, "/spec/initContainers").len();
     let statuses = items(pod, "/status/initContainerStatuses");

@@ -1,4 +1,4 @@
-//! What a Service shows of itself.
+//! The cells of a Service.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::cell::{at, created, items, name, number, text, text_or};
 
 const NONE: &str = "<none>";
 
-/// The cells of a Service. It is stored without defaults, so what is missing is what kube-apiserver would put there.
+/// The cells of a Service. It is stored without defaults, so missing values are replaced by those of kube-apiserver.
 pub(super) fn cells(service: &Value, now: Timestamp) -> Vec<Value> {
     let kind = text_or(service, "/spec/type", "ClusterIP");
     let address = text_or(service, "/spec/clusterIPs/0", &text_or(service, "/spec/clusterIP", NONE));

@@ -77,7 +77,7 @@ fn malformed_review_responses_are_refused() {
         ),
         (
             with(&|answer| answer["response"]["result"] = json!({"status": "Failure"})),
-            "failed: response.result.status was 'StatusError', not 'Success'",
+            "failed: response.result.status was 'Failure', not 'Success'",
         ),
         (
             object("/apiVersion", json!("example.com/v3")),
