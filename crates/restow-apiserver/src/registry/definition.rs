@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: what they are filled in with, what is refused, and what they make a server serve.
+//! CustomResourceDefinitions: defaults, validation, and what a server serves for them.
 
 pub(crate) mod conditions;
 mod conversion;
@@ -7,6 +7,7 @@ mod fill;
 mod standard;
 mod structural;
 pub(crate) mod validate;
+mod warnings;
 
 use serde_json::Value;
 
@@ -14,6 +15,7 @@ use crate::object::schema::Schema;
 use crate::object::table::column::Column;
 use fields::{flag, list, text, texts};
 pub(crate) use fill::{fill, prepare_create, prepare_update};
+pub(crate) use warnings::warnings;
 
 /// The names of a custom resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +29,7 @@ pub(crate) struct Names {
     pub categories: Vec<String>,
 }
 
-/// What a definition says, as a server uses it.
+/// A parsed definition.
 #[derive(Clone, Debug)]
 pub(crate) struct Definition {
     /// The API group.
@@ -36,9 +38,9 @@ pub(crate) struct Definition {
     pub namespaced: bool,
     /// All versions, in the order of the definition.
     pub versions: Vec<Version>,
-    /// How objects get from one version to another.
+    /// How objects are converted between versions.
     pub conversion: Conversion,
-    /// Whether all fields of all objects are kept, as old definitions can ask for.
+    /// Whether unknown fields of all objects are kept (`preserveUnknownFields`).
     pub preserve_unknown: bool,
 }
 
@@ -51,11 +53,11 @@ pub(crate) struct Version {
     pub served: bool,
     /// Whether objects are stored in it.
     pub storage: bool,
-    /// What clients that use it are warned with.
+    /// The warning to clients that use the version.
     pub deprecation_warning: Option<String>,
-    /// What its objects are like.
+    /// The schema of its objects.
     pub schema: Schema,
-    /// Whether the status has an endpoint of its own.
+    /// Whether it has a status subresource.
     pub status: bool,
     /// The columns of a table, beside the name.
     pub columns: Vec<Column>,
@@ -63,22 +65,22 @@ pub(crate) struct Version {
     pub selectable_fields: Vec<String>,
 }
 
-/// How objects get from one version to another.
+/// How objects are converted between versions.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Conversion {
-    /// Their apiVersion is changed.
+    /// Only their apiVersion changes.
     None,
-    /// A webhook does it.
+    /// A webhook converts them.
     Webhook {
-        /// Where the webhook is: `url` or `service`, and `caBundle`.
+        /// The `url` or `service`, and the `caBundle`.
         client_config: Value,
-        /// The versions of ConversionReview it understands.
+        /// The supported versions of ConversionReview.
         review_versions: Vec<String>,
     },
 }
 
 impl Definition {
-    /// Reads a definition that was found valid; what cannot be read is left out.
+    /// Parses a valid definition. Malformed parts are skipped.
     pub(crate) fn parse(definition: &Value) -> Self {
         let empty = Value::Null;
         let spec = definition.get("spec").unwrap_or(&empty);
@@ -107,7 +109,7 @@ impl Definition {
 }
 
 impl Names {
-    /// Reads `spec.names` or `status.acceptedNames`.
+    /// Parses `spec.names` or `status.acceptedNames`.
     pub(crate) fn parse(names: &Value) -> Self {
         Self {
             plural: text(names, "plural"),

@@ -45,8 +45,10 @@ pub(crate) async fn create(
         let stored = store(api, &request, permit.as_ref(), unchanged.clone(), object.clone()).await?;
         if let Some(object) = stored {
             let made = Some(name(&object).to_owned());
+            let mut warnings = read.warnings;
+            warnings.extend(strategy::warnings(&request, &object));
             let body = Body::from(request.view.answer(object));
-            return Ok(VerbResponse { code: StatusCode::CREATED, body, warnings: read.warnings, made });
+            return Ok(VerbResponse { code: StatusCode::CREATED, body, warnings, made });
         }
         if last == 0 {
             let taken = name(&object);

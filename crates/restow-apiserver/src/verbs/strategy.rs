@@ -89,6 +89,14 @@ pub(super) fn validate(request: &ResourceRequest, object: &Value, old: Option<&V
     }
 }
 
+/// Warnings about a created or changed object.
+pub(super) fn warnings(request: &ResourceRequest, object: &Value) -> Vec<String> {
+    match kind(request) {
+        DEFINITION => definition::warnings(object),
+        _ => Vec::new(),
+    }
+}
+
 /// Refuses to delete protected objects.
 pub(super) fn on_delete(request: &ResourceRequest, object: &Value) -> Result<(), StatusError> {
     if kind(request) == "Namespace" && IMMORTAL.contains(&name(object)) {

@@ -142,7 +142,7 @@ fn changed(
     change: &Change,
 ) -> Result<(Value, Vec<String>), StatusError> {
     let rules = request.rules();
-    let (mut new, warnings) = match change {
+    let (mut new, mut warnings) = match change {
         Change::Replace(sent) => {
             let mut read = decode::read(request, sent.clone())?;
             update::check_names(&mut read.object, &rules, &request.target.namespace, &request.target.name)?;
@@ -180,6 +180,9 @@ fn changed(
         return Err(StatusError::invalid(&request.resource.group_kind(), name(old), causes));
     }
     update::settle(&mut new, old);
+    if new["spec"] != old["spec"] {
+        warnings.extend(strategy::warnings(request, &new));
+    }
     Ok((new, warnings))
 }
 

@@ -242,6 +242,28 @@ async fn an_invalid_definition_is_refused() {
     server.stop().await;
 }
 
+/// kube-apiserver evaluates every rule; this server says which ones it does not.
+#[tokio::test]
+async fn a_validation_rule_that_is_not_enforced_causes_a_warning() {
+    let server = crate::basics::server().await;
+    let mut sent = definition("v1");
+    let own = format!("{DEFINITIONS}/widgets.example.com");
+    for (method, path, media, rule, is_enforced) in [
+        ("POST", DEFINITIONS, "application/json", "self == oldSelf", true),
+        ("PATCH", &own, "application/merge-patch+json", "self.matches('a')", false),
+    ] {
+        let schema = &mut sent["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        schema["x-kubernetes-validations"] = json!([{ "rule": rule }]);
+        let request = http::Request::builder().method(method).uri(path).header("content-type", media);
+        let request = request.body(kube::client::Body::from(sent.to_string().into_bytes())).unwrap();
+        let response = server.client().send(request).await.unwrap();
+        assert!(response.status().is_success(), "{rule}: {}", response.status());
+        let warning = response.headers().get("warning").map(|warning| warning.to_str().unwrap());
+        assert_eq!(warning.is_some_and(|warning| warning.contains(rule)), !is_enforced, "{warning:?}");
+    }
+    server.stop().await;
+}
+
 /// A client that goes away does not end the right to write before the object is stored.
 #[tokio::test]
 async fn a_storage_version_change_waits_for_abandoned_writes() {

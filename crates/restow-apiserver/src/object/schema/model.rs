@@ -1,4 +1,4 @@
-//! A structural schema, read from an `openAPIV3Schema`.
+//! A structural schema, parsed from an `openAPIV3Schema`.
 
 use std::collections::BTreeMap;
 
@@ -8,56 +8,56 @@ use super::format::Format;
 use super::pattern::Pattern;
 use super::rule::Rule;
 
-/// What one value may be.
+/// The schema of one value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Schema {
     /// The JSON type; none if any is allowed.
     pub kind: Option<String>,
-    /// An integer or a text.
+    /// Whether it is an integer or a string.
     pub int_or_string: bool,
-    /// Null is a value of it.
+    /// Whether null is allowed.
     pub nullable: bool,
-    /// What it is if it is not given.
+    /// The default.
     pub default: Option<Value>,
     /// The fields of an object.
     pub properties: BTreeMap<String, Schema>,
-    /// All other fields of an object.
+    /// The schema of all other fields of an object.
     pub additional: Option<Box<Additional>>,
     /// The items of a list.
     pub items: Option<Box<Schema>>,
-    /// Unknown fields are kept.
+    /// Whether unknown fields are kept.
     pub preserve_unknown: bool,
-    /// The object is a resource of its own, with metadata.
+    /// Whether the object is an embedded resource, with metadata.
     pub embedded: bool,
-    /// How a list's items are told apart.
+    /// The list type.
     pub list: ListType,
-    /// Whether an object is one value to field managers.
+    /// Whether an object has a single field manager.
     pub atomic_map: bool,
-    /// What the value is held against.
+    /// The limits of the value.
     pub limits: Limits,
-    /// Rules in the Common Expression Language.
+    /// The CEL rules.
     pub rules: Vec<Rule>,
 }
 
-/// What fields beside the named ones may be.
+/// The `additionalProperties` of a schema.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "it is always in a box")]
 pub(crate) enum Additional {
     /// Anything, or nothing.
     Any(bool),
-    /// What this says.
+    /// Values of this schema.
     Schema(Schema),
 }
 
-/// How the items of a list are told apart.
+/// The `x-kubernetes-list-type` of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ListType {
-    /// They are not: the list is one value.
+    /// The list is one value.
     #[default]
     Atomic,
-    /// By their value.
+    /// Items are identified by their value.
     Set,
-    /// By these fields.
+    /// Items are identified by these fields.
     Map(Vec<String>),
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Limits {
 }
 
 impl Schema {
-    /// Reads an `openAPIV3Schema`; what is not understood is left out, because the definition was checked before.
+    /// Parses an `openAPIV3Schema`. Unknown parts are skipped, because the definition was validated before.
     pub(crate) fn parse(schema: &Value) -> Self {
         let flag = |key: &str| schema.get(key) == Some(&Value::Bool(true));
         let text = |key: &str| schema.get(key).and_then(Value::as_str);
@@ -121,10 +121,9 @@ impl Schema {
         })
     }
 
-    #[cfg(test)]
-    /// The rules that are not understood and so not enforced, at any depth.
+    /// The rules that cannot be evaluated and so are not enforced, at any depth.
     pub(crate) fn unenforced(&self) -> Vec<&str> {
-        let own = self.rules.iter().filter(|rule| !rule.is_understood()).map(|rule| rule.text.as_str());
+        let own = self.rules.iter().filter(|rule| !rule.is_supported()).map(|rule| rule.text.as_str());
         let mut found: Vec<_> = own.collect();
         let additional = match self.additional.as_deref() {
             Some(Additional::Schema(schema)) => Some(schema),

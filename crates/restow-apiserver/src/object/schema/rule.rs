@@ -1,8 +1,11 @@
 //! Validation rules in the Common Expression Language.
 //!
-//! A part of the language is understood: comparisons of `self` and `oldSelf`, of fields of theirs, of `size(…)` and of
-//! literals, and `has(…)`, joined by `!`, `&&` and `||`. That is enough for what is immutable and for what is ordered.
-//! A rule that is not understood is not enforced.
+//! A subset of the language is supported: comparisons of `self` and `oldSelf`, their fields, `size(…)` and literals, and
+//! `has(…)`, joined by `!`, `&&` and `||`. A rule outside of the subset is not enforced, and creating the definition
+//! returns a warning.
+//!
+//! The crate `kube-cel` (0.8, on `cel` 0.13) is not used: it has no bound on the cost of an evaluation, panics on struct
+//! literals, and checks no types, so it could not refuse at creation what kube-apiserver refuses.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -13,10 +16,10 @@ use super::path::child;
 use crate::http::status::{Cause, CauseKind};
 use crate::object::path::Path;
 
-/// One rule.
+/// A validation rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
-    /// The expression, as it was written.
+    /// The expression.
     pub text: String,
     message: Option<String>,
     reason: CauseKind,
@@ -62,7 +65,7 @@ enum Operand {
 }
 
 impl Rule {
-    /// Reads a rule as it stands in a schema.
+    /// Parses an item of `x-kubernetes-validations`.
     pub(crate) fn parse(rule: &Value) -> Option<Self> {
         let text = |key: &str| rule.get(key).and_then(Value::as_str).map(str::to_owned);
         let expression = text("rule")?;
@@ -82,9 +85,8 @@ impl Rule {
         })
     }
 
-    #[cfg(test)]
-    /// Whether the rule is enforced.
-    pub(crate) fn is_understood(&self) -> bool {
+    /// Whether the rule can be evaluated, and so is enforced.
+    pub(crate) fn is_supported(&self) -> bool {
         self.expression.is_some()
     }
 
@@ -92,10 +94,10 @@ impl Rule {
         self.expression.as_ref().is_some_and(Expression::names_old)
     }
 
-    /// The fault of a value, if the rule is broken.
+    /// The error of a value that violates the rule.
     pub(super) fn fault(&self, value: &Value, old: Option<&Value>, path: &Path<'_>) -> Option<Cause> {
         let expression = self.expression.as_ref()?;
-        // A rule about changes says nothing of what was not there before, and what was not changed is let pass.
+        // A transition rule does not apply to new values, and unchanged values are not validated again.
         if (self.is_transition() && old.is_none() && !self.optional_old_self) || old == Some(value) {
             return None;
         }
@@ -155,7 +157,7 @@ impl Expression {
         }
     }
 
-    /// Whether it holds, or why that cannot be told.
+    /// Whether it holds, or why it cannot be evaluated.
     fn holds(&self, value: &Value, old: Option<&Value>) -> Result<bool, String> {
         match self {
             Self::Compare(one, comparison, other) => {
@@ -170,7 +172,7 @@ impl Expression {
     }
 }
 
-/// The first part that decides does so, even after one that cannot be told.
+/// The result of the first decisive part, even after a part that cannot be evaluated.
 fn decided(parts: &[Expression], decisive: bool, value: &Value, old: Option<&Value>) -> Result<bool, String> {
     let mut result = Ok(!decisive);
     for part in parts {
@@ -296,7 +298,7 @@ fn one(text: &str) -> Option<Expression> {
     None
 }
 
-/// The parts between an operator that stands outside of parentheses and quotes; none if those do not close.
+/// Splits at an operator outside of parentheses and quotes; none if those are not closed.
 fn split<'a>(text: &'a str, operator: &str) -> Option<Vec<&'a str>> {
     let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0usize);
     let mut quote: Option<char> = None;
