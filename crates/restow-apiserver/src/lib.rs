@@ -20,13 +20,13 @@
 //! use std::sync::Arc;
 //!
 //! use k8s_openapi::api::core::v1::Namespace;
-//! use restow_apiserver::{Server, Settings};
+//! use restow_apiserver::{Server, ServerSettings};
 //! use restow_store::file::{self, FileStore};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let dir = tempfile::tempdir()?;
 //! let store = FileStore::open(dir.path(), file::Settings::default())?;
-//! let server = Server::start(Settings::new(Arc::new(store))).await?;
+//! let server = Server::start(ServerSettings::new(Arc::new(store))).await?;
 //! let namespaces: kube::Api<Namespace> = kube::Api::all(server.client());
 //! assert!(namespaces.get("default").await.is_ok());
 //! server.stop().await;
@@ -57,4 +57,4 @@ pub use crate::http::listen::serve;
 pub use crate::http::tls::{CertificateAuthority, ServingCertificate, TlsError, random_hex};
 pub use crate::server::data_dir::{self, Credentials, DataDir, DataDirError};
 pub use crate::server::network::{ConnectionInfo, Network, NetworkError};
-pub use crate::server::{Server, Settings, StartError};
+pub use crate::server::{Server, ServerSettings, StartError};

@@ -47,7 +47,7 @@ const COLLECTED: Duration = Duration::from_secs(60);
 const START_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The settings of a server.
-pub struct Settings {
+pub struct ServerSettings {
     /// The store of objects.
     pub store: Arc<dyn Store>,
     /// The id of the server among those on the same store. No two running servers may share it.
@@ -61,7 +61,7 @@ pub struct Settings {
     pub network: Option<Network>,
 }
 
-impl Settings {
+impl ServerSettings {
     /// A server without a network.
     pub fn new(store: Arc<dyn Store>) -> Self {
         let server_id = "apiserver-restow".to_owned();
@@ -105,7 +105,7 @@ pub struct Server {
 
 impl Server {
     /// Starts a server, and waits until it is ready.
-    pub async fn start(settings: Settings) -> Result<Self, StartError> {
+    pub async fn start(settings: ServerSettings) -> Result<Self, StartError> {
         let (serving, taking_part) = (CancellationToken::new(), CancellationToken::new());
         // All tasks end when the server, or its start, ends.
         let ends = [serving.clone().drop_guard(), taking_part.clone().drop_guard()];

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use restow_apiserver::{Server, Settings};
+use restow_apiserver::{Server, ServerSettings};
 use restow_clock::{Instant, Simulation};
 use restow_core::rewrite::progress::Progress;
 use restow_store::encryption::Transformers;
@@ -187,12 +187,12 @@ impl World {
         let rotated = lock(&self.rotated).contains(&at);
         let encryption = (plan.scene.encrypts()).then(|| transformers(rotated)).flatten();
         loop {
-            let settings = Settings {
+            let settings = ServerSettings {
                 server_id: format!("apiserver-{}", ["a", "b"][at.min(1)]),
                 // A server that is stopped here is no more, and its next life need not wait for its Lease.
                 instance: Some("simulated".to_owned()),
                 encryption: encryption.clone(),
-                ..Settings::new(Arc::new(self.doors[at].clone()))
+                ..ServerSettings::new(Arc::new(self.doors[at].clone()))
             };
             match Server::start(settings).await {
                 Ok(server) => {

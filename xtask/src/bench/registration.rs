@@ -16,7 +16,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use restow_apiserver::{Server, Settings};
+use restow_apiserver::{Server, ServerSettings};
 use restow_core::protocol::storage_version::Versions;
 use restow_core::resource::name::{GroupResource, GroupVersion};
 use restow_lab::{Action, Assets, Cluster, ClusterSpec, Observer, Part, Recorder, Seen};
@@ -186,11 +186,11 @@ async fn registration(cluster: &Cluster, count: usize) -> Result<Vec<String>> {
 async fn embedded(count: usize) -> Result<Duration> {
     let dir = tempfile::tempdir()?;
     let store = Arc::new(FileStore::open(dir.path(), file::Settings::default())?);
-    let server = Server::start(Settings::new(store.clone())).await?;
+    let server = Server::start(ServerSettings::new(store.clone())).await?;
     define(&server.client(), count).await?;
     server.stop().await;
     let began = Instant::now();
-    let server = Server::start(Settings::new(store)).await?;
+    let server = Server::start(ServerSettings::new(store)).await?;
     let took = began.elapsed();
     server.stop().await;
     Ok(took)

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use restow_apiserver::{Server, Settings};
+use restow_apiserver::{Server, ServerSettings};
 use restow_lab::{Assets, Cluster, ClusterSpec};
 use restow_store::file::{self, FileStore};
 use tempfile::TempDir;
@@ -96,7 +96,7 @@ async fn start_in_process() -> Result<Duration> {
         let dir = tempfile::tempdir()?;
         let began = Instant::now();
         let store = FileStore::open(dir.path(), file::Settings::default())?;
-        let server = Server::start(Settings::new(Arc::new(store))).await?;
+        let server = Server::start(ServerSettings::new(Arc::new(store))).await?;
         took.push(began.elapsed().as_secs_f64());
         server.stop().await;
     }

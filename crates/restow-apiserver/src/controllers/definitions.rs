@@ -68,30 +68,30 @@ impl DefinitionController {
         loop {
             let readiness = self.api.gate.readiness();
             let is_new = self.api.gate.tenure().is_none_or(|tenure| tenure.holder() != self.holder);
-            let told = tokio::select! {
+            let event = tokio::select! {
                 biased;
                 // First, because changes may come without pause.
                 _ = tick.tick() => {
-                    self.look_after().await;
+                    self.maintain().await;
                     continue;
                 }
                 // Writes of custom resources are admitted as soon as the server is a member.
                 () = readiness.ready(), if is_new => {
-                    self.look_after().await;
+                    self.maintain().await;
                     continue;
                 }
-                told = changes.next() => told.map(|told| (told, WatchedPrefix::Definitions)),
-                told = registered.next() => told.map(|told| (told, WatchedPrefix::Registered)),
+                event = changes.next() => event.map(|event| (event, WatchedPrefix::Definitions)),
+                event = registered.next() => event.map(|event| (event, WatchedPrefix::Registered)),
             };
-            match told {
-                Some((Ok(told), WatchedPrefix::Definitions)) => {
-                    for Change { key, now, .. } in told.changes {
+            match event {
+                Some((Ok(event), WatchedPrefix::Definitions)) => {
+                    for Change { key, now, .. } in event.changes {
                         self.take(name(&key).to_owned(), now).await;
                     }
                 }
-                Some((Ok(told), WatchedPrefix::Registered)) => {
-                    for Change { key, .. } in told.changes {
-                        self.attend(&key).await;
+                Some((Ok(event), WatchedPrefix::Registered)) => {
+                    for Change { key, .. } in event.changes {
+                        self.check(&key).await;
                     }
                 }
                 Some((Err(error), _)) => return error,
@@ -101,7 +101,7 @@ impl DefinitionController {
     }
 
     /// Registers everything again after this server was taken for dead, and completes unfinished work.
-    async fn look_after(&mut self) {
+    async fn maintain(&mut self) {
         let Some(tenure) = self.api.gate.tenure() else { return };
         let renewed = self.holder != tenure.holder();
         tenure.holder().clone_into(&mut self.holder);
@@ -118,7 +118,7 @@ impl DefinitionController {
             }
         }
         if renewed {
-            self.attend_all().await;
+            self.check_all().await;
         }
     }
 }

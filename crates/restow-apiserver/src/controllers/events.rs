@@ -61,8 +61,8 @@ fn is_expired(event: &Value, now: Timestamp) -> bool {
         &event["eventTime"],
         &event["series"]["lastObservedTime"],
     ];
-    let told = times.into_iter().filter_map(|time| time.as_str()?.parse::<Timestamp>().ok());
-    told.filter(|told| *told <= now).max().is_some_and(|told| now.duration_since(told) > KEPT)
+    let seen = times.into_iter().filter_map(|time| time.as_str()?.parse::<Timestamp>().ok());
+    seen.filter(|seen| *seen <= now).max().is_some_and(|seen| now.duration_since(seen) > KEPT)
 }
 
 #[cfg(test)]

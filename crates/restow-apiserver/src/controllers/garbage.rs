@@ -4,10 +4,10 @@
 //! A [`Graph`] has only the keys of objects with owners, and of owners that wait for their dependents. It is filled by one
 //! scan and follows every change in order. Each decision is made on objects that are read again.
 
-mod attend;
 mod collector;
 mod follow;
 mod graph;
+mod process;
 mod reference;
 
 use std::sync::{Arc, Mutex};
@@ -19,8 +19,8 @@ use tokio::sync::Notify;
 
 use super::writer::Writer;
 use crate::verbs::api::Api;
-use attend::Processed;
 use collector::{Collector, PAUSE};
+use process::Processed;
 
 /// How many objects are processed concurrently.
 const AT_ONCE: usize = 16;
@@ -44,9 +44,9 @@ impl Collector {
                 }
                 continue;
             }
-            let each = batch.into_iter().map(|key| async { (self.attend(&key).await, key) });
-            let mut attended = stream::iter(each).buffer_unordered(AT_ONCE);
-            while let Some((done, key)) = attended.next().await {
+            let each = batch.into_iter().map(|key| async { (self.process(&key).await, key) });
+            let mut processed = stream::iter(each).buffer_unordered(AT_ONCE);
+            while let Some((done, key)) = processed.next().await {
                 if done == Processed::Later {
                     if failed.is_empty() {
                         again_at = Instant::now() + pause;

@@ -65,9 +65,9 @@ async fn follow(api: &Api, writer: &Writer) -> Result<(), StoreError> {
     loop {
         tokio::select! {
             biased;
-            told = changes.next() => {
-                let Some(told) = told.transpose()? else { return Ok(()) };
-                let entries = told.changes.into_iter().filter_map(|change| change.now);
+            event = changes.next() => {
+                let Some(event) = event.transpose()? else { return Ok(()) };
+                let entries = event.changes.into_iter().filter_map(|change| change.now);
                 dying.extend(entries.filter_map(|entry| self::dying(api, entry)));
             }
             _ = tick.tick(), if !dying.is_empty() => {}

@@ -32,7 +32,7 @@ use crate::http::body::Body;
 use crate::http::limits::{self, InFlight, InFlightLimits, RequestClass};
 use crate::http::listen::{Authenticated, Peer};
 use crate::http::request_info;
-use crate::http::response::{CreatedName, refuse};
+use crate::http::response::{CreatedName, error_response};
 use crate::http::status::StatusError;
 use crate::object::uid::uid;
 
@@ -178,10 +178,10 @@ where
     // A panic of a handler ends its request, and no other request on the connection.
     let answered =
         AssertUnwindSafe(async { inner.call(Request::from_parts(head, body)).await }).catch_unwind();
-    answered.await.map(|Ok(response)| response).map_err(|panic| fault(&*panic))
+    answered.await.map(|Ok(response)| response).map_err(|panic| panicked(&*panic))
 }
 
-fn fault(panic: &(dyn Any + Send)) -> StatusError {
+fn panicked(panic: &(dyn Any + Send)) -> StatusError {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unknown panic");
     tracing::error!("a handler panicked: {text}");
@@ -206,7 +206,7 @@ impl FilterChain {
             .then(|| RequestHead::of(&head))
             .filter(|_| attributes.class() == RequestClass::Mutating);
         let (answered, requester) = self.0.answer(head, body, &attributes, inner).await;
-        let mut response = answered.unwrap_or_else(|failure| refuse(&failure).map(PermitBody::free));
+        let mut response = answered.unwrap_or_else(|failure| error_response(&failure).map(PermitBody::free));
         if let Some(sent) = sent {
             let named = response.extensions().get::<CreatedName>().map(|CreatedName(name)| name.as_str());
             self.record(

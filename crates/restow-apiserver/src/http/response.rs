@@ -37,7 +37,7 @@ pub(crate) fn plain(code: StatusCode, text: String) -> Response<Body> {
 }
 
 /// The response to a request that failed.
-pub(crate) fn refuse(failure: &StatusError) -> Response<Body> {
+pub(crate) fn error_response(failure: &StatusError) -> Response<Body> {
     let (body, media) = match failure.reason() {
         Reason::NoPage => (format!("{failure}\n").into(), TEXT),
         _ => (json::encode(&failure.to_status()), JSON),

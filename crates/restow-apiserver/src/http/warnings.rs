@@ -66,14 +66,14 @@ mod tests {
             [(0, 1, 0), (1, 10_000, 1), (50, 10, 50), (51, 10, 50), (1000, 10, 50), (50, 5000, 17)]
         {
             let warnings: Vec<String> = (0..count).map(|n| format!("{n:0length$}")).collect();
-            let told = texts(&warnings);
-            assert_eq!(told.len(), expected, "{count} of {length}");
-            let letters: usize = told.iter().map(|text| text.chars().count()).sum();
+            let sent = texts(&warnings);
+            assert_eq!(sent.len(), expected, "{count} of {length}");
+            let letters: usize = sent.iter().map(|text| text.chars().count()).sum();
             assert!(letters < 8 * 1024, "{letters}");
-            let left_out = count - told.len().min(count);
+            let left_out = count - sent.len().min(count);
             if left_out > 0 {
                 assert_eq!(
-                    told[expected - 1],
+                    sent[expected - 1],
                     format!("299 - \"{} more warnings are not shown\"", left_out + 1)
                 );
             }

@@ -14,7 +14,7 @@ use crate::http::body::Body;
 use crate::http::negotiation::{ACCEPTED, RequestedItem, negotiate};
 use crate::http::options::InvalidOption;
 use crate::http::request_info::{RequestInfo, Verb, attached};
-use crate::http::response::{CreatedName, refuse, text};
+use crate::http::response::{CreatedName, error_response, text};
 use crate::http::status::{Cause, GroupKind, StatusError};
 use crate::http::warnings;
 use crate::object::managed_fields::manager;
@@ -42,7 +42,7 @@ const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
 pub(crate) async fn handle(api: &Arc<Api>, request: Request<Bytes>) -> Response<Body> {
     match answer(api, request).await {
         Ok(response) => response,
-        Err(failure) => refuse(&failure),
+        Err(failure) => error_response(&failure),
     }
 }
 

@@ -14,7 +14,7 @@ use tower::Service;
 use crate::http::body::Body;
 use crate::http::limits::InFlightPermit;
 use crate::http::request_info;
-use crate::http::response::refuse;
+use crate::http::response::error_response;
 use crate::http::status::StatusError;
 use crate::server::handler::handle;
 use crate::verbs::api::Api;
@@ -53,7 +53,7 @@ impl Service<Request<Bytes>> for Handlers {
                     };
                     to_completion(work).await
                 }
-                None => refuse(&StatusError::service_unavailable("the server has stopped")),
+                None => error_response(&StatusError::service_unavailable("the server has stopped")),
             }
         };
         answer.map(Ok).boxed()
@@ -66,7 +66,7 @@ async fn to_completion(work: impl Future<Output = Response<Body>> + Send + 'stat
     match tokio::spawn(work).await {
         Ok(response) => response,
         Err(ended) if ended.is_panic() => resume_unwind(ended.into_panic()),
-        Err(_) => refuse(&StatusError::service_unavailable("the server has stopped")),
+        Err(_) => error_response(&StatusError::service_unavailable("the server has stopped")),
     }
 }
 

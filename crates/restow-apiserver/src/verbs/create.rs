@@ -89,13 +89,13 @@ pub(super) async fn made(
 fn prepared(request: &ResourceRequest, mut object: Value) -> Result<Value, StatusError> {
     let rules = request.rules();
     let uid = crate::object::uid::uid();
-    let birth = CreateOptions {
+    let options = CreateOptions {
         namespace: &request.target.namespace,
         uid: &uid,
         now: restow_clock::now(),
         random: fastrand::u64(..),
     };
-    prepare(&mut object, &rules, &birth)?;
+    prepare(&mut object, &rules, &options)?;
     strategy::on_create(request, &mut object)?;
     strategy::settle(request, &mut object);
     field_managers::record(request, &mut object, None);

@@ -44,19 +44,20 @@ pub(super) fn read(request: &ResourceRequest, sent: Value) -> Result<DecodedObje
 
 /// Refuses, warns of or ignores unknown fields.
 fn judge(request: &ResourceRequest, unknown: Vec<String>) -> Result<Vec<String>, StatusError> {
-    let mut told: Vec<String> = unknown.iter().map(|path| format!("unknown field {}", quote(path))).collect();
-    told.sort();
+    let mut problems: Vec<String> =
+        unknown.iter().map(|path| format!("unknown field {}", quote(path))).collect();
+    problems.sort();
     // Duplicates are found in complete objects as they were sent; of a patch only the result is checked.
     if request.options.field_validation != FieldValidation::Ignore && payload::is_json(&request.content_type)
     {
         let twice = strict::duplicates(&request.body).into_iter();
-        told.splice(..0, twice.map(|path| format!("duplicate field {}", quote(&path))));
+        problems.splice(..0, twice.map(|path| format!("duplicate field {}", quote(&path))));
     }
     match request.options.field_validation {
-        FieldValidation::Strict if !told.is_empty() => {
-            Err(unhandled(request, &format!("strict decoding error: {}", told.join(", "))))
+        FieldValidation::Strict if !problems.is_empty() => {
+            Err(unhandled(request, &format!("strict decoding error: {}", problems.join(", "))))
         }
-        FieldValidation::Warn => Ok(told),
+        FieldValidation::Warn => Ok(problems),
         FieldValidation::Ignore | FieldValidation::Strict => Ok(Vec::new()),
     }
 }

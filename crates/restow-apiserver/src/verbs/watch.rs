@@ -155,11 +155,11 @@ impl WatchStream {
     }
 
     async fn follow(&mut self, mut feed: Feed) -> Result<(), ClientGone> {
-        let mut told = Instant::now();
+        let mut last_bookmark = Instant::now();
         // After its definition has changed or is deleted: the last revision to report.
         let mut last = None;
         while last.is_none_or(|last| self.after < last) {
-            let wake = self.end.min(told + BOOKMARK_EVERY);
+            let wake = self.end.min(last_bookmark + BOOKMARK_EVERY);
             let next = tokio::select! {
                 biased;
                 () = superseded(self.custom.as_deref()), if last.is_none() => {
@@ -173,8 +173,8 @@ impl WatchStream {
                         let frame = self.frames.bookmark(self.after, false);
                         self.send(frame).await?;
                     }
-                    told = Instant::now();
-                    if told >= self.end {
+                    last_bookmark = Instant::now();
+                    if last_bookmark >= self.end {
                         return Ok(());
                     }
                     continue;

@@ -86,10 +86,10 @@ async fn forgotten(subject: &Subject, past: Past<'_>) {
             ApiRequest::get(&format!("{resource}{and}watch=true&timeoutSeconds=60&resourceVersion={then}"));
         let mut watching = widgets.watch_with(call).await;
         let event = watching.event().await.unwrap();
-        let told = crate::watching::told(&event);
+        let summary = crate::watching::summary(&event);
         assert!(
-            told.starts_with(&format!("ERROR 410 Expired: too old resource version: {then} (")),
-            "{told}"
+            summary.starts_with(&format!("ERROR 410 Expired: too old resource version: {then} (")),
+            "{summary}"
         );
         assert_eq!(watching.event().await, None);
     }

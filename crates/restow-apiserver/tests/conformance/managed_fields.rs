@@ -19,13 +19,13 @@ fn managers(object: &Value) -> Vec<String> {
         .iter()
         .map(|entry| {
             assert_eq!(entry["fieldsType"], "FieldsV1");
-            let told = format!(
+            let summary = format!(
                 "{} {} {}",
                 text(&entry["manager"]),
                 text(&entry["operation"]),
                 text(&entry["subresource"])
             );
-            told.trim_end().to_owned()
+            summary.trim_end().to_owned()
         })
         .collect()
 }

@@ -33,13 +33,13 @@ fn deployment(name: &str) -> Value {
 /// The containers of a deployment: name, image and variables.
 fn containers(deployment: &Value) -> String {
     let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().unwrap();
-    let told = containers.iter().map(|container| {
+    let summary = containers.iter().map(|container| {
         let env = container["env"].as_array().map(Vec::as_slice).unwrap_or_default();
         let env =
             env.iter().map(|variable| format!(" {}={}", text(&variable["name"]), text(&variable["value"])));
         format!("{}{}", text(&container["image"]), env.collect::<String>())
     });
-    told.collect::<Vec<_>>().join(", ")
+    summary.collect::<Vec<_>>().join(", ")
 }
 
 fn text(value: &Value) -> &str {

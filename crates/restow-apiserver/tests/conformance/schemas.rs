@@ -70,7 +70,7 @@ async fn objects_that_violate_their_schema_are_refused(subject: &Subject) {
             (&answer["details"]["kind"], &answer["details"]["group"]),
             (&json!("Widget"), &json!(group))
         );
-        let told: Vec<String> = answer["details"]["causes"]
+        let causes: Vec<String> = answer["details"]["causes"]
             .as_array()
             .unwrap()
             .iter()
@@ -78,7 +78,7 @@ async fn objects_that_violate_their_schema_are_refused(subject: &Subject) {
                 ["field", "reason", "message"].map(|key| cause[key].as_str().unwrap_or("-")).join(" ")
             })
             .collect();
-        assert!(told.iter().any(|told| told == cause), "{spec}: {cause} is not in {told:?}");
+        assert!(causes.iter().any(|causes| causes == cause), "{spec}: {cause} is not in {causes:?}");
     }
     for spec in [
         json!({"size": 100, "colour": "blue", "tags": ["a"], "when": "2020-02-02T02:02:02Z", "port": 80}),

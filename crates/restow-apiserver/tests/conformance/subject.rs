@@ -7,7 +7,7 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use restow_apiserver::{Network, Server, Settings, User};
+use restow_apiserver::{Network, Server, ServerSettings, User};
 use restow_lab::{Cluster, ClusterSpec, suite};
 use restow_store::file::{self, FileStore};
 use serde_json::{Value, json};
@@ -146,7 +146,7 @@ async fn start() -> (Server, Arc<FileStore>, Kubeconfigs) {
     drop(dir);
     let mut network = Network::ephemeral().await.unwrap();
     network.tokens.insert("token-of-alice", User::known("alice", [""; 0]));
-    let settings = Settings { network: Some(network), ..Settings::new(store.clone()) };
+    let settings = ServerSettings { network: Some(network), ..ServerSettings::new(store.clone()) };
     let server = Server::start(settings).await.unwrap();
     let connection = server.connection_info().unwrap();
     let alice = connection.kubeconfig_of("alice", "token-of-alice");
@@ -228,8 +228,8 @@ impl Place<'_> {
         self.send(ApiRequest::new("DELETE", path)).await
     }
 
-    /// Sends the requests of a table, in order; all answers that are not as expected are told at once. An expected
-    /// line that ends in a star stands for any words.
+    /// Sends the requests of a table in order, and reports all unexpected responses together. An expected line that ends
+    /// with a star matches any rest.
     pub(crate) async fn table(&self, rows: &[(&str, &str, Value, &str)]) {
         let mut wrong = Vec::new();
         for (verb, path, body, expected) in rows {
@@ -246,7 +246,7 @@ impl Place<'_> {
     }
 }
 
-/// One request.
+/// A request.
 pub(crate) struct ApiRequest {
     method: Method,
     path: String,
@@ -279,24 +279,24 @@ impl ApiRequest {
         Self { headers: Vec::new(), ..Self::new("GET", path) }
     }
 
-    /// With a header, in place of one of that name.
+    /// Sets a header.
     pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
         self.headers.retain(|(other, _)| *other != name);
         self.headers.push((name, value.to_owned()));
         self
     }
 
-    /// With a body of JSON.
+    /// Sets a JSON body.
     pub(crate) fn json(self, body: &Value) -> Self {
         self.body(body.to_string())
     }
 
-    /// With just this body.
+    /// Sets the body.
     pub(crate) fn body(self, body: impl Into<Vec<u8>>) -> Self {
         Self { body: body.into(), ..self }
     }
 
-    /// By another than the administrator.
+    /// Sets the user, which is the administrator by default.
     pub(crate) fn by(self, caller: Caller) -> Self {
         Self { by: caller, ..self }
     }

@@ -1,4 +1,4 @@
-//! Replacing an object: preconditions, what must not change, and what moves when something does.
+//! Update: preconditions, immutable fields, resourceVersion and generation.
 
 use serde_json::{Value, json};
 
@@ -153,7 +153,7 @@ async fn an_update_of_a_missing_configmap_creates_none(subject: &Subject) {
             ),
         ])
         .await;
-    // Some are made by an update: a Lease, say.
+    // Some resources are created by an update, such as a Lease.
     let leases = place.of("coordination.k8s.io/v1");
     let answer = leases.put("leases/none", json!({"metadata": {"name": "none"}})).await;
     assert_eq!(answer.code(), 201, "{}", answer.line());

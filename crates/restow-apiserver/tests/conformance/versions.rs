@@ -1,4 +1,4 @@
-//! Versions of a custom resource: read in one, stored in another, and when a write that changes nothing rewrites.
+//! Versions of a custom resource: served versions, the storage version, and when an empty patch rewrites.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ scenarios![
     deprecated_versions_cause_a_warning,
 ];
 
-/// Adds v2, served and not stored.
+/// Adds v2, which is served but not the storage version.
 fn two_versions(definition: &mut Value) {
     let mut second = definition["spec"]["versions"][0].clone();
     second["name"] = json!("v2");
@@ -32,7 +32,7 @@ fn path(group: &str) -> String {
     format!("{DEFINITIONS}/widgets.{group}")
 }
 
-/// Makes v2 what is stored, and waits until the handlers have it: discovery alone may come before them.
+/// Makes v2 the storage version, and waits until the handlers use it: discovery may change before them.
 async fn flip(place: &Place<'_>, group: &str) {
     let before = place.post("widgets", widget(group, "probe", json!({}))).await.ok().resource_version();
     let patch = json!([
@@ -42,7 +42,7 @@ async fn flip(place: &Place<'_>, group: &str) {
     place.send(ApiRequest::new("JSON", &path(group)).json(&patch)).await.ok();
     wait("the flip", || async {
         let patched = place.merge("widgets/probe", json!({})).await;
-        // A handler that is about to go answers 503.
+        // A handler that is being replaced answers 503.
         patched.code() == 200 && patched.resource_version() != before
     })
     .await;
@@ -101,7 +101,7 @@ async fn an_empty_patch_rewrites_once_after_a_storage_version_change(subject: &S
     assert_eq!((&rewritten["spec"], rewritten.generation()), (&made["spec"], made.generation()));
     let again = place.merge("widgets/a", nothing(&rewritten.resource_version())).await.ok();
     assert_eq!(again.resource_version(), rewritten.resource_version());
-    // Who is late is told so, or what the object is now.
+    // A late request gets a conflict, or the current object.
     let late = place.merge("widgets/a", nothing(&made.resource_version())).await;
     assert!(late.code() == 409 || late.body == again.body, "{}", late.line());
 }
@@ -114,7 +114,7 @@ async fn stored_versions_grow_and_can_be_pruned(subject: &Subject) {
     assert_eq!(place.get(&path(group)).await.ok()["status"]["storedVersions"], json!(["v1", "v2"]));
     let cut = json!({"status": {"storedVersions": ["v2"]}});
     place.merge(&format!("{}/status", path(group)), cut).await.ok();
-    // Not through the front door.
+    // Not through the main endpoint.
     place.merge(&path(group), json!({"status": {"storedVersions": ["v1", "v2"]}})).await.ok();
     assert_eq!(place.get(&path(group)).await.ok()["status"]["storedVersions"], json!(["v2"]));
 }
@@ -137,7 +137,7 @@ async fn a_stored_version_cannot_be_removed(subject: &Subject) {
     place.send(ApiRequest::new("JSON", &path(group)).json(&drop)).await.ok();
     wait("v1 to go", || async { place.get("widgets").await.code() == 404 }).await;
     let second = place.of(&format!("{group}/v2"));
-    // Its storage is opened anew, and meanwhile answers 429.
+    // Its storage is recreated, and answers 429 meanwhile.
     wait("v2 to be served", || async { second.get("widgets").await.code() == 200 }).await;
 }
 
@@ -148,7 +148,7 @@ async fn a_version_that_is_not_served_is_not_found(subject: &Subject) {
     let stop = json!([{"op": "replace", "path": "/spec/versions/0/served", "value": false}]);
     place.send(ApiRequest::new("JSON", &path(group)).json(&stop)).await.ok();
     wait("v1 to be served no more", || async { place.get("widgets/a").await.code() == 404 }).await;
-    // It is stored in v1 still, and read in v2.
+    // It is still stored in v1, and read in v2.
     let second = place.of(&format!("{group}/v2"));
     assert_eq!(second.get("widgets/a").await.ok()["apiVersion"], "notserved.example/v2");
     wait("discovery", || async {
@@ -171,7 +171,7 @@ async fn each_version_has_its_own_schema(subject: &Subject) {
     let second = place.of(&format!("{group}/v2"));
     place.post("widgets", widget(group, "a", json!({"size": 5}))).await.ok();
     let read = second.get("widgets/a").await.ok();
-    // What v2 does not know is dropped; its defaults are for what is written in it.
+    // Fields unknown to v2 are dropped; its defaults apply to objects written in it.
     assert_eq!(read["spec"], json!({"colour": "red"}));
     assert_eq!(place.get("widgets/a").await.ok()["spec"], json!({"colour": "red", "size": 5}));
 }

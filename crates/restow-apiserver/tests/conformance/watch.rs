@@ -1,4 +1,4 @@
-//! Watches: every change after a version, in order, and none other.
+//! Watches: every change after a resourceVersion, in order.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ async fn changes_are_reported_in_order(subject: &Subject) {
     place.merge("configmaps/c1", json!({"data": {"k": "v"}})).await.ok();
     place.delete("configmaps/c0").await.ok();
     let mut versions = Vec::new();
-    let mut told = Vec::new();
+    let mut summary = Vec::new();
     for _ in 0..7 {
         let event = watching.event().await.unwrap();
         assert_eq!(
@@ -50,10 +50,10 @@ async fn changes_are_reported_in_order(subject: &Subject) {
         );
         let version = event["object"]["metadata"]["resourceVersion"].as_str().unwrap();
         versions.push(revision(version));
-        told.push(crate::watching::told(&event));
+        summary.push(crate::watching::summary(&event));
     }
     let expected = ["ADDED c0", "ADDED c1", "ADDED c2", "ADDED c3", "ADDED c4", "MODIFIED c1", "DELETED c0"];
-    assert_eq!(told, expected);
+    assert_eq!(summary, expected);
     assert!(versions.is_sorted() && versions.windows(2).all(|pair| pair[0] != pair[1]), "{versions:?}");
 }
 
@@ -131,7 +131,7 @@ async fn a_watch_without_a_resource_version_starts_with_existing_objects(subject
     make(&place, "b").await;
     let newest = make(&place, "a").await;
     for query in ["", "&resourceVersion=0", "&resourceVersion="] {
-        // What is there may be told from a cache: wait until it has the newest.
+        // Existing objects may come from a cache: wait until it is current.
         place.get(&format!("configmaps?resourceVersion={newest}")).await.ok();
         let mut watching = place.watch(&format!("configmaps?watch=true{query}")).await;
         let mut begun = watching.take(2).await;

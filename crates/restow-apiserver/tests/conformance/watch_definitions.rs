@@ -1,10 +1,10 @@
-//! Watches of custom objects: they last as long as their definition says the same.
+//! Watches of custom objects end when their definition changes.
 
 use serde_json::json;
 
 use crate::definition::{DEFINITIONS, define, served, wait, widget, widgets};
 use crate::subject::{Place, Subject};
-use crate::watching::{Watching, told};
+use crate::watching::{Watching, summary};
 
 scenarios![
     a_watch_ends_when_its_definition_changes,
@@ -17,11 +17,11 @@ async fn watch(place: &Place<'_>) -> Watching {
     place.watch(&format!("widgets?watch=true&resourceVersion={from}")).await
 }
 
-/// What is told until the end, which must be one without an error.
+/// The events until the end, which must come without an error.
 async fn rest(mut watching: Watching) -> Vec<String> {
     let mut events = Vec::new();
     while let Some(event) = watching.event().await {
-        events.push(told(&event));
+        events.push(summary(&event));
     }
     events
 }
@@ -31,7 +31,7 @@ async fn a_watch_ends_when_its_definition_changes(subject: &Subject) {
     let place = define(subject, group, |_| ()).await;
     let path = format!("{DEFINITIONS}/widgets.{group}");
     let mut watching = watch(&place).await;
-    // Labels define nothing.
+    // A change of labels does not matter.
     place.merge(&path, json!({"metadata": {"labels": {"a": "b"}}})).await.ok();
     place.post("widgets", widget(group, "a", json!({}))).await.ok();
     assert_eq!(watching.next().await, "ADDED a");
@@ -40,12 +40,12 @@ async fn a_watch_ends_when_its_definition_changes(subject: &Subject) {
         json!({"type": "string"});
     place.merge(&path, json!({"spec": {"versions": versions}})).await.ok();
     assert_eq!(rest(watching).await, [""; 0]);
-    // Who watches again sees what is defined now.
+    // A new watch uses the new definition.
     served(&place, group, "v1").await;
     let mut watching = watch(&place).await;
     place.post("widgets", widget(group, "b", json!({"new": "n"}))).await.ok();
     let event = watching.event().await.unwrap();
-    assert_eq!((told(&event).as_str(), &event["object"]["spec"]["new"]), ("ADDED b", &json!("n")));
+    assert_eq!((summary(&event).as_str(), &event["object"]["spec"]["new"]), ("ADDED b", &json!("n")));
 }
 
 async fn a_watch_ends_when_its_version_is_no_longer_served(subject: &Subject) {

@@ -1,4 +1,4 @@
-//! Watches that begin with all there is, closed by a bookmark.
+//! Watches that start with all existing objects, followed by a bookmark.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! A watch: events in order, each waited for with a deadline.
+//! A watch: events in order, each with a deadline.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl Watching {
         Self { body, read: Vec::new() }
     }
 
-    /// The next event; nothing when the stream has ended.
+    /// The next event; none at the end of the stream.
     pub(crate) async fn event(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
@@ -35,10 +35,10 @@ impl Watching {
     /// The next event's type and the name of its object.
     pub(crate) async fn next(&mut self) -> String {
         let event = self.event().await.expect("an event, not the end");
-        told(&event)
+        summary(&event)
     }
 
-    /// The next so many events.
+    /// The next events.
     pub(crate) async fn take(&mut self, count: usize) -> Vec<String> {
         let mut events = Vec::new();
         for _ in 0..count {
@@ -49,7 +49,7 @@ impl Watching {
 }
 
 /// An event in short: `ADDED a`, `BOOKMARK`, or `ERROR 410 Expired: …`.
-pub(crate) fn told(event: &Value) -> String {
+pub(crate) fn summary(event: &Value) -> String {
     let (kind, object) = (event["type"].as_str().unwrap_or("?"), &event["object"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if kind == "ERROR" {

@@ -1,4 +1,4 @@
-//! The server from outside its process: TLS, tokens, RBAC, limits and audit lines.
+//! The server over the network: TLS, tokens, RBAC, limits and the audit log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use http::Request;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, Config};
-use restow_apiserver::{Audit, InFlightLimits, Network, Server, Settings, Tokens};
+use restow_apiserver::{Audit, InFlightLimits, Network, Server, ServerSettings, Tokens};
 use serde_json::{Value, json};
 
 use crate::basics::{code, config_map};
@@ -16,7 +16,7 @@ use crate::memory::Memory;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// A server that listens, with users alice and bob beside its admin.
+/// A server on the network, with the users alice and bob besides its admin.
 async fn listening(in_flight_limits: InFlightLimits, audit: Audit) -> Server {
     listening_on(Memory::new(), in_flight_limits, audit).await
 }
@@ -25,10 +25,10 @@ async fn listening_on(store: Arc<Memory>, in_flight_limits: InFlightLimits, audi
     let mut tokens = Tokens::default();
     tokens.insert_file("alice,alice,1,dev\nbob,bob,2\n").unwrap();
     let network = Network { tokens, in_flight_limits, audit, ..Network::ephemeral().await.unwrap() };
-    Server::start(Settings { network: Some(network), ..Settings::new(store) }).await.unwrap()
+    Server::start(ServerSettings { network: Some(network), ..ServerSettings::new(store) }).await.unwrap()
 }
 
-/// The admin's configuration, with retries off: they hide answers.
+/// The client configuration of the admin, without retries, which would hide responses.
 fn config(server: &Server) -> Config {
     let mut config = server.connection_info().unwrap().config().unwrap();
     config.default_retry = false;
@@ -205,7 +205,7 @@ async fn audit_events_of_writes_have_no_content() {
     let _ = secrets.delete("s", &Default::default()).await.unwrap();
     server.stop().await;
     let written = std::fs::read_to_string(&path).unwrap();
-    let told: Vec<String> = written
+    let events: Vec<String> = written
         .lines()
         .map(|line| {
             let event: Value = serde_json::from_str(line).unwrap();
@@ -216,7 +216,7 @@ async fn audit_events_of_writes_have_no_content() {
             format!("{} {}", fields.join(" "), event["responseStatus"]["code"])
         })
         .collect();
-    assert_eq!(told, ["create secrets default s 201", "delete secrets default s 200"]);
+    assert_eq!(events, ["create secrets default s 201", "delete secrets default s 200"]);
     assert!(!written.contains("hunter2") && !written.contains("aHVudGVyMg"));
 }
 
@@ -240,7 +240,7 @@ async fn many_warnings_do_not_break_clients() {
     server.stop().await;
 }
 
-/// Who leaves before the answer does not make room for more than there may be at once.
+/// A client that leaves before the response does not free its in-flight permit.
 #[tokio::test]
 async fn a_write_stays_in_flight_after_its_client_has_left() {
     let store = Memory::new();

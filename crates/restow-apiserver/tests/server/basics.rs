@@ -1,4 +1,4 @@
-//! One object after the other: made, read, changed, deleted.
+//! Create, read, update and delete.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt as _};
-use restow_apiserver::{Server, Settings};
+use restow_apiserver::{Server, ServerSettings};
 use restow_store::file::{self, FileStore};
 use serde_json::{Value, json};
 
@@ -15,10 +15,10 @@ use crate::memory::Memory;
 
 /// A server for a test.
 pub(crate) async fn server() -> Server {
-    Server::start(Settings::new(Memory::new())).await.unwrap()
+    Server::start(ServerSettings::new(Memory::new())).await.unwrap()
 }
 
-/// The code of the answer to what was refused.
+/// The status code of a refused request.
 pub(crate) fn code<T: std::fmt::Debug>(result: kube::Result<T>) -> u16 {
     match result {
         Err(kube::Error::Api(status)) => status.code,
@@ -26,7 +26,7 @@ pub(crate) fn code<T: std::fmt::Debug>(result: kube::Result<T>) -> u16 {
     }
 }
 
-/// Reads a path, and what is answered as JSON.
+/// Gets a path as JSON.
 pub(crate) async fn read(server: &Server, path: &str) -> Value {
     let request = http::Request::get(path).body(Vec::new()).unwrap();
     server.client().request(request).await.unwrap()
@@ -207,12 +207,12 @@ async fn strategic_patches_merge_lists_by_their_keys() {
     server.stop().await;
 }
 
-/// A server that nobody stops ends when it is dropped, and leaves its store to the next one.
+/// A dropped server releases its store for the next one.
 #[tokio::test]
 async fn a_dropped_server_stops() {
     let dir = tempfile::tempdir().unwrap();
     let open = || FileStore::open(dir.path(), file::Settings::default());
-    let server = Server::start(Settings::new(Arc::new(open().unwrap()))).await.unwrap();
+    let server = Server::start(ServerSettings::new(Arc::new(open().unwrap()))).await.unwrap();
     assert!(open().is_err(), "its store is its own");
     drop(server);
     until("its store to be closed", || async { open().is_ok() }).await;

@@ -1,7 +1,7 @@
-//! What a definition leaves behind when it is deleted: nothing, and nothing of others goes with it.
+//! Deleting a definition deletes its objects, and no others.
 
 use bytes::Bytes;
-use restow_apiserver::{Server, Settings};
+use restow_apiserver::{Server, ServerSettings};
 use restow_store::Store as _;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ const KEY: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/widg
 const OBJECT: &str = "/registry/example.com/widgets/default/a";
 
 async fn start(store: &std::sync::Arc<Memory>) -> Server {
-    Server::start(Settings::new(store.clone())).await.unwrap()
+    Server::start(ServerSettings::new(store.clone())).await.unwrap()
 }
 
 async fn is_stored(store: &Memory, key: &str) -> bool {
@@ -25,7 +25,7 @@ fn bytes(object: &Value) -> Option<Bytes> {
     Some(Bytes::from(object.to_string()))
 }
 
-/// The definition as it is stored by a server that could not write its status.
+/// The definition as stored by a server that could not write its status.
 fn without_status(uid: &str) -> Value {
     let mut object = definition("v1");
     object["metadata"]["uid"] = json!(uid);
@@ -78,7 +78,7 @@ async fn a_server_that_starts_deletes_the_objects_of_a_definition_that_never_had
     server.stop().await;
 }
 
-/// A server that has begun to delete a definition and is held up at its object.
+/// A server that has started to delete a definition and is blocked at its object.
 async fn deleting(store: &std::sync::Arc<Memory>) -> Server {
     let server = start(store).await;
     defined(&server, "v1").await;
@@ -107,7 +107,7 @@ async fn other_definitions_are_served_while_the_objects_of_one_are_deleted() {
     server.stop().await;
 }
 
-/// Another server was faster, and somebody has defined the resource anew meanwhile.
+/// Another server was faster, and the resource was defined again meanwhile.
 #[tokio::test]
 async fn objects_of_a_new_definition_are_not_deleted_with_the_old_one() {
     let store = Memory::new();
@@ -123,12 +123,13 @@ async fn objects_of_a_new_definition_are_not_deleted_with_the_old_one() {
     server.stop().await;
 }
 
-/// The other server lets a create in before the deletion begins, and stores its object after the definition is gone.
+/// The other server admits a create before the deletion begins, and stores its object after the definition is deleted.
 #[tokio::test]
 async fn a_create_on_another_server_does_not_outlive_its_definition() {
     let store = Memory::new();
     let first = start(&store).await;
-    let settings = Settings { server_id: "apiserver-other".to_owned(), ..Settings::new(store.clone()) };
+    let settings =
+        ServerSettings { server_id: "apiserver-other".to_owned(), ..ServerSettings::new(store.clone()) };
     let second = Server::start(settings).await.unwrap();
     defined(&first, "v1").await;
     until("the other serves it", || async { send(&second, "POST", WIDGETS, &widget("b")).await.is_ok() })
@@ -151,7 +152,7 @@ async fn a_create_on_another_server_does_not_outlive_its_definition() {
     first.stop().await;
 }
 
-/// Whoever may make definitions does not thereby get hold of what the server itself goes by.
+/// The permission to create definitions gives no access to the server's own resources.
 #[tokio::test]
 async fn a_definition_does_not_replace_a_built_in_resource() {
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";

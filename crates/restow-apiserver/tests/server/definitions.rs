@@ -1,10 +1,10 @@
-//! Custom resources: defined, served, changed and gone.
+//! Custom resources: defined, served, changed and deleted.
 
 use std::time::Duration;
 
 use k8s_openapi::api::apiserverinternal::v1alpha1::StorageVersion;
 use kube::{Api, Client};
-use restow_apiserver::{Server, Settings};
+use restow_apiserver::{Server, ServerSettings};
 use restow_store::Store as _;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use crate::memory::Memory;
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 pub(crate) const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
-/// A definition with two versions, of which one is stored.
+/// A definition with two versions, one of which is the storage version.
 pub(crate) fn definition(stored: &str) -> Value {
     let version = |name: &str| {
         json!({
@@ -33,19 +33,19 @@ pub(crate) fn definition(stored: &str) -> Value {
     })
 }
 
-/// Sends a request with a body, and what is answered as JSON.
+/// Sends a request with a body, and returns the response as JSON.
 pub(crate) async fn send(server: &Server, method: &str, path: &str, body: &Value) -> kube::Result<Value> {
     send_by(&server.client(), method, path, body).await
 }
 
-/// Sends it by a client of one's own.
+/// Sends a request with a given client.
 pub(crate) async fn send_by(client: &Client, method: &str, path: &str, body: &Value) -> kube::Result<Value> {
     let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
     let request = http::Request::builder().method(method).uri(path).header("content-type", kind);
     client.request(request.body(body.to_string().into_bytes()).unwrap()).await
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, so: impl Fn() -> F) {
     restow_lab::suite::wait(Duration::from_secs(20), what, so).await;
 }
@@ -73,7 +73,7 @@ async fn stored(store: &Memory, name: &str) -> Value {
 #[tokio::test]
 async fn a_defined_resource_is_served() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
     let group = read(&server, "/apis/example.com").await;
     assert_eq!(group["preferredVersion"]["version"], "v2");
@@ -93,7 +93,7 @@ async fn a_defined_resource_is_served() {
 #[tokio::test]
 async fn an_empty_patch_stores_the_new_storage_version() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
     let made = send(&server, "POST", WIDGETS, &widget("a")).await.unwrap();
     let path = format!("{DEFINITIONS}/widgets.example.com");
@@ -135,7 +135,7 @@ async fn the_status_subresource_is_separate() {
 #[tokio::test]
 async fn deleting_a_definition_deletes_its_objects() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
     send(&server, "POST", WIDGETS, &widget("a")).await.unwrap();
     let path = format!("{DEFINITIONS}/widgets.example.com");
@@ -154,7 +154,7 @@ async fn deleting_a_definition_deletes_its_objects() {
     server.stop().await;
 }
 
-/// Creates a widget that the store holds up; nobody waits for the answer.
+/// Creates a widget that the store blocks, and drops the request.
 async fn held_up(server: &Server, store: &Memory) {
     store.hold(&["/registry/example.com/widgets/"]);
     let late = widget("late");
@@ -164,11 +164,11 @@ async fn held_up(server: &Server, store: &Memory) {
     }
 }
 
-/// A create that was let in before its definition began to go does not outlive the definition.
+/// A create that was admitted before the deletion of its definition does not outlive the definition.
 #[tokio::test]
 async fn deleting_a_definition_waits_for_creates_in_flight_and_deletes_their_objects() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
     held_up(&server, &store).await;
     let path = format!("{DEFINITIONS}/widgets.example.com");
@@ -189,8 +189,9 @@ async fn deleting_a_definition_waits_for_creates_in_flight_and_deletes_their_obj
 #[tokio::test]
 async fn two_servers_on_one_store_follow_each_other() {
     let store = Memory::new();
-    let first = Server::start(Settings::new(store.clone())).await.unwrap();
-    let settings = Settings { server_id: "apiserver-other".to_owned(), ..Settings::new(store.clone()) };
+    let first = Server::start(ServerSettings::new(store.clone())).await.unwrap();
+    let settings =
+        ServerSettings { server_id: "apiserver-other".to_owned(), ..ServerSettings::new(store.clone()) };
     let second = Server::start(settings).await.unwrap();
     defined(&first, "v1").await;
     until("the other serves it", || async { send(&second, "POST", WIDGETS, &widget("a")).await.is_ok() })
@@ -264,11 +265,11 @@ async fn a_validation_rule_that_is_not_enforced_causes_a_warning() {
     server.stop().await;
 }
 
-/// A client that goes away does not end the right to write before the object is stored.
+/// A client that leaves does not release the write permit before the object is stored.
 #[tokio::test]
 async fn a_storage_version_change_waits_for_abandoned_writes() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
     held_up(&server, &store).await;
     let versions = json!({"spec": {"versions": definition("v2")["spec"]["versions"]}});
@@ -288,7 +289,7 @@ async fn a_storage_version_change_waits_for_abandoned_writes() {
 #[tokio::test]
 async fn a_deleted_registration_is_restored() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
     send(&server, "POST", WIDGETS, &widget("a")).await.unwrap();
     let objects = Api::<StorageVersion>::all(server.client());
@@ -325,7 +326,7 @@ async fn a_restarted_server_removes_registrations_it_no_longer_serves() {
         }
     }"#;
     store.put(key, left).await;
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     until("it is registered no more", || async { store.get(key).await.unwrap().entry.is_none() }).await;
     server.stop().await;
 }

@@ -1,9 +1,9 @@
-//! Encryption at rest: what is stored is sealed, and a patch of nothing seals it anew.
+//! Encryption at rest: objects are stored encrypted, and an empty patch encrypts them with the new key.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
-use restow_apiserver::{Server, Settings};
+use restow_apiserver::{Server, ServerSettings};
 use restow_store::Store as _;
 use restow_store::encryption::Transformers;
 use serde_json::json;
@@ -27,7 +27,10 @@ pub(crate) fn transformers(order: [usize; 2]) -> Transformers {
 #[tokio::test]
 async fn an_empty_patch_re_encrypts_with_the_new_key() {
     let store = Memory::new();
-    let settings = Settings { encryption: Some(transformers([0, 1]).into()), ..Settings::new(store.clone()) };
+    let settings = ServerSettings {
+        encryption: Some(transformers([0, 1]).into()),
+        ..ServerSettings::new(store.clone())
+    };
     let server = Server::start(settings).await.unwrap();
     let secrets = Api::<Secret>::namespaced(server.client(), "default");
     let secret = Secret {

@@ -1,6 +1,6 @@
-//! Events do not stay.
+//! Expiry of Events.
 
-use restow_apiserver::{Server, Settings};
+use restow_apiserver::{Server, ServerSettings};
 use restow_store::Store as _;
 use serde_json::json;
 
@@ -15,7 +15,7 @@ const OLD: &str = r#"{"apiVersion":"v1","involvedObject":{},"kind":"Event","meta
 async fn events_expire() {
     let store = Memory::new();
     store.put("/registry/events/default/old", OLD).await;
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     let events = "/api/v1/namespaces/default/events";
     let new = json!({"metadata": {"name": "new"}, "involvedObject": {"namespace": "default"}});
     send(&server, "POST", events, &new).await.unwrap();

@@ -1,6 +1,6 @@
-//! Owners and what they own: behind them, before them, or let go.
+//! Garbage collection: background, foreground and orphan deletion.
 
-use restow_apiserver::{Server, Settings};
+use restow_apiserver::{Server, ServerSettings};
 use restow_store::Store as _;
 use serde_json::{Value, json};
 
@@ -91,7 +91,7 @@ async fn owners_that_never_existed_count_as_gone() {
     make(&server, "of-owner", &[reference(&owner, false)]).await;
     gone(&server, "of-another").await;
     gone(&server, "of-nobody").await;
-    // Nobody can tell whether what is of an unknown kind is gone.
+    // Whether an owner of an unknown kind exists is not known.
     for name in ["of-unknown", "of-owner"] {
         read(&server, &format!("{MAPS}/{name}")).await;
     }
@@ -148,7 +148,7 @@ async fn orphaning_removes_owner_references() {
     }
     delete(&server, &format!("{MAPS}/owner"), "Orphan").await;
     gone(&server, "owner").await;
-    // Whoever collects this has heard of the owner's end.
+    // Collecting this shows that the collector knows of the owner's deletion.
     make(&server, "garbage", &[reference(&owner, false)]).await;
     gone(&server, "garbage").await;
     for name in ["a", "b"] {
@@ -181,7 +181,7 @@ async fn custom_resources_can_be_owners_and_dependents() {
 #[tokio::test]
 async fn garbage_left_by_a_stopped_server_is_collected() {
     let store = Memory::new();
-    let first = Server::start(Settings::new(store.clone())).await.unwrap();
+    let first = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     let owner = make(&first, "owner", &[]).await;
     let held = json!({"metadata": {
         "name": "held", "ownerReferences": [reference(&owner, true)], "finalizers": ["x.example/f"],
@@ -190,7 +190,7 @@ async fn garbage_left_by_a_stopped_server_is_collected() {
     delete(&first, &format!("{MAPS}/owner"), "Foreground").await;
     first.stop().await;
 
-    let second = Server::start(Settings::new(store.clone())).await.unwrap();
+    let second = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     let path = format!("{MAPS}/held");
     until("it is being deleted", || async {
         read(&second, &path).await["metadata"]["deletionTimestamp"].is_string()
@@ -204,8 +204,9 @@ async fn garbage_left_by_a_stopped_server_is_collected() {
 #[tokio::test]
 async fn two_servers_can_collect_the_same_garbage() {
     let store = Memory::new();
-    let first = Server::start(Settings::new(store.clone())).await.unwrap();
-    let settings = Settings { server_id: "apiserver-other".to_owned(), ..Settings::new(store.clone()) };
+    let first = Server::start(ServerSettings::new(store.clone())).await.unwrap();
+    let settings =
+        ServerSettings { server_id: "apiserver-other".to_owned(), ..ServerSettings::new(store.clone()) };
     let second = Server::start(settings).await.unwrap();
     let owner = make(&first, "owner", &[]).await;
     for index in 0..20 {
@@ -222,7 +223,8 @@ async fn two_servers_can_collect_the_same_garbage() {
 #[tokio::test]
 async fn encrypted_objects_are_collected_too() {
     let encryption = Some(crate::encryption::transformers([0, 1]).into());
-    let server = Server::start(Settings { encryption, ..Settings::new(Memory::new()) }).await.unwrap();
+    let server =
+        Server::start(ServerSettings { encryption, ..ServerSettings::new(Memory::new()) }).await.unwrap();
     let secrets = "/api/v1/namespaces/default/secrets";
     let owner = send(&server, "POST", secrets, &json!({"metadata": {"name": "owner"}})).await.unwrap();
     let owned = json!({"metadata": {"name": "owned", "ownerReferences": [reference(&owner, true)]}});
@@ -248,7 +250,7 @@ async fn owners_of_a_kind_that_is_defined_later_are_looked_up() {
 #[tokio::test]
 async fn objects_that_are_not_served_are_deleted_after_their_owner() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
     let owner = make(&server, "owner", &[]).await;
     let metadata = json!({"name": "a", "ownerReferences": [reference(&owner, false)]});

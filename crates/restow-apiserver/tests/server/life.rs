@@ -1,10 +1,10 @@
-//! A server's life: what it says of its health, and how it leaves.
+//! Health, shutdown, and the gate of writes.
 
 use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use restow_apiserver::{DataDir, Server, Settings};
+use restow_apiserver::{DataDir, Server, ServerSettings};
 use restow_store::{Store as _, Write};
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ const LEASE: &str = "/registry/leases/kube-system/apiserver-restow";
 #[tokio::test(start_paused = true)]
 async fn health_reports_a_failing_store() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     let ask = async |path: &str| {
         let request = http::Request::get(path).body(Vec::new()).unwrap();
         server.client().request_text(request).await.map_err(|error| error.to_string())
@@ -40,11 +40,11 @@ async fn health_reports_a_failing_store() {
     server.stop().await;
 }
 
-/// Anybody may ask how the server is, as often as they like.
+/// Unauthenticated users may ask for health as often as they like.
 #[tokio::test(start_paused = true)]
 async fn health_checks_of_the_store_are_shared() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     for round in 1..=2 {
         let asked = (0..50).map(|_| {
             let request = http::Request::get("/livez").body(Vec::new()).unwrap();
@@ -58,11 +58,11 @@ async fn health_checks_of_the_store_are_shared() {
     server.stop().await;
 }
 
-/// Whoever finds the Lease gone relies on it that the server writes no more.
+/// Other servers rely on it: once the Lease is deleted, the server writes no more.
 #[tokio::test]
 async fn a_server_that_stops_keeps_its_lease_until_what_it_writes_is_stored() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     store.hold(&["/registry/configmaps/"]);
     let maps = kube::Api::namespaced(server.client(), "default");
     let (post, late) = (kube::api::PostParams::default(), config_map("late", "k", "v"));
@@ -80,12 +80,12 @@ async fn a_server_that_stops_keeps_its_lease_until_what_it_writes_is_stored() {
     assert!(store.get(LEASE).await.unwrap().entry.is_none());
 }
 
-/// Lets the identity Lease lapse: it is not renewed, and time passes.
+/// Lets the identity Lease expire: it is not renewed while time passes.
 async fn lapse() {
     tokio::time::advance(Duration::from_secs(31)).await;
 }
 
-/// Lets each task that is ready run once.
+/// Runs each ready task once.
 async fn turn() {
     let mut is_over = false;
     poll_fn(|context| {
@@ -95,11 +95,11 @@ async fn turn() {
     .await;
 }
 
-/// Lets the gate close so many turns after a create began; tells whether the create was stored by then.
+/// Closes the gate so many turns after a create began. Returns whether the create was stored by then.
 async fn closed_after(turns: usize) -> bool {
     const KEY: &str = "/registry/configmaps/default/a";
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     store.hold(&["/registry/leases/"]);
     let client = server.client();
     let create = tokio::spawn(async move {
@@ -117,7 +117,7 @@ async fn closed_after(turns: usize) -> bool {
     is_stored
 }
 
-/// At whatever moment the gate closes, a write is either stored by then or refused.
+/// Whenever the gate closes, a write is either stored by then or refused.
 #[tokio::test(start_paused = true)]
 async fn a_write_in_flight_is_not_stored_after_the_gate_closed() {
     let mut stored = 0;
@@ -127,11 +127,11 @@ async fn a_write_in_flight_is_not_stored_after_the_gate_closed() {
     assert!((1..16).contains(&stored), "{stored}");
 }
 
-/// A create that is tried again because its namespace has changed asks the gate again.
+/// A create that is retried because its namespace has changed asks the gate again.
 #[tokio::test(start_paused = true)]
 async fn a_retried_create_is_not_stored_after_the_gate_closed() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     let namespace = json!({"metadata": {"name": "x"}});
     send(&server, "POST", "/api/v1/namespaces", &namespace).await.unwrap();
     store.hold(&["/registry/leases/", "/registry/configmaps/x/"]);
@@ -150,13 +150,13 @@ async fn a_retried_create_is_not_stored_after_the_gate_closed() {
     assert_eq!(store.get("/registry/configmaps/x/late").await.unwrap().entry, None);
 }
 
-/// Two servers under one id would write as one: only the one that has locked the very directory of a former life takes
-/// that one's place at once.
+/// Two servers with one id would write as one. Only a server with the lock on the directory of the former run takes over
+/// its identity at once.
 #[tokio::test(start_paused = true)]
 async fn a_copy_of_a_data_directory_does_not_take_over_the_identity_of_a_live_server() {
     let (store, parent) = (Memory::new(), tempfile::tempdir().unwrap());
     let start = async |dir: &DataDir| {
-        let settings = Settings { instance: dir.instance(), ..Settings::new(store.clone()) };
+        let settings = ServerSettings { instance: dir.instance(), ..ServerSettings::new(store.clone()) };
         tokio::time::timeout(Duration::from_secs(30), Server::start(settings)).await
     };
     let holder = async || {
@@ -174,7 +174,7 @@ async fn a_copy_of_a_data_directory_does_not_take_over_the_identity_of_a_live_se
     assert!(start(&copied).await.is_err(), "a second server is ready under the id of a live one");
     assert_eq!(holder().await, held_by);
 
-    // It crashes, and comes back where it was.
+    // It crashes and restarts in the same directory.
     store.hold(&["/registry/leases/"]);
     drop((first, dir));
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
-use restow_apiserver::{Server, Settings};
+use restow_apiserver::{Server, ServerSettings};
 use restow_core::rewrite::token::Token;
 use restow_store::Store as _;
 use serde_json::Value;
@@ -15,7 +15,7 @@ use crate::memory::Memory;
 
 async fn filled(count: usize) -> (Arc<Memory>, Server, Api<ConfigMap>) {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     let maps = Api::<ConfigMap>::namespaced(server.client(), "default");
     for at in 0..count {
         let mut map = config_map(&format!("m-{at:03}"), "at", &at.to_string());
@@ -154,7 +154,7 @@ async fn tables_have_the_columns_of_their_resource() {
 #[tokio::test]
 async fn large_objects_are_not_all_read_at_once() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     let large = "x".repeat(500_000);
     for at in 0..60 {
         let map = serde_json::json!({

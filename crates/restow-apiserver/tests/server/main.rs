@@ -1,4 +1,4 @@
-//! The server from inside its process: its handlers, its lists and watches, and its life.
+//! The server in its own process: handlers, lists, watches, controllers, start and stop.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, clippy::disallowed_methods)]
 
 mod access;

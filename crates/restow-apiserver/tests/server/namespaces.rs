@@ -1,6 +1,6 @@
-//! Namespaces that are deleted: emptied first, then gone.
+//! Deleting namespaces: they are emptied first.
 
-use restow_apiserver::{Server, Settings};
+use restow_apiserver::{Server, ServerSettings};
 use restow_store::{Range, Store as _};
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ async fn is_gone(server: &Server, path: &str) -> bool {
 #[tokio::test]
 async fn deleting_a_namespace_deletes_its_objects() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
     make(&server, NAMESPACES, json!({"name": "x"})).await;
     make(&server, NAMESPACES, json!({"name": "xx"})).await;
@@ -67,7 +67,7 @@ async fn a_namespace_waits_for_finalizers_of_its_objects() {
 #[tokio::test]
 async fn a_namespace_left_terminating_by_a_stopped_server_is_deleted() {
     let store = Memory::new();
-    let first = Server::start(Settings::new(store.clone())).await.unwrap();
+    let first = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     make(&first, NAMESPACES, json!({"name": "x"})).await;
     let held = "/api/v1/namespaces/x/configmaps/held";
     let metadata = json!({"name": "held", "finalizers": ["x.example/f"]});
@@ -75,7 +75,7 @@ async fn a_namespace_left_terminating_by_a_stopped_server_is_deleted() {
     send(&first, "DELETE", "/api/v1/namespaces/x", &json!({})).await.unwrap();
     first.stop().await;
 
-    let second = Server::start(Settings::new(store.clone())).await.unwrap();
+    let second = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     until("its content is going", || async {
         read(&second, held).await["metadata"]["deletionTimestamp"].is_string()
     })
@@ -88,7 +88,7 @@ async fn a_namespace_left_terminating_by_a_stopped_server_is_deleted() {
 #[tokio::test]
 async fn a_slow_create_is_not_stored_in_a_deleted_namespace() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     make(&server, NAMESPACES, json!({"name": "x"})).await;
     let slow = |name: &'static str| {
         let (client, body) = (server.client(), json!({"metadata": {"name": name}}));
@@ -109,7 +109,7 @@ async fn a_slow_create_is_not_stored_in_a_deleted_namespace() {
     assert!(matches!(&refused, Err(kube::Error::Api(status)) if status.code == 404), "{refused:?}");
     assert_eq!(store.get("/registry/configmaps/x/late").await.unwrap().entry, None);
 
-    // A namespace that has only changed still takes it.
+    // A namespace that has only changed still admits creates.
     make(&server, NAMESPACES, json!({"name": "x"})).await;
     store.hold(&["/registry/configmaps/x/"]);
     let kept = slow("kept");
@@ -156,7 +156,7 @@ pub(crate) async fn serve_none(server: &Server) {
 #[tokio::test]
 async fn deleting_a_namespace_deletes_objects_that_are_not_served() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     defined(&server, "v1").await;
     make(&server, NAMESPACES, json!({"name": "x"})).await;
     let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}});

@@ -1,4 +1,4 @@
-//! Whatever is sent, the server answers it and goes on.
+//! The server answers every request, however malformed, and keeps running.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request};
@@ -6,7 +6,7 @@ use http_body_util::BodyExt as _;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
-use restow_apiserver::{Server, Settings};
+use restow_apiserver::{Server, ServerSettings};
 use serde_json::json;
 
 use crate::memory::Memory;
@@ -119,7 +119,7 @@ fn request((method, path, query, headers, body): Sent) -> Option<Request<kube::c
     request.body(kube::client::Body::from(body)).ok()
 }
 
-/// The code of an answer, whose body was read to its end unless it may have none.
+/// The status code of a response, whose body is read completely unless it may be endless.
 async fn code(server: &Server, request: Request<kube::client::Body>) -> u16 {
     let goes_on = request.uri().query().is_some_and(|query| query.contains("watch"));
     let response = server.client().send(request).await.expect("an answer");
@@ -137,7 +137,7 @@ async fn code(server: &Server, request: Request<kube::client::Body>) -> u16 {
 
 #[tokio::test]
 async fn every_request_is_answered() {
-    let server = Server::start(Settings::new(Memory::new())).await.unwrap();
+    let server = Server::start(ServerSettings::new(Memory::new())).await.unwrap();
     let mut runner = TestRunner::new(ProptestConfig { cases: 1, ..ProptestConfig::default() });
     let some =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "b"}});

@@ -1,4 +1,4 @@
-//! Another server's part in the protocol, on the embedded one and with time that passes at once.
+//! Another server takes part in the StorageVersion protocol on the embedded server, in simulated time.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn without_list(inner: Client) -> Client {
     Client::new(service, "default")
 }
 
-/// What a server may not drop does not keep it from making sure of what it has registered.
+/// A server that may not list StorageVersions still keeps its own registrations.
 #[tokio::test(start_paused = true)]
 async fn registrations_are_kept_even_if_storage_versions_cannot_be_listed() {
     let server = crate::basics::server().await;
@@ -45,8 +45,8 @@ async fn registrations_are_kept_even_if_storage_versions_cannot_be_listed() {
         gate: gate.clone(),
         has_custom: false,
     };
-    let told = CancellationToken::new();
-    let stop = told.clone().into();
+    let cancel = CancellationToken::new();
+    let stop = cancel.clone().into();
     let life = tokio::spawn(async move { participation.run(&stop).await });
     gate.readiness().ready().await;
     let objects = Api::<StorageVersion>::all(server.client());
@@ -57,7 +57,7 @@ async fn registrations_are_kept_even_if_storage_versions_cannot_be_listed() {
         }
     };
     tokio::time::timeout(Duration::from_secs(1500), again).await.expect("it is registered again");
-    told.cancel();
+    cancel.cancel();
     life.await.unwrap().unwrap();
     server.stop().await;
 }

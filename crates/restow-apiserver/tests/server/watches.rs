@@ -1,4 +1,4 @@
-//! Watches: what is there, what changes, and how they end.
+//! Watches: initial events, changes, and how they end.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use futures::{AsyncBufReadExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use restow_apiserver::{Server, Settings};
+use restow_apiserver::{Server, ServerSettings};
 use restow_store::Store as _;
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::memory::Memory;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// The next events of a watch, as their type, name and resourceVersion's presence; all of them if it ends before.
+/// The next events of a watch; fewer if it ends before.
 async fn events(server: &Server, query: &str, count: usize) -> Vec<Value> {
     let request = http::Request::get(format!("{MAPS}?watch=true&{query}")).body(Vec::new()).unwrap();
     let lines = server.client().request_stream(request).await.unwrap().lines();
@@ -97,7 +97,7 @@ async fn a_watch_ends_in_time_with_a_bookmark() {
 #[tokio::test]
 async fn a_watch_from_a_compacted_revision_is_expired() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     store.compact(store.revision().await.unwrap()).await.unwrap();
     let events = events(&server, "resourceVersion=1", 5).await;
     assert_eq!(events.len(), 1);
@@ -119,7 +119,7 @@ async fn watches_end_when_the_server_does() {
 #[tokio::test]
 async fn a_watch_skips_unreadable_objects_that_it_does_not_select() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     let from = now(&server).await;
     let key = "/registry/configmaps/default/a";
     store.put(key, "nonsense").await;
@@ -127,10 +127,10 @@ async fn a_watch_skips_unreadable_objects_that_it_does_not_select() {
     store
         .put(key, r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default"}}"#)
         .await;
-    let told = events(&server, &format!("resourceVersion={unreadable}"), 1).await;
-    assert_eq!(short(&told), ["MODIFIED a"]);
-    // Here it would have to be shown.
-    let told = events(&server, &format!("resourceVersion={from}"), 1).await;
-    assert_eq!(short(&told), ["ERROR "]);
+    let seen = events(&server, &format!("resourceVersion={unreadable}"), 1).await;
+    assert_eq!(short(&seen), ["MODIFIED a"]);
+    // Here the unreadable object would have to be shown.
+    let seen = events(&server, &format!("resourceVersion={from}"), 1).await;
+    assert_eq!(short(&seen), ["ERROR "]);
     server.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Conversion webhooks: called over TLS, believed only as far as they may be.
+//! Conversion webhooks: called over TLS, and their responses are checked.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use jiff::Timestamp;
-use restow_apiserver::{CertificateAuthority, Server, ServingCertificate, Settings, serve};
+use restow_apiserver::{CertificateAuthority, Server, ServerSettings, ServingCertificate, serve};
 use restow_store::Store as _;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -24,7 +24,7 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const V1: &str = "/apis/example.com/v1/namespaces/default/widgets";
 const V2: &str = "/apis/example.com/v2/namespaces/default/widgets";
 
-/// A webhook that lives as long as its test.
+/// A webhook that runs as long as its test.
 struct Webhook {
     url: String,
     authority: String,
@@ -33,7 +33,7 @@ struct Webhook {
 }
 
 impl Webhook {
-    /// One that answers reviews as told.
+    /// A webhook with a given response to reviews.
     async fn start(answer: fn(&Value) -> Value) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("https://{}/convert", listener.local_addr().unwrap());
@@ -64,7 +64,7 @@ impl Webhook {
     }
 }
 
-/// Calls the size of v1 the extent of v2, and changes what it must not.
+/// Converts `size` of v1 to `extent` of v2, and changes metadata that it must not change.
 fn convert(review: &Value) -> Value {
     let desired = &review["request"]["desiredAPIVersion"];
     let mut objects = review["request"]["objects"].as_array().cloned().unwrap();
@@ -111,7 +111,7 @@ async fn refusal(server: &Server, method: &str, path: &str, body: &Value) -> (u1
 #[tokio::test]
 async fn objects_are_converted_both_ways() {
     let store = Memory::new();
-    let server = Server::start(Settings::new(store.clone())).await.unwrap();
+    let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
     let webhook = Webhook::start(convert).await;
     define(&server, webhook.conversion()).await;
     send(&server, "POST", V1, &widget("v1", "size", "a")).await.unwrap();

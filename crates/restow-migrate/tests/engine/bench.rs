@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
-use restow_apiserver::{Server, Settings};
+use restow_apiserver::{Server, ServerSettings};
 use restow_core::agreement::encryption::KeyRequirement;
 use restow_core::resource::inventory::Resource;
 use restow_core::resource::inventory::find;
@@ -47,7 +47,7 @@ impl Bench {
     pub(crate) async fn outdated(objects: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = Arc::new(FileStore::open(dir.path(), file::Settings::default()).unwrap());
-        let server = Server::start(Settings::new(store.clone())).await.unwrap();
+        let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
         let bench = Self { server, store, _dir: dir };
         bench.send("POST", DEFINITIONS, &definition("v1")).await.unwrap();
         wait("the definition is served", || async {

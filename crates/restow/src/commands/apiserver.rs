@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::Args;
 use restow_apiserver::{
-    Audit, Credentials, DataDir, DataDirError, InFlightLimits, Network, Server, Settings, Tokens, data_dir,
-    private_file, random_hex,
+    Audit, Credentials, DataDir, DataDirError, InFlightLimits, Network, Server, ServerSettings, Tokens,
+    data_dir, private_file, random_hex,
 };
 use restow_store::Store;
 use restow_store::encryption::{self, Follower};
@@ -115,12 +115,12 @@ pub(crate) async fn run(flags: &Apiserver) -> Result<u8, CliError> {
     let kubeconfig = flags.write_kubeconfig.clone().unwrap_or_else(|| dir.file("kubeconfig"));
     let stop = stop_on_signals(None).map_err(CliError::failed)?;
     let sealing = sealing(flags).await?;
-    let settings = Settings {
+    let settings = ServerSettings {
         server_id: server_id(flags, &dir)?,
         instance: dir.instance(),
         encryption: sealing.as_ref().map(Follower::current),
         network: Some(network),
-        ..Settings::new(store)
+        ..ServerSettings::new(store)
     };
     let started = tokio::select! {
         started = Server::start(settings) => started.map_err(|error| CliError::failed(chain(&error)))?,

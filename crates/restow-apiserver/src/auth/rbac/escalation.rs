@@ -465,14 +465,14 @@ mod tests {
             ("binder", RoleBinding, binding("b", "ClusterRole", "nodes"), "not held"),
             ("binder", ClusterRoleBinding, binding("", "ClusterRole", "nodes"), "not held"),
         ] {
-            let told = match permit_write(&policy(), &User::known(user, [""; 0]), kind, &object, None) {
+            let outcome = match permit_write(&policy(), &User::known(user, [""; 0]), kind, &object, None) {
                 Ok(()) => "yes",
                 Err(EscalationError::NotHeld { .. }) => "not held",
                 Err(EscalationError::Aggregation) => "aggregation",
                 Err(EscalationError::TooMany) => "too many",
                 Err(EscalationError::NoRole(_)) => "no role",
             };
-            assert_eq!(told, expected, "{user} {kind:?} {object}");
+            assert_eq!(outcome, expected, "{user} {kind:?} {object}");
             assert_eq!(permit_write(&policy(), &User::admin(), kind, &object, None), Ok(()));
         }
     }

@@ -83,12 +83,12 @@ impl LivePolicy {
         let mut changes = changes.ready_chunks(AT_ONCE);
         while let Some(batch) = changes.next().await {
             let mut any = false;
-            for (kind, told) in batch {
-                let told = match told {
-                    Ok(told) => told,
+            for (kind, event) in batch {
+                let event = match event {
+                    Ok(event) => event,
                     Err(error) => return error,
                 };
-                for change in told.changes {
+                for change in event.changes {
                     source.apply(policy, kind, &change.key, change.now.as_ref());
                     any = true;
                 }
@@ -145,8 +145,8 @@ impl Source {
         let mut changes = SelectAll::new();
         for kind in Kind::ALL {
             let revision = self.load_kind(kind, &mut policy).await?;
-            let told = self.store.watch(&prefix(kind), revision).await?;
-            changes.push(told.map(move |told| (kind, told)).boxed());
+            let event = self.store.watch(&prefix(kind), revision).await?;
+            changes.push(event.map(move |event| (kind, event)).boxed());
         }
         Ok((policy, changes))
     }

@@ -155,7 +155,7 @@ impl Policy {
                 Err(error) => missing.push(error),
             }
         }
-        Err(told(&missing))
+        Err(described(&missing))
     }
 
     /// Refuses what the user may not do.
@@ -222,7 +222,7 @@ fn put<K: Ord, V: Default + DeserializeOwned>(map: &mut BTreeMap<K, Arc<V>>, key
 }
 
 /// Errors of bindings, as kube-apiserver adds them to a denial.
-fn told(missing: &[String]) -> String {
+fn described(missing: &[String]) -> String {
     match missing {
         [] => String::new(),
         [one] => format!("RBAC: {one}"),
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn a_decision_names_the_binding_it_rests_on() {
         let policy = policy();
-        let told = |user: &str, resource, namespace| {
+        let described = |user: &str, resource, namespace| {
             let user = User::known(user, [""; 0]);
             match policy.decide(&user, &get(resource, namespace)) {
                 Ok(grant) => grant.to_string(),
@@ -383,7 +383,7 @@ mod tests {
             ("odd", "pods", "a", r#"RBAC: unsupported role reference kind: "Cluster""#),
             ("nobody", "pods", "a", ""),
         ] {
-            assert_eq!(told(user, resource, namespace), expected, "{user}");
+            assert_eq!(described(user, resource, namespace), expected, "{user}");
         }
     }
 

@@ -21,11 +21,11 @@ pub(super) const PREFIX: &str = "/registry/storageversions/";
 
 impl DefinitionController {
     /// Checks all StorageVersions that exist or should exist.
-    pub(super) async fn attend_all(&mut self) {
+    pub(super) async fn check_all(&mut self) {
         match self.keys().await {
             Ok(keys) => {
                 for key in keys {
-                    self.attend(&key).await;
+                    self.check(&key).await;
                 }
             }
             Err(failure) => {
@@ -36,7 +36,7 @@ impl DefinitionController {
     }
 
     /// Checks this server's entry in one StorageVersion.
-    pub(super) async fn attend(&mut self, key: &str) {
+    pub(super) async fn check(&mut self, key: &str) {
         // A server that is not a member registers everything when it becomes one.
         let Some(tenure) = self.api.gate.tenure() else { return };
         let resource = storage_version::resource(key.strip_prefix(PREFIX).unwrap_or(key));

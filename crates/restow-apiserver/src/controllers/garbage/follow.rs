@@ -87,12 +87,12 @@ impl Collector {
                     }
                     self.more.notify_one();
                 }
-                told = changes.next() => {
-                    let Some(told) = told.transpose()? else { return Ok(()) };
-                    for change in told.changes {
+                event = changes.next() => {
+                    let Some(event) = event.transpose()? else { return Ok(()) };
+                    for change in event.changes {
                         self.take(&mut unknown, &change.key, change.now);
                     }
-                    self.state().graph.revision = told.revision;
+                    self.state().graph.revision = event.revision;
                     self.more.notify_one();
                 }
             }
@@ -126,13 +126,13 @@ impl Collector {
         let Some(entry) = now else {
             unknown.remove(key);
             let mut state = self.state();
-            let attend = state.graph.remove(key);
-            return attend.into_iter().for_each(|key| state.queue.push(key));
+            let affected = state.graph.remove(key);
+            return affected.into_iter().for_each(|key| state.queue.push(key));
         };
         let served = self.api.registry.served();
         let object = self.read(&served, entry);
         let mut state = self.state();
-        if object.is_none() && !state.graph.is_owned(key) && !state.graph.waits(key) {
+        if object.is_none() && !state.graph.is_owned(key) && !state.graph.is_waiting(key) {
             return;
         }
         let key: Arc<str> = state.graph.owner(key).unwrap_or_else(|| Arc::from(key));
@@ -143,10 +143,10 @@ impl Collector {
         } else {
             unknown.insert(Arc::clone(&key));
         }
-        let mut attend = state.graph.own(&key, links);
-        attend.extend(state.graph.wait(&key, is_waiting(&object)));
-        attend.extend(is_orphaning(&object).then(|| Arc::clone(&key)));
-        attend.into_iter().for_each(|key| state.queue.push(key));
+        let mut affected = state.graph.set_owners(&key, links);
+        affected.extend(state.graph.set_waiting(&key, is_waiting(&object)));
+        affected.extend(is_orphaning(&object).then(|| Arc::clone(&key)));
+        affected.into_iter().for_each(|key| state.queue.push(key));
     }
 
     /// The metadata of an object, if the garbage collector needs it.

@@ -46,24 +46,24 @@ impl Graph {
 
     /// Sets the owners of an object. Returns the keys to process: the object if its owners have changed, and waiting owners
     /// that it may no longer block.
-    pub(super) fn own(&mut self, key: &Arc<str>, links: Vec<Link>) -> Vec<Arc<str>> {
+    pub(super) fn set_owners(&mut self, key: &Arc<str>, links: Vec<Link>) -> Vec<Arc<str>> {
         let before = self.links.get(key);
         if before.map(|links| &**links).unwrap_or_default() == links {
             return Vec::new();
         }
-        let mut attend = self.disown(key);
+        let mut affected = self.remove_owners(key);
         if !links.is_empty() {
             for link in &links {
                 self.dependents.entry(Arc::clone(&link.owner)).or_default().insert(Arc::clone(key));
             }
             self.links.insert(Arc::clone(key), links.into());
-            attend.push(Arc::clone(key));
+            affected.push(Arc::clone(key));
         }
-        attend
+        affected
     }
 
     /// Removes the owners of an object. Returns waiting owners that it may no longer block.
-    fn disown(&mut self, key: &str) -> Vec<Arc<str>> {
+    fn remove_owners(&mut self, key: &str) -> Vec<Arc<str>> {
         let Some(links) = self.links.remove(key) else { return Vec::new() };
         for link in &links {
             if let Some(dependents) = self.dependents.get_mut(&link.owner) {
@@ -80,27 +80,27 @@ impl Graph {
     /// Removes a deleted object. Returns the keys to process.
     pub(super) fn remove(&mut self, key: &str) -> Vec<Arc<str>> {
         self.waiting.remove(key);
-        let mut attend = self.disown(key);
-        attend.extend(self.dependents.get(key).into_iter().flatten().cloned());
-        attend
+        let mut affected = self.remove_owners(key);
+        affected.extend(self.dependents.get(key).into_iter().flatten().cloned());
+        affected
     }
 
     /// Sets whether an owner waits for its dependents. Returns the keys to process: the owner, and its dependents when it
     /// begins to wait.
-    pub(super) fn wait(&mut self, key: &Arc<str>, waits: bool) -> Vec<Arc<str>> {
-        if !waits {
+    pub(super) fn set_waiting(&mut self, key: &Arc<str>, is_waiting: bool) -> Vec<Arc<str>> {
+        if !is_waiting {
             self.waiting.remove(key);
             return Vec::new();
         }
         let begins = self.waiting.insert(Arc::clone(key));
         let dependents = self.dependents.get(key).filter(|_| begins);
-        let mut attend: Vec<_> = dependents.into_iter().flatten().cloned().collect();
-        attend.push(Arc::clone(key));
-        attend
+        let mut affected: Vec<_> = dependents.into_iter().flatten().cloned().collect();
+        affected.push(Arc::clone(key));
+        affected
     }
 
     /// Whether an owner waits for its dependents.
-    pub(super) fn waits(&self, key: &str) -> bool {
+    pub(super) fn is_waiting(&self, key: &str) -> bool {
         self.waiting.contains(key)
     }
 
@@ -138,18 +138,18 @@ mod tests {
     #[test]
     fn an_object_is_processed_when_its_owners_change() {
         let mut graph = Graph::default();
-        assert_eq!(names(&graph.own(&key("a"), vec![link("o", 1, false)])), ["a"]);
-        assert_eq!(names(&graph.own(&key("a"), vec![link("o", 1, false)])), [""; 0]);
-        assert_eq!(names(&graph.own(&key("a"), vec![link("o", 2, false)])), ["a"]);
-        assert_eq!(names(&graph.own(&key("a"), Vec::new())), [""; 0]);
+        assert_eq!(names(&graph.set_owners(&key("a"), vec![link("o", 1, false)])), ["a"]);
+        assert_eq!(names(&graph.set_owners(&key("a"), vec![link("o", 1, false)])), [""; 0]);
+        assert_eq!(names(&graph.set_owners(&key("a"), vec![link("o", 2, false)])), ["a"]);
+        assert_eq!(names(&graph.set_owners(&key("a"), Vec::new())), [""; 0]);
         assert!(!graph.is_owned("a") && graph.owner("o").is_none());
     }
 
     #[test]
     fn dependents_are_processed_when_their_owner_is_gone() {
         let mut graph = Graph::default();
-        graph.own(&key("a"), vec![link("o", 1, false)]);
-        graph.own(&key("b"), vec![link("o", 1, false), link("p", 1, false)]);
+        graph.set_owners(&key("a"), vec![link("o", 1, false)]);
+        graph.set_owners(&key("b"), vec![link("o", 1, false), link("p", 1, false)]);
         assert_eq!(names(&graph.remove("o")), ["a", "b"]);
         assert_eq!(names(&graph.remove("p")), ["b"]);
         assert_eq!(names(&graph.remove("q")), [""; 0]);
@@ -158,21 +158,21 @@ mod tests {
     #[test]
     fn a_waiting_owner_is_processed_when_fewer_dependents_block_it() {
         let mut graph = Graph::default();
-        graph.own(&key("a"), vec![link("o", 1, true)]);
-        graph.own(&key("b"), vec![link("o", 1, true)]);
-        assert_eq!(names(&graph.wait(&key("o"), true)), ["a", "b", "o"]);
-        assert_eq!(names(&graph.wait(&key("o"), true)), ["o"]);
-        assert_eq!(names(&graph.own(&key("a"), vec![link("o", 1, false)])), ["o", "a"]);
+        graph.set_owners(&key("a"), vec![link("o", 1, true)]);
+        graph.set_owners(&key("b"), vec![link("o", 1, true)]);
+        assert_eq!(names(&graph.set_waiting(&key("o"), true)), ["a", "b", "o"]);
+        assert_eq!(names(&graph.set_waiting(&key("o"), true)), ["o"]);
+        assert_eq!(names(&graph.set_owners(&key("a"), vec![link("o", 1, false)])), ["o", "a"]);
         assert_eq!(names(&graph.remove("b")), ["o"]);
-        graph.wait(&key("o"), false);
+        graph.set_waiting(&key("o"), false);
         assert_eq!(names(&graph.remove("a")), [""; 0]);
     }
 
     #[test]
     fn only_references_with_the_uid_of_an_owner_count() {
         let mut graph = Graph::default();
-        graph.own(&key("a"), vec![link("o", 1, true)]);
-        graph.own(&key("b"), vec![link("o", 2, true)]);
+        graph.set_owners(&key("a"), vec![link("o", 1, true)]);
+        graph.set_owners(&key("b"), vec![link("o", 2, true)]);
         let found: Vec<_> = graph.dependents("o", 1).map(|(key, blocks)| (&**key, blocks)).collect();
         assert_eq!(found, [("a", true)]);
     }

@@ -139,7 +139,7 @@ pub(super) fn unblocked(object: &Value) -> Value {
 }
 
 /// The finalizers of an object without one.
-pub(super) fn let_go(object: &Value, finalizer: &str) -> Value {
+pub(super) fn without_finalizer(object: &Value, finalizer: &str) -> Value {
     let left: Vec<&str> = finalizers(object).into_iter().filter(|one| *one != finalizer).collect();
     json!({ "finalizers": left })
 }

@@ -38,10 +38,10 @@ fn chain(in_flight_limits: InFlightLimits, audit: Audit) -> FilterChain {
 }
 
 /// A handler that returns the user, whether there is a token, and the length of the body.
-async fn tell(request: Request<Bytes>) -> Result<Response<Body>, Infallible> {
+async fn describe_request(request: Request<Bytes>) -> Result<Response<Body>, Infallible> {
     let Sender(user) = request.extensions().get::<Sender>().unwrap();
     let token = request.headers().contains_key(header::AUTHORIZATION);
-    if request.uri().path().ends_with("/fault") {
+    if request.uri().path().ends_with("/panic") {
         panic!("as it was asked to");
     }
     let text = format!("{} {token} {}", user.name, request.body().len());
@@ -64,7 +64,7 @@ async fn text(response: Response<PermitBody>) -> String {
 }
 
 async fn outcome(chain: &FilterChain, method: &str, uri: &str, headers: &[(&str, &str)]) -> String {
-    let response = chain.handle(request(method, uri, headers), tower::service_fn(tell)).await;
+    let response = chain.handle(request(method, uri, headers), tower::service_fn(describe_request)).await;
     let code = response.status().as_u16();
     let text = text(response).await;
     match serde_json::from_str::<Value>(&text) {
@@ -135,7 +135,7 @@ async fn requests_are_authenticated_and_authorized() {
             "403 users \"bob\" is forbidden: User \"system:anonymous\" cannot impersonate resource \"users\" \
              in API group \"\" at the cluster scope",
         ),
-        ("GET", "/fault", &[ADMIN], "500 Internal error occurred: the server has a bug; see its log"),
+        ("GET", "/panic", &[ADMIN], "500 Internal error occurred: the server has a bug; see its log"),
     ];
     for (method, uri, headers, expected) in cases {
         assert_eq!(outcome(&chain, method, uri, headers).await, *expected, "{method} {uri} {headers:?}");
@@ -153,17 +153,17 @@ async fn a_request_counts_as_in_flight_until_its_response_is_sent() {
         [("POST", "/api/v1/namespaces/a/pods"), ("GET", "/api/v1/pods"), ("GET", "/api/v1/pods?watch=1")]
     {
         // A small response holds no permit.
-        let small = chain.handle(request(method, uri, &[ADMIN]), tower::service_fn(tell)).await;
+        let small = chain.handle(request(method, uri, &[ADMIN]), tower::service_fn(describe_request)).await;
         let first = chain.handle(request(method, uri, &[ADMIN]), large).await;
         assert_eq!((small.status(), first.status()), (StatusCode::OK, StatusCode::OK));
-        let second = chain.handle(request(method, uri, &[ADMIN]), tower::service_fn(tell)).await;
+        let second = chain.handle(request(method, uri, &[ADMIN]), tower::service_fn(describe_request)).await;
         assert_eq!(second.status(), 429, "{method} {uri}");
         assert_eq!(second.headers()[header::RETRY_AFTER], "1");
         let status: Value = serde_json::from_str(&text(second).await).unwrap();
         assert_eq!(status["reason"], "TooManyRequests");
         assert!(outcome(&chain, "GET", "/healthz", &[]).await.starts_with("200"));
         text(first).await;
-        let third = chain.handle(request(method, uri, &[ADMIN]), tower::service_fn(tell)).await;
+        let third = chain.handle(request(method, uri, &[ADMIN]), tower::service_fn(describe_request)).await;
         assert_eq!(third.status(), 200);
     }
 }
@@ -194,11 +194,12 @@ async fn a_slow_body_takes_no_in_flight_permit() {
     };
     // The body of a read-only request is not awaited.
     for uri in ["/healthz", "/version", "/api/v1/pods", "/api/v1/pods?watch=1"] {
-        let answer = chain.handle(slow("GET", uri, ADMIN), tower::service_fn(tell)).now_or_never();
+        let answer =
+            chain.handle(slow("GET", uri, ADMIN), tower::service_fn(describe_request)).now_or_never();
         assert_eq!(answer.map(|answer| answer.status()), Some(StatusCode::OK), "{uri}");
     }
     let pods = "/api/v1/namespaces/a/pods";
-    let mut first = Box::pin(chain.handle(slow("POST", pods, ALICE), tower::service_fn(tell)));
+    let mut first = Box::pin(chain.handle(slow("POST", pods, ALICE), tower::service_fn(describe_request)));
     assert!(futures::poll!(&mut first).is_pending());
     assert!(outcome(&chain, "POST", pods, &[ADMIN]).await.starts_with("200"));
 }
@@ -208,7 +209,7 @@ async fn large_bodies_are_refused() {
     let chain = chain(InFlightLimits::default(), Audit::off());
     let body = Full::new(Bytes::from(vec![b' '; limits::BODY + 1]));
     let request = Request::post("/api/v1/namespaces/a/pods").header(ADMIN.0, ADMIN.1).body(body).unwrap();
-    let response = chain.handle(request, tower::service_fn(tell)).await;
+    let response = chain.handle(request, tower::service_fn(describe_request)).await;
     assert_eq!(response.status(), 413);
     let status: Value = serde_json::from_str(&text(response).await).unwrap();
     assert_eq!(
@@ -244,12 +245,12 @@ async fn writes_are_audited_and_reads_are_not() {
         ("PUT", "/api/v1/namespaces/a/secrets/s", &[("authorization", "Bearer nobody")]),
         ("GET", "/healthz", &[]),
     ] {
-        let response = chain.handle(request(method, uri, headers), tower::service_fn(tell)).await;
+        let response = chain.handle(request(method, uri, headers), tower::service_fn(describe_request)).await;
         assert!(response.headers().contains_key("audit-id"));
     }
     tokio::task::spawn_blocking(move || audit.flush()).await.unwrap();
     let written = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-    let told: Vec<String> = written
+    let events: Vec<String> = written
         .lines()
         .map(|line| {
             let event: Value = serde_json::from_str(line).unwrap();
@@ -269,7 +270,7 @@ async fn writes_are_audited_and_reads_are_not() {
         })
         .collect();
     assert_eq!(
-        told,
+        events,
         [
             "alice - create pods - a made 200",
             "alice - delete pods - a x 403",
@@ -293,7 +294,7 @@ proptest! {
         if let Ok(request) = request.header(ADMIN.0, ADMIN.1).body(Full::new(Bytes::from(body))) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
             let chain = chain(InFlightLimits::default(), Audit::off());
-            let code = runtime.block_on(chain.handle(request, tower::service_fn(tell))).status();
+            let code = runtime.block_on(chain.handle(request, tower::service_fn(describe_request))).status();
             prop_assert!([200, 400, 401, 403].contains(&code.as_u16()), "{code}");
         }
     }

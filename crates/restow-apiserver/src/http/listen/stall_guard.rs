@@ -15,7 +15,7 @@ use super::activity::ActiveRequest;
 /// A response body. When it is dropped, its in-flight permit and its source are released, and its connection becomes idle.
 pub(super) struct StallGuard<B> {
     held: Arc<Mutex<Option<GuardedBody<B>>>>,
-    attendant: AbortHandle,
+    watchdog: AbortHandle,
 }
 
 struct GuardedBody<B> {
@@ -58,8 +58,8 @@ impl<B: Body + Send + Unpin + 'static> StallGuard<B> {
         let waiting = Arc::new(Waiting(Mutex::new(Some(Instant::now()))));
         let held = GuardedBody { body, _busy: busy, waiting };
         let held = Arc::new(Mutex::new(Some(held)));
-        let attendant = tokio::spawn(attend(Arc::clone(&held), timeout)).abort_handle();
-        Self { held, attendant }
+        let watchdog = tokio::spawn(watch_for_stall(Arc::clone(&held), timeout)).abort_handle();
+        Self { held, watchdog }
     }
 }
 
@@ -67,7 +67,7 @@ fn lock<B>(held: &Mutex<Option<GuardedBody<B>>>) -> MutexGuard<'_, Option<Guarde
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn attend<B>(held: Arc<Mutex<Option<GuardedBody<B>>>>, timeout: Duration) {
+async fn watch_for_stall<B>(held: Arc<Mutex<Option<GuardedBody<B>>>>, timeout: Duration) {
     loop {
         tokio::time::sleep(timeout / 4).await;
         let mut held = lock(&held);
@@ -81,7 +81,7 @@ async fn attend<B>(held: Arc<Mutex<Option<GuardedBody<B>>>>, timeout: Duration) 
 
 impl<B> Drop for StallGuard<B> {
     fn drop(&mut self) {
-        self.attendant.abort();
+        self.watchdog.abort();
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
     type Part = Result<Frame<Bytes>, std::io::Error>;
 
     /// A body, and a handle that shows whether it is still held.
-    fn attended(
+    fn guarded(
         parts: impl futures::Stream<Item = Part> + Send + Unpin + 'static,
     ) -> (StallGuard<impl Body<Data = Bytes, Error = std::io::Error> + Send + Unpin + 'static>, Arc<()>) {
         let held = Arc::new(());
@@ -148,7 +148,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_response_that_its_client_stops_reading_is_dropped() {
-        let (mut body, held) = attended(stream::repeat_with(part));
+        let (mut body, held) = guarded(stream::repeat_with(part));
         for _ in 0..5 {
             // A slow reader is not a stalled one.
             assert!(body.frame().await.unwrap().is_ok());
@@ -162,7 +162,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_response_that_its_client_never_reads_is_dropped() {
-        let (body, held) = attended(stream::repeat_with(part));
+        let (body, held) = guarded(stream::repeat_with(part));
         tokio::time::sleep(2 * STALL_TIMEOUT).await;
         assert_eq!(Arc::strong_count(&held), 1);
         drop(body);
@@ -175,7 +175,7 @@ mod tests {
             tokio::time::sleep(10 * STALL_TIMEOUT).await;
             part()
         }));
-        let (mut body, held) = attended(later);
+        let (mut body, held) = guarded(later);
         assert!(futures::poll!(body.frame()).is_pending());
         tokio::time::sleep(10 * STALL_TIMEOUT).await;
         assert_eq!(Arc::strong_count(&held), 2);
@@ -189,7 +189,7 @@ mod tests {
             tokio::time::sleep(10 * STALL_TIMEOUT).await;
             part()
         }));
-        let (mut body, _held) = attended(stream::iter([part()]).chain(later));
+        let (mut body, _held) = guarded(stream::iter([part()]).chain(later));
         assert!(body.frame().await.unwrap().is_ok());
         assert!(body.frame().await.unwrap().is_ok());
         assert!(body.frame().await.is_none());

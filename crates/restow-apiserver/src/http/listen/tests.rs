@@ -71,8 +71,8 @@ async fn get(client: &Client, path: &str) -> Result<String, String> {
 #[tokio::test]
 async fn requests_carry_the_address_of_their_peer() {
     let (address, ca, stop, running) = server(CancellationToken::new(), CancellationToken::new()).await;
-    let told = get(&client(address, ca), "/now").await.unwrap();
-    assert!(told.ends_with("127.0.0.1"), "{told}");
+    let answer = get(&client(address, ca), "/now").await.unwrap();
+    assert!(answer.ends_with("127.0.0.1"), "{answer}");
     stop.cancel();
     running.await.unwrap();
 }

@@ -29,7 +29,7 @@ const VALUE_RULE: &str = "a valid label must be an empty string or consist of al
 
 impl NameRule {
     /// The errors of a name, or with the beginning of one that will be completed.
-    pub(crate) fn faults(self, name: &str, prefix: bool) -> Vec<String> {
+    pub(crate) fn errors(self, name: &str, prefix: bool) -> Vec<String> {
         match self {
             Self::PathSegment => path_segment(name, prefix),
             Self::Subdomain => subdomain(&masked(name, prefix), "characters"),
@@ -48,42 +48,42 @@ fn masked(name: &str, prefix: bool) -> String {
 
 /// The errors of a DNS label (RFC 1123).
 pub(crate) fn label(name: &str) -> Vec<String> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if name.len() > 63 {
-        faults.push(too_long(63, "characters"));
+        errors.push(too_long(63, "characters"));
     }
     if !is_label(name) {
-        faults.push(if is_subdomain(name) {
+        errors.push(if is_subdomain(name) {
             "must not contain dots".to_owned()
         } else {
             pattern(LABEL_RULE, LABEL_FORMAT, &["my-name", "123-abc"])
         });
     }
-    faults
+    errors
 }
 
 /// The errors of a DNS label that begins with a letter (RFC 1035).
 pub(crate) fn dns_1035_label(name: &str) -> Vec<String> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if name.len() > 63 {
-        faults.push(too_long(63, "characters"));
+        errors.push(too_long(63, "characters"));
     }
     if !is_label(name) || !name.starts_with(|first: char| first.is_ascii_lowercase()) {
-        faults.push(pattern(DNS_1035_RULE, DNS_1035_FORMAT, &["my-name", "abc-123"]));
+        errors.push(pattern(DNS_1035_RULE, DNS_1035_FORMAT, &["my-name", "abc-123"]));
     }
-    faults
+    errors
 }
 
 /// The errors of a DNS subdomain (RFC 1123); `unit` is the unit of length in the message.
 pub(crate) fn subdomain(name: &str, unit: &str) -> Vec<String> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if name.len() > 253 {
-        faults.push(too_long(253, unit));
+        errors.push(too_long(253, unit));
     }
     if !is_subdomain(name) {
-        faults.push(pattern(SUBDOMAIN_RULE, SUBDOMAIN_FORMAT, &["example.com"]));
+        errors.push(pattern(SUBDOMAIN_RULE, SUBDOMAIN_FORMAT, &["example.com"]));
     }
-    faults
+    errors
 }
 
 /// The errors of a name that stands in a path.
@@ -97,15 +97,15 @@ pub(crate) fn path_segment(name: &str, prefix: bool) -> Vec<String> {
 
 /// The errors of the key of a label, or with the name of a finalizer.
 pub(crate) fn label_key(key: &str) -> Vec<String> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let parts: Vec<_> = key.split('/').collect();
     let name = match parts.as_slice() {
         [name] => *name,
         [prefix, name] => {
             if prefix.is_empty() {
-                faults.push("prefix part must be non-empty".to_owned());
+                errors.push("prefix part must be non-empty".to_owned());
             } else {
-                faults.extend(subdomain(prefix, "bytes").iter().map(|fault| format!("prefix part {fault}")));
+                errors.extend(subdomain(prefix, "bytes").iter().map(|error| format!("prefix part {error}")));
             }
             *name
         }
@@ -117,27 +117,27 @@ pub(crate) fn label_key(key: &str) -> Vec<String> {
         }
     };
     if name.is_empty() {
-        faults.push("name part must be non-empty".to_owned());
+        errors.push("name part must be non-empty".to_owned());
     } else if name.len() > 63 {
-        faults.push(format!("name part {}", too_long(63, "bytes")));
+        errors.push(format!("name part {}", too_long(63, "bytes")));
     }
     if !is_key(name) {
-        faults
+        errors
             .push(format!("name part {}", pattern(KEY_RULE, KEY_FORMAT, &["MyName", "my.name", "123-abc"])));
     }
-    faults
+    errors
 }
 
 /// The errors of the value of a label.
 pub(crate) fn label_value(value: &str) -> Vec<String> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if value.len() > 63 {
-        faults.push(too_long(63, "bytes"));
+        errors.push(too_long(63, "bytes"));
     }
     if !value.is_empty() && !is_key(value) {
-        faults.push(pattern(VALUE_RULE, VALUE_FORMAT, &["MyValue", "my_value", "12345"]));
+        errors.push(pattern(VALUE_RULE, VALUE_FORMAT, &["MyValue", "my_value", "12345"]));
     }
-    faults
+    errors
 }
 
 fn is_label(name: &str) -> bool {

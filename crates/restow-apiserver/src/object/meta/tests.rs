@@ -129,8 +129,8 @@ fn names_follow_the_rule_of_their_resource() {
         (NameRule::PathSegment, "..", true, 0),
         (NameRule::PathSegment, "system:admin", false, 0),
     ];
-    for (rule, name, prefix, faults) in cases {
-        assert_eq!(rule.faults(name, prefix).len(), faults, "{name}");
+    for (rule, name, prefix, errors) in cases {
+        assert_eq!(rule.errors(name, prefix).len(), errors, "{name}");
     }
 }
 

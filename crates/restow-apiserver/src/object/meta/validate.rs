@@ -54,18 +54,18 @@ fn names(object: &Value, rule: NameRule) -> Vec<Cause> {
     let (name, base) = (text(object, "name"), text(object, "generateName"));
     let mut causes = Vec::new();
     if !base.is_empty() {
-        causes.extend(texts("metadata.generateName", base, rule.faults(base, true)));
+        causes.extend(texts("metadata.generateName", base, rule.errors(base, true)));
     }
     if name.is_empty() {
         causes.push(Cause::required("metadata.name", "name or generateName is required"));
     } else {
-        causes.extend(texts("metadata.name", name, rule.faults(name, false)));
+        causes.extend(texts("metadata.name", name, rule.errors(name, false)));
     }
     causes
 }
 
-fn texts(field: &str, text: &str, faults: Vec<String>) -> Vec<Cause> {
-    faults.iter().map(|fault| Cause::invalid_text(field, text, fault)).collect()
+fn texts(field: &str, text: &str, errors: Vec<String>) -> Vec<Cause> {
+    errors.iter().map(|error| Cause::invalid_text(field, text, error)).collect()
 }
 
 fn pairs<'a>(object: &'a Value, key: &str) -> Vec<(&'a str, &'a str)> {
@@ -102,7 +102,7 @@ fn owners(object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let mut controller: Option<String> = None;
     for (index, owner) in owners.iter().enumerate() {
-        causes.extend(faults_of_owner(owner, &format!("metadata.ownerReferences[{index}]")));
+        causes.extend(owner_errors(owner, &format!("metadata.ownerReferences[{index}]")));
         if owner.get("controller") != Some(&json!(true)) {
             continue;
         }
@@ -122,7 +122,7 @@ fn owners(object: &Value) -> Vec<Cause> {
     causes
 }
 
-fn faults_of_owner(owner: &Value, path: &str) -> Vec<Cause> {
+fn owner_errors(owner: &Value, path: &str) -> Vec<Cause> {
     let part = |key| owner.get(key).and_then(Value::as_str).unwrap_or_default();
     let api_version = part("apiVersion");
     let version = api_version.rsplit('/').next().unwrap_or_default();

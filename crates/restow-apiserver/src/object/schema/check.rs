@@ -20,17 +20,17 @@ impl Schema {
     /// The errors of an object that is created.
     pub(crate) fn check_create(&self, object: &Value) -> Vec<Cause> {
         let mut causes = validate::causes(self, object, None, "");
-        causes.extend(embedded::faults(self, object, &Path::default()));
-        causes.extend(lists::faults(self, object, &Path::default()));
+        causes.extend(embedded::errors(self, object, &Path::default()));
+        causes.extend(lists::errors(self, object, &Path::default()));
         self.with_rules(causes, object, None)
     }
 
-    /// The errors of an object that replaces `old`; faults of what was not changed are let pass.
+    /// The errors of an object that replaces `old`; errors of what was not changed are let pass.
     pub(crate) fn check_update(&self, object: &Value, old: &Value) -> Vec<Cause> {
         let mut causes = validate::causes(self, object, Some(old), "");
-        causes.extend(embedded::faults(self, object, &Path::default()));
-        if lists::faults(self, old, &Path::default()).is_empty() {
-            causes.extend(lists::faults(self, object, &Path::default()));
+        causes.extend(embedded::errors(self, object, &Path::default()));
+        if lists::errors(self, old, &Path::default()).is_empty() {
+            causes.extend(lists::errors(self, object, &Path::default()));
         }
         self.with_rules(causes, object, Some(old))
     }
@@ -41,8 +41,8 @@ impl Schema {
             (Some(schema), Some(status)) => validate::causes(schema, status, old.get("status"), "status"),
             _ => Vec::new(),
         };
-        if lists::faults(self, old, &Path::default()).is_empty() {
-            causes.extend(lists::faults(self, object, &Path::default()));
+        if lists::errors(self, old, &Path::default()).is_empty() {
+            causes.extend(lists::errors(self, object, &Path::default()));
         }
         self.with_rules(causes, object, Some(old))
     }
@@ -73,7 +73,7 @@ impl Schema {
         if causes.iter().any(|cause| blocking.contains(&cause.kind)) {
             causes.push(Cause::invalid("<nil>", &Value::Null, NOT_CHECKED));
         } else {
-            causes.extend(rules::faults(self, object, old, &Path::default()));
+            causes.extend(rules::errors(self, object, old, &Path::default()));
         }
         causes
     }

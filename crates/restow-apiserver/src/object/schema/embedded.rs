@@ -9,21 +9,21 @@ use crate::object::meta::{NameRule, Rules, name, set, shape, text, validate};
 use crate::object::path::Path;
 
 /// The errors of embedded resources, at any depth below the object itself.
-pub(super) fn faults(schema: &Schema, value: &Value, path: &Path<'_>) -> Vec<Cause> {
+pub(super) fn errors(schema: &Schema, value: &Value, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     match value {
         Value::Object(fields) => {
             if schema.embedded {
-                causes.extend(faults_of_resource(value, path));
+                causes.extend(resource_errors(value, path));
             }
             for (key, value) in fields {
                 if causes.len() > MOST_CAUSES {
                     break;
                 }
                 if let Some(property) = schema.properties.get(key) {
-                    causes.extend(faults(property, value, &path.field(key)));
+                    causes.extend(errors(property, value, &path.field(key)));
                 } else if let Some(additional) = schema.field(key) {
-                    causes.extend(faults(additional, value, &path.key(key)));
+                    causes.extend(errors(additional, value, &path.key(key)));
                 }
             }
         }
@@ -33,7 +33,7 @@ pub(super) fn faults(schema: &Schema, value: &Value, path: &Path<'_>) -> Vec<Cau
                 if causes.len() > MOST_CAUSES {
                     break;
                 }
-                causes.extend(faults(schema, item, &path.item(index)));
+                causes.extend(errors(schema, item, &path.item(index)));
             }
         }
         _ => {}
@@ -41,7 +41,7 @@ pub(super) fn faults(schema: &Schema, value: &Value, path: &Path<'_>) -> Vec<Cau
     causes
 }
 
-fn faults_of_resource(value: &Value, path: &Path<'_>) -> Vec<Cause> {
+fn resource_errors(value: &Value, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for key in ["apiVersion", "kind"] {
         let field = || path.field(key).to_string();
@@ -67,12 +67,12 @@ fn faults_of_resource(value: &Value, path: &Path<'_>) -> Vec<Cause> {
         }
     }
     if let Some(metadata) = value.get("metadata") {
-        causes.extend(faults_of_metadata(metadata, &path.field("metadata")));
+        causes.extend(metadata_errors(metadata, &path.field("metadata")));
     }
     causes
 }
 
-fn faults_of_metadata(metadata: &Value, path: &Path<'_>) -> Vec<Cause> {
+fn metadata_errors(metadata: &Value, path: &Path<'_>) -> Vec<Cause> {
     let coerced = match shape::coerced(metadata, "", &mut Vec::new()) {
         Ok(coerced) => coerced,
         Err(mismatch) => return vec![Cause::invalid(path.to_string(), metadata, &mismatch.message)],

@@ -35,7 +35,7 @@ impl<'a> Counterparts<'a> {
 }
 
 /// The duplicate items, at any depth.
-pub(super) fn faults(schema: &Schema, value: &Value, path: &Path<'_>) -> Vec<Cause> {
+pub(super) fn errors(schema: &Schema, value: &Value, path: &Path<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     match value {
         Value::Object(fields) => {
@@ -44,12 +44,12 @@ pub(super) fn faults(schema: &Schema, value: &Value, path: &Path<'_>) -> Vec<Cau
                     if causes.len() > MOST_CAUSES {
                         return causes;
                     }
-                    causes.extend(faults(schema, value, &path.key(key)));
+                    causes.extend(errors(schema, value, &path.key(key)));
                 }
             }
             for (key, value) in fields {
                 if let Some(schema) = schema.properties.get(key) {
-                    causes.extend(faults(schema, value, &path.field(key)));
+                    causes.extend(errors(schema, value, &path.field(key)));
                 }
             }
         }
@@ -60,7 +60,7 @@ pub(super) fn faults(schema: &Schema, value: &Value, path: &Path<'_>) -> Vec<Cau
                     if causes.len() > MOST_CAUSES {
                         return causes;
                     }
-                    causes.extend(faults(schema, item, &path.item(index)));
+                    causes.extend(errors(schema, item, &path.item(index)));
                 }
             }
         }

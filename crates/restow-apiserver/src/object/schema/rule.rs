@@ -95,7 +95,7 @@ impl Rule {
     }
 
     /// The error of a value that violates the rule.
-    pub(super) fn fault(&self, value: &Value, old: Option<&Value>, path: &Path<'_>) -> Option<Cause> {
+    pub(super) fn violation(&self, value: &Value, old: Option<&Value>, path: &Path<'_>) -> Option<Cause> {
         let expression = self.expression.as_ref()?;
         // A transition rule does not apply to new values, and unchanged values are not validated again.
         if (self.is_transition() && old.is_none() && !self.optional_old_self) || old == Some(value) {

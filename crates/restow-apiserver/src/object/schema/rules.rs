@@ -8,8 +8,9 @@ use crate::http::status::{Cause, MOST_CAUSES};
 use crate::object::path::Path;
 
 /// All violated rules, at any depth.
-pub(super) fn faults(schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) -> Vec<Cause> {
-    let mut causes: Vec<_> = schema.rules.iter().filter_map(|rule| rule.fault(value, old, path)).collect();
+pub(super) fn errors(schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) -> Vec<Cause> {
+    let mut causes: Vec<_> =
+        schema.rules.iter().filter_map(|rule| rule.violation(value, old, path)).collect();
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
@@ -18,9 +19,9 @@ pub(super) fn faults(schema: &Schema, value: &Value, old: Option<&Value>, path: 
                 }
                 let before = old.and_then(|old| old.get(key));
                 if let Some(property) = schema.properties.get(key) {
-                    causes.extend(faults(property, value, before, &path.field(key)));
+                    causes.extend(errors(property, value, before, &path.field(key)));
                 } else if let Some(additional) = schema.field(key) {
-                    causes.extend(faults(additional, value, before, &path.key(key)));
+                    causes.extend(errors(additional, value, before, &path.key(key)));
                 }
             }
         }
@@ -31,7 +32,7 @@ pub(super) fn faults(schema: &Schema, value: &Value, old: Option<&Value>, path: 
                 if causes.len() > MOST_CAUSES {
                     break;
                 }
-                causes.extend(faults(item_schema, item, before.of(item), &path.item(index)));
+                causes.extend(errors(item_schema, item, before.of(item), &path.item(index)));
             }
         }
         _ => {}

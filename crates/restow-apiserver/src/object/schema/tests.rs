@@ -9,7 +9,7 @@ use crate::arbitrary::any_json;
 use crate::http::status::Cause;
 
 /// The errors of `{"spec": value}`, as kube-apiserver reports them.
-fn faults(schema: Value, value: Value) -> Vec<String> {
+fn errors(schema: Value, value: Value) -> Vec<String> {
     let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": schema},
         "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}));
     let causes = schema.check_create(&json!({ "spec": value }));
@@ -163,7 +163,7 @@ fn errors_read_like_those_of_kube_apiserver() {
         (json!({}), json!({"anything": [1]}), vec![]),
     ];
     for (schema, value, expected) in cases {
-        let mut found = faults(schema.clone(), value);
+        let mut found = errors(schema.clone(), value);
         if schema.get("x-kubernetes-embedded-resource").is_some() {
             found.truncate(1);
         }
@@ -182,8 +182,9 @@ fn errors_equal_those_recorded_from_kube_apiserver() {
         schema.prune(&mut object);
         schema.fill(&mut object);
         let causes = schema.check_create(&object);
-        let told: Vec<_> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
-        assert_eq!(json!(told), case["told"], "{case}");
+        let messages: Vec<_> =
+            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        assert_eq!(json!(messages), case["told"], "{case}");
     }
 }
 
@@ -314,8 +315,9 @@ fn rules_compare_fields() {
     ];
     for (spec, expected) in cases {
         let causes = schema.check_create(&json!({ "spec": spec }));
-        let told: Vec<_> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
-        assert_eq!(told, expected, "{spec}");
+        let messages: Vec<_> =
+            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        assert_eq!(messages, expected, "{spec}");
     }
 }
 

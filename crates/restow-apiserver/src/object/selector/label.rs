@@ -128,9 +128,9 @@ impl Requirement {
 /// A requirement, if its key and values are valid.
 fn requirement(key: String, operator: Operator, values: BTreeSet<String>) -> Result<Requirement, String> {
     let mut causes = Vec::new();
-    let faults = label_key(&key);
-    if !faults.is_empty() {
-        causes.push(Cause::invalid_text("key", &key, &faults.join("; ")));
+    let errors = label_key(&key);
+    if !errors.is_empty() {
+        causes.push(Cause::invalid_text("key", &key, &errors.join("; ")));
     }
     match operator {
         Operator::In | Operator::NotIn if values.is_empty() => {
@@ -151,9 +151,9 @@ fn requirement(key: String, operator: Operator, values: BTreeSet<String>) -> Res
         _ => {}
     }
     for (index, value) in values.iter().enumerate() {
-        let faults = label_value(value);
-        if !faults.is_empty() {
-            causes.push(Cause::invalid_text(format!("values[{index}][{key}]"), value, &faults.join("; ")));
+        let errors = label_value(value);
+        if !errors.is_empty() {
+            causes.push(Cause::invalid_text(format!("values[{index}][{key}]"), value, &errors.join("; ")));
         }
     }
     if causes.is_empty() { Ok(Requirement { key, operator, values }) } else { Err(Cause::aggregate(&causes)) }
@@ -225,9 +225,9 @@ impl Parser {
         let Token::Word(key) = token else {
             return Err(format!("found '{}', expected: identifier", token.text()));
         };
-        let faults = label_key(&key);
-        if !faults.is_empty() {
-            return Err(Cause::aggregate(&[Cause::invalid_text("<nil>", &key, &faults.join("; "))]));
+        let errors = label_key(&key);
+        if !errors.is_empty() {
+            return Err(Cause::aggregate(&[Cause::invalid_text("<nil>", &key, &errors.join("; "))]));
         }
         if negated {
             return requirement(key, Operator::DoesNotExist, BTreeSet::new());

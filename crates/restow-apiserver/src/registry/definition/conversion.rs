@@ -7,7 +7,7 @@ use crate::http::status::Cause;
 use crate::object::meta::name::dns_1035_label;
 
 /// The errors of `spec.conversion`.
-pub(super) fn faults(conversion: &Value) -> Vec<Cause> {
+pub(super) fn errors(conversion: &Value) -> Vec<Cause> {
     let field = |key: &str| format!("spec.conversion.{key}");
     let strategy = text(conversion, "strategy");
     let mut causes: Vec<_> =
@@ -34,13 +34,13 @@ fn client_config(config: &Value, field: &str) -> Vec<Cause> {
     let url = config.get("url").and_then(Value::as_str);
     let service = config.get("service").filter(|service| !service.is_null());
     match (url, service) {
-        (Some(url), None) => url_faults(url, &format!("{field}.url")),
-        (None, Some(service)) => service_faults(service, &format!("{field}.service")),
+        (Some(url), None) => url_errors(url, &format!("{field}.url")),
+        (None, Some(service)) => service_errors(service, &format!("{field}.service")),
         _ => vec![Cause::required(field, "exactly one of url or service is required")],
     }
 }
 
-fn url_faults(url: &str, field: &str) -> Vec<Cause> {
+fn url_errors(url: &str, field: &str) -> Vec<Cause> {
     let form = "; desired format: https://host[/path]";
     let mut causes = Vec::new();
     let Some((scheme, rest)) = url.split_once("://") else {
@@ -69,7 +69,7 @@ fn url_faults(url: &str, field: &str) -> Vec<Cause> {
     causes
 }
 
-fn service_faults(service: &Value, field: &str) -> Vec<Cause> {
+fn service_errors(service: &Value, field: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (key, words) in [("name", "service name is required"), ("namespace", "service namespace is required")]
     {
@@ -101,7 +101,7 @@ fn review_versions(versions: &[String], field: &str) -> Vec<Cause> {
             continue;
         }
         causes
-            .extend(dns_1035_label(version).iter().map(|fault| Cause::invalid_text(&field, version, fault)));
+            .extend(dns_1035_label(version).iter().map(|error| Cause::invalid_text(&field, version, error)));
     }
     if !versions.iter().any(|version| version == "v1" || version == "v1beta1") {
         causes.push(Cause::invalid(field, &json!(versions), "must include at least one of v1, v1beta1"));

@@ -6,7 +6,7 @@ use super::fields::{flag, is_zero, list, text, texts};
 use crate::http::status::Cause;
 
 /// Reports unsupported keywords of JSON schema, at any depth.
-pub(super) fn faults(schema: &Value, field: &str, causes: &mut Vec<Cause>) {
+pub(super) fn errors(schema: &Value, field: &str, causes: &mut Vec<Cause>) {
     let at = |key: &str| format!("{field}.{key}");
     if flag(schema, "uniqueItems") {
         let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
@@ -37,16 +37,16 @@ pub(super) fn faults(schema: &Value, field: &str, causes: &mut Vec<Cause>) {
     lists(schema, &kind, field, causes);
     rules(schema, field, causes);
     for (key, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-        faults(property, &format!("{field}.properties[{key}]"), causes);
+        errors(property, &format!("{field}.properties[{key}]"), causes);
     }
     for key in ["items", "additionalProperties", "not"] {
         if let Some(inner) = schema.get(key).filter(|inner| inner.is_object()) {
-            faults(inner, &at(key), causes);
+            errors(inner, &at(key), causes);
         }
     }
     for key in ["allOf", "anyOf", "oneOf"] {
         for (index, inner) in list(schema, key).iter().enumerate() {
-            faults(inner, &format!("{field}.{key}[{index}]"), causes);
+            errors(inner, &format!("{field}.{key}[{index}]"), causes);
         }
     }
 }

@@ -45,10 +45,10 @@ const ROOT_KEYS_TOLD: &str = "[Description Type Format Title Maximum ExclusiveMa
      Example XPreserveUnknownFields XValidations]";
 
 /// The errors of a version's schema.
-pub(super) fn faults(schema: &Value, status: bool, field: &str) -> Vec<Cause> {
+pub(super) fn errors(schema: &Value, status: bool, field: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     if status {
-        causes.extend(faults_beside_status(schema, field));
+        causes.extend(errors_beside_status(schema, field));
     }
     if flag(schema, "nullable") {
         causes.push(Cause::forbidden(format!("{field}.nullable"), "nullable cannot be true at the root"));
@@ -59,11 +59,11 @@ pub(super) fn faults(schema: &Value, status: bool, field: &str) -> Vec<Cause> {
         defaults(schema, field, &mut invariants);
     }
     causes.extend(invariants);
-    standard::faults(schema, field, &mut causes);
+    standard::errors(schema, field, &mut causes);
     causes
 }
 
-fn faults_beside_status(schema: &Value, field: &str) -> Option<Cause> {
+fn errors_beside_status(schema: &Value, field: &str) -> Option<Cause> {
     let kind = text(schema, "type");
     if !kind.is_empty() && kind != "object" {
         let detail = "only \"object\" is allowed as the type at the root of the schema if the status subresource is \

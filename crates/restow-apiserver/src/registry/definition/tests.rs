@@ -125,8 +125,8 @@ fn common_mistakes_in_definitions_are_refused() {
         let mut definition = filled();
         put(&mut definition, path, value);
         let causes = validate::create(&definition);
-        let told = causes.iter().any(|cause| cause.field == field && cause.message.contains(words));
-        assert!(told, "{path}: {causes:#?}");
+        let reported = causes.iter().any(|cause| cause.field == field && cause.message.contains(words));
+        assert!(reported, "{path}: {causes:#?}");
     }
 }
 
@@ -200,8 +200,8 @@ fn errors_read_like_those_of_kube_apiserver() {
              refer to a valid field]",
         ),
     ];
-    for (version, conversion, told) in cases {
-        assert_eq!(gadgets(version, conversion), told);
+    for (version, conversion, reported) in cases {
+        assert_eq!(gadgets(version, conversion), reported);
     }
 }
 
@@ -239,8 +239,8 @@ fn stored_versions_grow_with_the_storage_version() {
 fn names_are_accepted_unless_another_definition_has_them() {
     let (names, conditions) = conditions::accept_names(&filled(), &[]);
     assert_eq!(names["kind"], "Widget");
-    let told: Vec<_> = conditions.iter().map(|one| (one.kind, one.status, one.reason)).collect();
-    assert_eq!(told, [("NamesAccepted", "True", "NoConflicts"), ("Established", "False", "Installing")]);
+    let reported: Vec<_> = conditions.iter().map(|one| (one.kind, one.status, one.reason)).collect();
+    assert_eq!(reported, [("NamesAccepted", "True", "NoConflicts"), ("Established", "False", "Installing")]);
 
     let other = json!({"status": {"acceptedNames": {"plural": "gadgets", "kind": "Widget", "shortNames": ["widget"]}}});
     let (names, conditions) = conditions::accept_names(&filled(), &[other]);

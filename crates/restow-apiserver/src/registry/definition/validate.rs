@@ -64,16 +64,16 @@ fn spec(definition: &Value) -> Vec<Cause> {
     causes.extend(of_versions(versions));
     causes.extend(names(spec.get("names").unwrap_or(&empty)));
     causes.extend(of_contents(versions));
-    causes.extend(conversion::faults(spec.get("conversion").unwrap_or(&empty)));
+    causes.extend(conversion::errors(spec.get("conversion").unwrap_or(&empty)));
     causes
 }
 
 fn group(group: &str) -> Option<Cause> {
-    let faults = subdomain(group, "characters");
+    let errors = subdomain(group, "characters");
     if group.is_empty() {
         Some(Cause::required("spec.group", ""))
-    } else if !faults.is_empty() {
-        Some(Cause::invalid_text("spec.group", group, &faults.join(",")))
+    } else if !errors.is_empty() {
+        Some(Cause::invalid_text("spec.group", group, &errors.join(",")))
     } else {
         let detail = "should be a domain with at least one dot";
         (!group.contains('.')).then(|| Cause::invalid_text("spec.group", group, detail))
@@ -85,10 +85,10 @@ fn of_versions(versions: &[Value]) -> Vec<Cause> {
     let mut seen = Vec::new();
     for (index, version) in versions.iter().enumerate() {
         let name = text(version, "name");
-        let faults = dns_1035_label(&name);
-        if !faults.is_empty() {
+        let errors = dns_1035_label(&name);
+        if !errors.is_empty() {
             let field = format!("spec.versions[{index}].name");
-            causes.push(Cause::invalid_text(field, &name, &faults.join(",")));
+            causes.push(Cause::invalid_text(field, &name, &errors.join(",")));
         }
         causes.extend(deprecation(version, &format!("spec.versions[{index}].deprecationWarning")));
         seen.push(name);
@@ -107,23 +107,23 @@ fn of_versions(versions: &[Value]) -> Vec<Cause> {
 
 fn deprecation(version: &Value, field: &str) -> Vec<Cause> {
     let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) else { return Vec::new() };
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     if !flag(version, "deprecated") {
-        faults.push("can only be set for deprecated versions".to_owned());
+        errors.push("can only be set for deprecated versions".to_owned());
     } else {
         if warning.len() > 256 {
-            faults.push("must be <= 256 characters long".to_owned());
+            errors.push("must be <= 256 characters long".to_owned());
         }
         if warning.is_empty() {
-            faults.push("must not be an empty string".to_owned());
+            errors.push("must not be an empty string".to_owned());
         }
         if let Some((index, _)) = warning.char_indices().find(|(_, letter)| !is_printable(*letter)) {
-            faults.push(format!(
+            errors.push(format!(
                 "must only contain printable UTF-8 characters; non-printable character found at index {index}"
             ));
         }
     }
-    faults.iter().map(|fault| Cause::invalid_text(field, warning, fault)).collect()
+    errors.iter().map(|error| Cause::invalid_text(field, warning, error)).collect()
 }
 
 fn names(names: &Value) -> Vec<Cause> {
@@ -136,11 +136,11 @@ fn names(names: &Value) -> Vec<Cause> {
     for key in ["plural", "singular", "kind", "listKind"] {
         let name = text(names, key);
         let mixed = key.ends_with("ind");
-        let faults = dns_1035_label(&if mixed { name.to_lowercase() } else { name.clone() });
-        if !name.is_empty() && !faults.is_empty() {
+        let errors = dns_1035_label(&if mixed { name.to_lowercase() } else { name.clone() });
+        if !name.is_empty() && !errors.is_empty() {
             let before = if mixed { "may have mixed case, but should otherwise match: " } else { "" };
             let field = format!("spec.names.{key}");
-            causes.push(Cause::invalid_text(field, &name, &format!("{before}{}", faults.join(","))));
+            causes.push(Cause::invalid_text(field, &name, &format!("{before}{}", errors.join(","))));
         }
     }
     causes.extend(labels(names, "shortNames"));
@@ -159,9 +159,9 @@ fn names(names: &Value) -> Vec<Cause> {
 fn labels(names: &Value, key: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (index, name) in texts(names, key).iter().enumerate() {
-        let faults = dns_1035_label(name);
-        if !faults.is_empty() {
-            causes.push(Cause::invalid_text(format!("spec.names.{key}[{index}]"), name, &faults.join(",")));
+        let errors = dns_1035_label(name);
+        if !errors.is_empty() {
+            causes.push(Cause::invalid_text(format!("spec.names.{key}[{index}]"), name, &errors.join(",")));
         }
     }
     causes
@@ -192,7 +192,7 @@ fn of_contents(versions: &[Value]) -> Vec<Cause> {
 fn schema(schema: &Value, version: &Value, field: &str) -> Vec<Cause> {
     let status = version.pointer("/subresources/status").is_some_and(|status| !status.is_null());
     match schema.get("openAPIV3Schema").filter(|schema| !schema.is_null()) {
-        Some(schema) => structural::faults(schema, status, &format!("{field}.openAPIV3Schema")),
+        Some(schema) => structural::errors(schema, status, &format!("{field}.openAPIV3Schema")),
         None => Vec::new(),
     }
 }

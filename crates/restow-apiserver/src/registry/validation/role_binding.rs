@@ -30,7 +30,7 @@ pub(crate) fn validate(kind: &str, binding: &Value, old: Option<&Value>) -> Vec<
     causes.extend(unsupported("roleRef.kind", text(role, "kind"), kinds));
     match text(role, "name") {
         "" => causes.push(Cause::required("roleRef.name", "")),
-        name => causes.extend(faults(NameRule::PathSegment, "roleRef.name", name)),
+        name => causes.extend(errors(NameRule::PathSegment, "roleRef.name", name)),
     }
     let subjects = binding["subjects"].as_array().map(Vec::as_slice).unwrap_or_default();
     for (index, subject) in subjects.iter().enumerate() {
@@ -55,7 +55,7 @@ fn validate_subject(subject: &Value, namespaced: bool, path: &str) -> Vec<Cause>
     match text(subject, "kind") {
         "ServiceAccount" => {
             if named {
-                causes.extend(faults(NameRule::Subdomain, &name, text(subject, "name")));
+                causes.extend(errors(NameRule::Subdomain, &name, text(subject, "name")));
             }
             causes.extend(unsupported(&group, text(subject, "apiGroup"), &[""]));
             if !namespaced && text(subject, "namespace").is_empty() {
@@ -78,8 +78,8 @@ fn unsupported(field: &str, given: &str, known: &[&str]) -> Option<Cause> {
     (!known.contains(&given)).then(|| Cause::not_supported(field, &json!(given), known))
 }
 
-fn faults(rule: NameRule, field: &str, name: &str) -> impl Iterator<Item = Cause> {
-    rule.faults(name, false).into_iter().map(move |fault| Cause::invalid_text(field, name, &fault))
+fn errors(rule: NameRule, field: &str, name: &str) -> impl Iterator<Item = Cause> {
+    rule.errors(name, false).into_iter().map(move |error| Cause::invalid_text(field, name, &error))
 }
 
 #[cfg(test)]

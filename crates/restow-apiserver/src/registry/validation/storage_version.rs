@@ -27,8 +27,8 @@ fn server(path: &str, entry: &Value) -> Vec<Cause> {
     let mut causes: Vec<Cause> =
         subdomain(id, "characters").iter().map(|why| invalid("apiServerID", id, why)).collect();
     let version = |field: &str, version: &str| {
-        let faults = api_version(version);
-        (!faults.is_empty()).then(|| invalid(field, version, &faults.join(",")))
+        let errors = api_version(version);
+        (!errors.is_empty()).then(|| invalid(field, version, &errors.join(",")))
     };
     causes.extend(version("encodingVersion", encoding));
     let decodable = list(&entry["decodableVersions"]);
@@ -45,37 +45,37 @@ fn server(path: &str, entry: &Value) -> Vec<Cause> {
 /// The errors of an `apiVersion`.
 fn api_version(api_version: &str) -> Vec<String> {
     const EMPTY: &str = "must be non-empty";
-    let part = |part: &str, text: &str, faults: Vec<String>| -> Vec<String> {
-        let faults = if text.is_empty() { vec![EMPTY.to_owned()] } else { faults };
-        faults.into_iter().map(|fault| format!("{part} part: {fault}")).collect()
+    let part = |part: &str, text: &str, errors: Vec<String>| -> Vec<String> {
+        let errors = if text.is_empty() { vec![EMPTY.to_owned()] } else { errors };
+        errors.into_iter().map(|error| format!("{part} part: {error}")).collect()
     };
     let parts: Vec<&str> = api_version.split('/').collect();
     match parts[..] {
         [version] => part("version", version, dns_1035_label(version)),
         [group, version] => {
-            let mut faults = part("group", group, subdomain(group, "characters"));
-            faults.extend(part("version", version, dns_1035_label(version)));
-            faults
+            let mut errors = part("group", group, subdomain(group, "characters"));
+            errors.extend(part("version", version, dns_1035_label(version)));
+            errors
         }
         _ => vec!["an apiVersion is a version with an optional group and '/' before it".to_owned()],
     }
 }
 
 /// The errors of the common version, which follows from the entries.
-fn common(entries: &[Value], told: &Value) -> Option<Cause> {
+fn common(entries: &[Value], given: &Value) -> Option<Cause> {
     const NONE: &str = "should be nil if servers do not agree on the same encoding version, or if there is no server \
                         reporting the supported versions yet";
     let versions = entries.iter().map(|entry| text(&entry["encodingVersion"]));
     let common = restow_core::agreement::version::common(versions);
     let field = "status.commonEncodingVersion";
-    match (common, told.as_str()) {
+    match (common, given.as_str()) {
         (None, None) => None,
-        (None, Some(told)) => Some(Cause::invalid_text(field, told, NONE)),
+        (None, Some(given)) => Some(Cause::invalid_text(field, given, NONE)),
         (Some(common), None) => {
             Some(Cause::invalid(field, &Value::Null, &format!("the common encoding version is {common}")))
         }
-        (Some(common), Some(told)) => (common != told).then(|| {
-            Cause::invalid_text(field, told, &format!("the actual common encoding version is {common}"))
+        (Some(common), Some(given)) => (common != given).then(|| {
+            Cause::invalid_text(field, given, &format!("the actual common encoding version is {common}"))
         }),
     }
 }

@@ -70,11 +70,11 @@ impl Review {
     }
 
     /// The Status of a failed conversion.
-    pub(super) fn failure(&self, fault: WebhookError) -> StatusError {
+    pub(super) fn failure(&self, error: WebhookError) -> StatusError {
         let first = self.objects.first().unwrap_or(&Value::Null);
         let of = |key: &str| first[key].as_str().unwrap_or_default();
         StatusError::plain(format!(
-            "conversion webhook for {}, Kind={} {fault}",
+            "conversion webhook for {}, Kind={} {error}",
             of("apiVersion"),
             of("kind")
         ))

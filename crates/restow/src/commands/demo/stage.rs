@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use restow_apiserver::{Credentials, Network, Server, Settings, StartError};
+use restow_apiserver::{Credentials, Network, Server, ServerSettings, StartError};
 use restow_clock::Instant;
 use restow_core::resource::name::GroupVersion;
 use restow_store::file::{self, FileStore};
@@ -115,8 +115,11 @@ impl Stage {
         Ok(tokio::spawn(async move {
             let listener = TcpListener::bind(address).await.map_err(restow_apiserver::NetworkError::from)?;
             let network = Network::new(listener, credentials);
-            let settings =
-                Settings { server_id: id.to_owned(), network: Some(network), ..Settings::new(store) };
+            let settings = ServerSettings {
+                server_id: id.to_owned(),
+                network: Some(network),
+                ..ServerSettings::new(store)
+            };
             Server::start(settings).await
         }))
     }

@@ -100,8 +100,8 @@ fn patches_that_cannot_be_merged_are_refused() {
     ];
     for (patch, code, message) in cases {
         let refusal = apply(&object, &pod(patch.clone()), built_in::kind("", "Pod")).err();
-        let told = refusal.as_ref().map_or((200, ""), |refusal| (refusal.code(), refusal.message()));
-        assert_eq!(told, (code, message), "{patch}");
+        let outcome = refusal.as_ref().map_or((200, ""), |refusal| (refusal.code(), refusal.message()));
+        assert_eq!(outcome, (code, message), "{patch}");
     }
 }
 

@@ -37,8 +37,8 @@ fn state(pod: &Value) -> String {
         state = init;
     } else {
         for status in items(pod, "/status/containerStatuses").iter().rev() {
-            if let Some(told) = told(status) {
-                state = told;
+            if let Some(reason) = reason(status) {
+                state = reason;
             }
         }
         if state == "Completed" && items(pod, "/status/containerStatuses").iter().any(is_ready) {
@@ -52,7 +52,7 @@ fn state(pod: &Value) -> String {
     state
 }
 
-fn told(status: &Value) -> Option<String> {
+fn reason(status: &Value) -> Option<String> {
     let waiting = text(status, "/state/waiting/reason");
     if !waiting.is_empty() {
         return Some(waiting);
@@ -74,8 +74,8 @@ fn initializing(pod: &Value) -> Option<String> {
             || one.get("started") == Some(&json!(true))
     };
     let (index, status) = statuses.iter().enumerate().find(|(_, one)| !ended(one))?;
-    let told = told(status).filter(|told| told != "PodInitializing");
-    Some(told.map_or_else(|| format!("Init:{index}/{all}"), |told| format!("Init:{told}")))
+    let reason = reason(status).filter(|reason| reason != "PodInitializing");
+    Some(reason.map_or_else(|| format!("Init:{index}/{all}"), |reason| format!("Init:{reason}")))
 }
 
 fn restarts(statuses: &[Value], now: Timestamp) -> String {

@@ -21,7 +21,7 @@ fn answer(objects: Vec<Value>) -> Value {
 fn message(review: &Review, answer: Value) -> String {
     match review.converted(answer) {
         Ok(objects) => format!("{} converted", objects.len()),
-        Err(fault) => review.failure(fault).message().to_owned(),
+        Err(error) => review.failure(error).message().to_owned(),
     }
 }
 
@@ -126,8 +126,8 @@ fn a_webhook_can_change_only_labels_and_annotations_of_metadata() {
 fn errors_name_the_index_of_an_object_among_many() {
     let mut second = widget("v2");
     second["metadata"]["name"] = json!("b");
-    let told = message(&review(2), answer(vec![widget("v2"), second]));
+    let found = message(&review(2), answer(vec![widget("v2"), second]));
     let expected = "conversion webhook for example.com/v1, Kind=Widget returned invalid converted object at index 1: \
                     must have the same name: a != b";
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
 }

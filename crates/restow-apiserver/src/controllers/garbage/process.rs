@@ -10,7 +10,7 @@ use super::follow::{Owner, owner};
 use super::graph::digest;
 use super::reference::{
     FOREGROUND, GarbageAction, ORPHAN, Owned, OwnerState, Reference, decide, is_orphaning, is_waiting,
-    let_go, owner_state, references, unblocked, without,
+    owner_state, references, unblocked, without, without_finalizer,
 };
 use crate::controllers::place::{namespace, path, resource_of};
 use crate::controllers::writer::WriteResult;
@@ -59,9 +59,9 @@ struct Found {
 
 impl Collector {
     /// Processes the object under a key.
-    pub(super) async fn attend(&self, key: &Arc<str>) -> Processed {
+    pub(super) async fn process(&self, key: &Arc<str>) -> Processed {
         for _ in 0..TRIES {
-            match self.try_attend(key).await {
+            match self.try_process(key).await {
                 Ok(()) => return Processed::Done,
                 Err(CollectError::Changed) => {}
                 Err(error) => {
@@ -73,11 +73,11 @@ impl Collector {
         Processed::Later
     }
 
-    async fn try_attend(&self, key: &Arc<str>) -> Result<(), CollectError> {
+    async fn try_process(&self, key: &Arc<str>) -> Result<(), CollectError> {
         let served = self.api.registry.served();
         let Some(found) = self.find(&served, key).await? else { return Ok(()) };
         if is_orphaning(&found.object) || is_waiting(&found.object) {
-            return self.attend_owner(&served, key, &found).await;
+            return self.process_owner(&served, key, &found).await;
         }
         let Some(owners) = self.owners(&served, &found).await? else { return Ok(()) };
         let wrote = match decide(&found.object, &owners, self.owned(key, &found.object)) {
@@ -163,13 +163,13 @@ impl Collector {
         let mut owned = Owned::default();
         for (dependent, _) in state.graph.dependents(key, digest(text(object, "uid"))) {
             owned.any = true;
-            owned.waiting |= state.graph.waits(dependent);
+            owned.waiting |= state.graph.is_waiting(dependent);
         }
         owned
     }
 
     /// Removes the finalizer of an owner when no dependent blocks it.
-    async fn attend_owner(
+    async fn process_owner(
         &self,
         served: &ServedResources,
         key: &str,
@@ -195,13 +195,13 @@ impl Collector {
             let blocking: Vec<Arc<str>> =
                 dependents.into_iter().filter(|(_, blocks)| *blocks).map(|(key, _)| key).collect();
             if !blocking.is_empty() {
-                let waits = |key: &Arc<str>| self.state().graph.waits(key);
+                let waits = |key: &Arc<str>| self.state().graph.is_waiting(key);
                 self.enqueue(blocking.into_iter().filter(|key| !waits(key)).collect::<Vec<_>>());
                 return Ok(());
             }
             FOREGROUND
         };
-        let change = let_go(&found.object, finalizer);
+        let change = without_finalizer(&found.object, finalizer);
         settled(self.patch(found, change).await?)
     }
 
