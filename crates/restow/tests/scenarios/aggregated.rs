@@ -187,7 +187,7 @@ async fn resources_of_an_unavailable_aggregated_server_are_kept() {
         let ran = restow.migrate(name, &["--assume-single-server"]).await.expect(1);
         assert!(!ran.stderr.contains("has no resource"), "{ran:#?}");
         assert!(ran.stderr.contains("wardle.example.com/v1beta1"), "{ran:#?}");
-        assert!(ran.stderr.contains("cannot be asked"), "{ran:#?}");
+        assert!(ran.stderr.contains("cannot query its API server"), "{ran:#?}");
     }
     // A group that is not there at all has nothing to do with it.
     let ran = restow.migrate("flunders.example.com", &["--assume-single-server"]).await.expect(2);

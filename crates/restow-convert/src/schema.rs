@@ -1,0 +1,122 @@
+//! What a conversion asks of a CRD's schema: defaults, and the keys of lists.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionVersion,
+};
+use serde_json::{Map, Value};
+
+/// The schemas of a CRD's versions.
+pub(crate) fn schemas(definition: &CustomResourceDefinition) -> BTreeMap<String, Value> {
+    let schema = |version: &CustomResourceDefinitionVersion| {
+        let schema = version.schema.as_ref()?.open_api_v3_schema.as_ref()?;
+        serde_json::to_value(schema).ok()
+    };
+    let versions = definition.spec.versions.iter();
+    versions.filter_map(|version| Some((version.name.clone(), schema(version)?))).collect()
+}
+
+/// The schema of a place in an object, if there is one.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Schema<'a>(Option<&'a Value>);
+
+impl<'a> Schema<'a> {
+    /// The schema of a whole object, as it stands in a CRD.
+    pub(crate) fn new(schema: Option<&'a Value>) -> Self {
+        Self(schema)
+    }
+
+    /// The schema of a field.
+    pub(crate) fn field(self, name: &str) -> Self {
+        let of_field = |schema: &'a Value| {
+            schema
+                .get("properties")
+                .and_then(|fields| fields.get(name))
+                .or_else(|| schema.get("additionalProperties"))
+        };
+        Self(self.0.and_then(of_field))
+    }
+
+    /// The schema of a list's elements.
+    pub(crate) fn items(self) -> Self {
+        Self(self.0.and_then(|schema| schema.get("items")))
+    }
+
+    /// The fields by which the elements of a list are told apart: those that the schema names, or else `name`.
+    pub(crate) fn list_keys(self) -> Vec<&'a str> {
+        let named = self.0.and_then(|schema| schema.get("x-kubernetes-list-map-keys")?.as_array());
+        named.map_or_else(|| vec!["name"], |keys| keys.iter().filter_map(Value::as_str).collect())
+    }
+
+    /// Fills in the defaults of missing fields, as API servers do.
+    pub(crate) fn fill_defaults(self, value: &mut Value) {
+        let Some(schema) = self.0 else { return };
+        match value {
+            Value::Object(object) => {
+                if let Some(fields) = schema.get("properties").and_then(Value::as_object) {
+                    fill_missing(fields, object);
+                }
+                object.iter_mut().for_each(|(name, field)| self.field(name).fill_defaults(field));
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.items().fill_defaults(item)),
+            _ => {}
+        }
+    }
+}
+
+fn fill_missing(fields: &Map<String, Value>, object: &mut Map<String, Value>) {
+    for (name, schema) in fields {
+        let Some(default) = schema.get("default") else { continue };
+        let nullable = schema.get("nullable") == Some(&Value::Bool(true));
+        match object.get(name) {
+            None => {}
+            // A null that is not allowed is dropped before defaults are filled in.
+            Some(Value::Null) if !nullable => {}
+            Some(_) => continue,
+        }
+        object.insert(name.clone(), default.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn defaults_are_filled_in_as_an_api_server_does() {
+        let schema = json!({
+            "properties": {
+                "mode": {"default": "auto"},
+                "spec": {"default": {}, "properties": {"size": {"default": 1}, "empty": {"default": 0, "nullable": true}}},
+                "ports": {"items": {"properties": {"protocol": {"default": "TCP"}}}},
+                "map": {"additionalProperties": {"properties": {"on": {"default": true}}}},
+                "absent": {"properties": {"never": {"default": 1}}},
+            },
+        });
+        let filled = |mut value: Value| {
+            Schema::new(Some(&schema)).fill_defaults(&mut value);
+            value
+        };
+        assert_eq!(filled(json!({})), json!({"mode": "auto", "spec": {"size": 1, "empty": 0}}));
+        assert_eq!(
+            filled(json!({
+                "mode": null, "spec": {"size": 2, "empty": null}, "ports": [{"a": 1}, {"protocol": "UDP"}, 3],
+                "map": {"x": {}, "y": {"on": false}},
+            })),
+            json!({
+                "mode": "auto", "spec": {"size": 2, "empty": null}, "ports": [{"a": 1, "protocol": "TCP"}, {"protocol": "UDP"}, 3],
+                "map": {"x": {"on": true}, "y": {"on": false}},
+            }),
+        );
+    }
+
+    #[test]
+    fn list_keys_are_those_of_the_schema_or_the_name() {
+        let schema = json!({"x-kubernetes-list-map-keys": ["port", "protocol"]});
+        assert_eq!(Schema::new(Some(&schema)).list_keys(), ["port", "protocol"]);
+        assert_eq!(Schema::default().list_keys(), ["name"]);
+    }
+}
