@@ -57,7 +57,7 @@ async fn a_failure_of_the_cluster_is_retried_by_the_current_leader(lab: Lab) {
     let conditions = failed[0]["status"]["conditions"].as_array().unwrap();
     let why = conditions.iter().find(|one| one["type"] == "Failed").unwrap();
     assert_eq!((&why["status"], &why["reason"]), (&json!("True"), &json!("ListRefused")), "{why:#}");
-    assert!(why["message"].as_str().unwrap().contains("replaces this migration after a pause"), "{why:#}");
+    assert!(why["message"].as_str().unwrap().contains("the trigger will replace this migration"), "{why:#}");
     wait("an Event that tells of it", || async {
         events(&client, "StorageState").await.iter().any(|event| event["reason"] == "RetryPlanned")
     })
