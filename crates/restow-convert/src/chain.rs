@@ -95,6 +95,17 @@ impl Chain {
         ChainBuilder { chain, kinds: Vec::new(), newest: PhantomData }.add()
     }
 
+    /// A chain of hops that need no types. There is one more version than hops.
+    pub(crate) fn of_hops(
+        group: String,
+        kind: String,
+        versions: Vec<String>,
+        schemas: BTreeMap<String, Value>,
+        hops: Vec<Box<dyn Hop>>,
+    ) -> Self {
+        Self { group, kind, versions, schemas, hops, limit: DEFAULT_LIMIT }
+    }
+
     /// The API group of the kind.
     pub fn group(&self) -> &str {
         &self.group

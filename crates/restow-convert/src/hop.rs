@@ -14,6 +14,10 @@ pub(crate) trait Hop: Send + Sync {
     fn upgrade(&self, object: &Value) -> Result<Value, Error>;
     /// The object in the older version. Its apiVersion and metadata need not be right.
     fn downgrade(&self, object: &Value) -> Result<Value, Error>;
+    /// The fields of which the author says that they need not be kept when a hop in this direction loses them.
+    fn need_not_be_kept(&self, _: Direction) -> Vec<Vec<String>> {
+        Vec::new()
+    }
 }
 
 /// The direction of a hop.
@@ -58,7 +62,9 @@ impl Step<'_> {
             converted = restore(changeable(kept), Some(converted)).unwrap_or_default();
         }
         let back = convert(self.hop, self.direction.reversed(), &converted, self.to.schema)?;
-        let entries = lost(&object, &back, self.from.schema).into_entries();
+        let mut entries = lost(&object, &back, self.from.schema).into_entries();
+        let lossy = self.hop.need_not_be_kept(self.direction);
+        entries.retain(|entry| !lossy.iter().any(|path| entry.lies_below(path)));
         sections.replace(self.from.version, &entries);
         if let Some(text) = sections.text() {
             self.check_size(&text, &entries)?;

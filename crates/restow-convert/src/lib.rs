@@ -4,6 +4,7 @@
 //! - [`SimpleConverter`] and [`Chain`]: the author writes two functions for each pair of neighbouring versions, and objects
 //!   are converted along the chain. What a version cannot express is kept in an annotation and restored on the way back;
 //!   the rules are those of [`kept`].
+//! - [`rules`]: the same without code, from a document of rules.
 //! - [`Unchanged`]: for CRDs whose versions all have the same schema.
 //! - [`version_order`]: which of two versions is the newer one.
 //!
@@ -77,6 +78,7 @@ mod error;
 mod hop;
 pub mod kept;
 mod metadata;
+pub mod rules;
 mod schema;
 mod unchanged;
 mod version;

@@ -7,6 +7,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde_json::{Map, Value};
 
+/// The fields that every object has, whatever its schema says.
+const ENVELOPE: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
 /// The schemas of a CRD's versions.
 pub(crate) fn schemas(definition: &CustomResourceDefinition) -> BTreeMap<String, Value> {
     let schema = |version: &CustomResourceDefinitionVersion| {
@@ -41,6 +44,67 @@ impl<'a> Schema<'a> {
     /// The schema of a list's elements.
     pub(crate) fn items(self) -> Self {
         Self(self.0.and_then(|schema| schema.get("items")))
+    }
+
+    /// The schema of what a path leads to.
+    pub(crate) fn at(self, path: &[String]) -> Self {
+        path.iter().fold(self, |schema, field| schema.field(field))
+    }
+
+    /// Whether the place takes integers only.
+    pub(crate) fn is_integer(self) -> bool {
+        self.0.is_some_and(|schema| schema.get("type").and_then(Value::as_str) == Some("integer"))
+    }
+
+    fn flag(self, name: &str) -> bool {
+        self.0.is_some_and(|schema| schema.get(name) == Some(&Value::Bool(true)))
+    }
+
+    /// Drops the fields of an object that the schema does not know, as API servers do.
+    pub(crate) fn prune(self, object: &mut Value) {
+        if let Value::Object(fields) = object {
+            let envelope: Vec<_> =
+                ENVELOPE.iter().filter_map(|name| fields.remove(*name).map(|value| (*name, value))).collect();
+            self.prune_below(object);
+            for (name, value) in envelope {
+                object[name] = value;
+            }
+        }
+    }
+
+    fn prune_below(self, value: &mut Value) {
+        if self.0.is_none() {
+            return;
+        }
+        match value {
+            Value::Object(_) if self.flag("x-kubernetes-embedded-resource") => {
+                // Its metadata is known without a schema.
+                let envelope: Vec<_> =
+                    ENVELOPE.iter().map(|name| (*name, value.get(name).cloned())).collect();
+                self.prune_fields(value);
+                for (name, kept) in envelope {
+                    if let Some(kept) = kept {
+                        value[name] = kept;
+                    }
+                }
+            }
+            Value::Object(_) => self.prune_fields(value),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.items().prune_below(item)),
+            _ => {}
+        }
+    }
+
+    fn prune_fields(self, value: &mut Value) {
+        let Value::Object(fields) = value else { return };
+        if !self.flag("x-kubernetes-preserve-unknown-fields") && !self.takes_any_field() {
+            fields.retain(|name, _| self.field(name).0.is_some());
+        }
+        fields.iter_mut().for_each(|(name, field)| self.field(name).prune_below(field));
+    }
+
+    /// Whether `additionalProperties` is `true`.
+    fn takes_any_field(self) -> bool {
+        self.flag("additionalProperties")
     }
 
     /// The fields by which the elements of a list are told apart: those that the schema names, or else `name`.
@@ -111,6 +175,38 @@ mod tests {
                 "map": {"x": {"on": true}, "y": {"on": false}},
             }),
         );
+    }
+
+    #[test]
+    fn fields_that_the_schema_does_not_know_are_pruned_as_an_api_server_does() {
+        let schema = json!({
+            "properties": {
+                "spec": {"properties": {
+                    "known": {"type": "string"},
+                    "list": {"items": {"properties": {"a": {}}}},
+                    "map": {"additionalProperties": {"properties": {"a": {}}}},
+                    "free": {"x-kubernetes-preserve-unknown-fields": true, "properties": {"o": {"properties": {"a": {}}}}},
+                    "template": {"x-kubernetes-embedded-resource": true, "properties": {"spec": {"properties": {}}}},
+                }},
+            },
+        });
+        let mut object = json!({
+            "apiVersion": "e.com/v1", "kind": "W", "metadata": {"name": "w"}, "status": {},
+            "spec": {
+                "known": "x", "unknown": 1, "list": [{"a": 1, "b": 2}, 3], "map": {"k": {"a": 1, "b": 2}},
+                "free": {"any": {"b": 1}, "o": {"a": 1, "b": 2}},
+                "template": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {}}, "spec": {"x": 1}, "other": 1},
+            },
+        });
+        Schema::new(Some(&schema)).prune(&mut object);
+        let expected = json!({
+            "apiVersion": "e.com/v1", "kind": "W", "metadata": {"name": "w"},
+            "spec": {
+                "known": "x", "list": [{"a": 1}, 3], "map": {"k": {"a": 1}}, "free": {"any": {"b": 1}, "o": {"a": 1}},
+                "template": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {}}, "spec": {}},
+            },
+        });
+        assert_eq!(object, expected);
     }
 
     #[test]

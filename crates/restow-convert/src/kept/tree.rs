@@ -135,6 +135,15 @@ impl Entry {
         serde_json::to_value(self).unwrap_or_default()
     }
 
+    /// Whether it stood at this path, or further down.
+    pub(crate) fn lies_below(&self, path: &[String]) -> bool {
+        let fields = self.path.iter().filter_map(|step| match step {
+            Step::Field(name) => Some(name),
+            Step::Element(_) => None,
+        });
+        fields.take(path.len()).eq(path)
+    }
+
     /// The place as people write it, such as `spec.ports[web].protocol`.
     pub(crate) fn place(&self) -> String {
         let mut place = String::new();

@@ -1,0 +1,124 @@
+//! Conversion by rules, for authors who write no code: a [`ConversionRules`] document does what a converter does.
+
+mod apply;
+mod check;
+mod difference;
+mod document;
+mod hop;
+mod path;
+mod scalar;
+mod suggest;
+mod units;
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::Value;
+
+pub use apply::RuleError;
+pub use check::Problem;
+pub use document::{
+    Both, ConversionRules, ConversionRulesSpec, Each, Enum, EnumValue, HopRules, Join, ListAndMap, Part,
+    Remove, Rule, ScalarType, Scale, Set, Split, TypeChange, Units,
+};
+pub use path::{InvalidPath, Path};
+
+use crate::hop::Hop;
+use crate::schema::schemas;
+use crate::{Chain, version_order};
+use hop::RuleHop;
+
+/// Makes a converter of rules, after a check against the CRD.
+///
+/// # Errors
+/// All that is wrong with the rules.
+pub fn compile(
+    rules: &ConversionRulesSpec,
+    definition: &CustomResourceDefinition,
+) -> Result<Chain, Vec<Problem>> {
+    let schemas = schemas(definition);
+    let mut problems = check_versions(rules, definition, &schemas);
+    let mut hops: Vec<Box<dyn Hop>> = Vec::new();
+    for pair in &rules.hops {
+        let (Some(older), Some(newer)) = (schemas.get(&pair.older), schemas.get(&pair.newer)) else {
+            continue;
+        };
+        problems.extend(check::check(&pair_name(pair), &pair.rules, older, newer));
+        hops.push(Box::new(RuleHop {
+            rules: pair.clone(),
+            older_schema: older.clone(),
+            newer_schema: newer.clone(),
+        }));
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let first = rules.hops.first().map(|pair| pair.older.clone());
+    let versions = first.into_iter().chain(rules.hops.iter().map(|pair| pair.newer.clone())).collect();
+    Ok(Chain::of_hops(rules.group.clone(), rules.kind.clone(), versions, schemas, hops))
+}
+
+/// A first draft of rules between all versions of a CRD, the oldest first.
+pub fn suggest(definition: &CustomResourceDefinition) -> ConversionRulesSpec {
+    let schemas = schemas(definition);
+    let mut versions: Vec<_> = schemas.keys().cloned().collect();
+    versions.sort_by(|one, other| version_order(one, other));
+    let hops = versions.windows(2).map(|pair| HopRules {
+        older: pair[0].clone(),
+        newer: pair[1].clone(),
+        rules: suggest::suggest(&schemas[&pair[0]], &schemas[&pair[1]]),
+    });
+    ConversionRulesSpec {
+        group: definition.spec.group.clone(),
+        kind: definition.spec.names.kind.clone(),
+        hops: hops.collect(),
+    }
+}
+
+fn pair_name(pair: &HopRules) -> String {
+    format!("{} and {}", pair.older, pair.newer)
+}
+
+/// The pairs must be a chain of all versions of the CRD, the oldest first.
+fn check_versions(
+    rules: &ConversionRulesSpec,
+    definition: &CustomResourceDefinition,
+    schemas: &BTreeMap<String, Value>,
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut report = |versions: String, problem: String| {
+        problems.push(Problem { versions, path: None, problem, proposal: None });
+    };
+    let (group, kind) = (&definition.spec.group, &definition.spec.names.kind);
+    if (&rules.group, &rules.kind) != (group, kind) {
+        report(
+            String::new(),
+            format!("the rules are for {}.{}, the CRD is for {kind}.{group}", rules.kind, rules.group),
+        );
+    }
+    for pair in &rules.hops {
+        for version in [&pair.older, &pair.newer] {
+            if !schemas.contains_key(version) {
+                report(pair_name(pair), format!("the CRD has no version {version} with a schema"));
+            }
+        }
+        if version_order(&pair.older, &pair.newer) != Ordering::Less {
+            report(pair_name(pair), format!("{} is not newer than {}", pair.newer, pair.older));
+        }
+    }
+    for pairs in rules.hops.windows(2) {
+        if pairs[0].newer != pairs[1].older {
+            report(
+                pair_name(&pairs[1]),
+                format!("they must begin with {}, where the pair before ends", pairs[0].newer),
+            );
+        }
+    }
+    for version in schemas.keys() {
+        if !rules.hops.iter().any(|pair| [&pair.older, &pair.newer].contains(&version)) {
+            report(String::new(), format!("there are no rules for version {version} of the CRD"));
+        }
+    }
+    problems
+}

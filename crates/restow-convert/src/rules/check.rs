@@ -1,0 +1,349 @@
+//! Checks rules against the schemas of a CRD before they are used.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::apply::sides;
+use super::difference::{Difference, differences, differences_of_elements, properties, shape, type_of};
+use super::document::{Each, Enum, ListAndMap, Part, Rule, Set, TypeChange, Units};
+use super::path::Path;
+use super::suggest::{rules_for, scalar, values};
+use super::units::Measure;
+
+/// Something that is wrong with rules, and how it could be put right.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problem {
+    /// The pair of versions, such as `v1beta1 and v1`. Empty if it is about all of them.
+    pub versions: String,
+    /// The field, if it is about one.
+    pub path: Option<String>,
+    /// What is wrong.
+    pub problem: String,
+    /// A rule that would put it right.
+    pub proposal: Option<Box<Rule>>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.versions.is_empty() {
+            write!(f, "between {}: ", self.versions)?;
+        }
+        if let Some(path) = &self.path {
+            write!(f, "{path}: ")?;
+        }
+        write!(f, "{}", self.problem)?;
+        if let Some(rule) = &self.proposal {
+            let rule = serde_json::to_string(rule).map_err(|_| fmt::Error)?;
+            write!(f, "; for example, add the rule {rule}")?;
+        }
+        Ok(())
+    }
+}
+
+/// All problems of the rules between two versions.
+pub(super) fn check(versions: &str, rules: &[Rule], older: &Value, newer: &Value) -> Vec<Problem> {
+    let mut checker = Checker { versions, prefix: String::new(), problems: Vec::new() };
+    checker.check(rules, older, newer, &differences(older, newer));
+    checker.problems
+}
+
+struct Checker<'a> {
+    versions: &'a str,
+    prefix: String,
+    problems: Vec<Problem>,
+}
+
+impl Checker<'_> {
+    fn check(&mut self, rules: &[Rule], older: &Value, newer: &Value, differences: &[Difference<'_>]) {
+        for rule in rules {
+            self.check_rule(rule, older, newer);
+        }
+        self.check_overlaps(rules);
+        self.check_coverage(rules, differences);
+    }
+
+    fn report(&mut self, path: &Path, problem: impl Into<String>, proposal: Option<Rule>) {
+        self.problems.push(Problem {
+            versions: self.versions.to_owned(),
+            path: Some(format!("{}{path}", self.prefix)),
+            problem: problem.into(),
+            proposal: proposal.map(Box::new),
+        });
+    }
+
+    /// Every field that is not the same in both versions needs a rule.
+    fn check_coverage(&mut self, rules: &[Rule], differences: &[Difference<'_>]) {
+        let covered = |path: &Path, side: usize| {
+            rules.iter().any(|rule| sides(rule)[side].iter().any(|covering| covering.covers(path)))
+        };
+        let uncovered: Vec<_> = differences
+            .iter()
+            .filter_map(|difference| {
+                let older = difference
+                    .older
+                    .filter(|schema| !is_covered(&difference.path, schema, &|path| covered(path, 0)));
+                let newer = difference
+                    .newer
+                    .filter(|schema| !is_covered(&difference.path, schema, &|path| covered(path, 1)));
+                (older.is_some() || newer.is_some()).then(|| Difference {
+                    path: difference.path.clone(),
+                    older,
+                    newer,
+                })
+            })
+            .collect();
+        for rule in rules_for(&uncovered) {
+            let [older, newer] = sides(&rule);
+            let (path, problem) = match (older.first(), newer.first()) {
+                (Some(path), None) => ((*path).clone(), "the newer version has no such field"),
+                (None, Some(path)) => ((*path).clone(), "the older version has no such field"),
+                (Some(older), Some(newer)) if older != newer => {
+                    ((*older).clone(), "the newer version has no such field")
+                }
+                (Some(path), Some(_)) => {
+                    ((*path).clone(), "the versions have different schemas for this field")
+                }
+                (None, None) => continue,
+            };
+            self.report(&path, problem, Some(rule.clone()));
+        }
+    }
+
+    /// Two rules must not write the same field: one of them would be lost.
+    fn check_overlaps(&mut self, rules: &[Rule]) {
+        for side in [0, 1] {
+            let paths: Vec<_> = rules.iter().map(|rule| sides(rule)[side].clone()).collect();
+            for (place, mine) in paths.iter().enumerate() {
+                for path in mine {
+                    if paths[..place].iter().flatten().any(|other| other.covers(path) || path.covers(other)) {
+                        self.report(path, "two rules are about this field", None);
+                    }
+                }
+            }
+        }
+    }
+
+    fn check_rule(&mut self, rule: &Rule, older: &Value, newer: &Value) {
+        let mut known = true;
+        for (paths, schema, which) in
+            sides(rule).into_iter().zip([older, newer]).zip(["older", "newer"]).map(|((p, s), w)| (p, s, w))
+        {
+            for path in paths {
+                if at(schema, path).is_none() {
+                    self.report(
+                        path,
+                        format!("the {which} version has no such field, but a rule is about it"),
+                        None,
+                    );
+                    known = false;
+                }
+            }
+        }
+        if known {
+            self.check_types(rule, older, newer);
+        }
+    }
+
+    fn check_types(&mut self, rule: &Rule, older: &Value, newer: &Value) {
+        let of = |schema: &Value, path: &Path| {
+            at(schema, path).map_or("any".to_owned(), |schema| type_of(schema).to_owned())
+        };
+        match rule {
+            Rule::Rename(both) | Rule::Move(both) => {
+                if matches!(rule, Rule::Rename(_)) && both.older.split_last().0 != both.newer.split_last().0 {
+                    self.report(&both.older, format!("{} is in another object; use move", both.newer), None);
+                }
+                if at(older, &both.older).map(shape) != at(newer, &both.newer).map(shape) {
+                    self.report(&both.older, format!("{} has another type", both.newer), None);
+                }
+            }
+            Rule::Default(set) | Rule::Constant(set) => self.check_set(set, older, newer),
+            Rule::Remove(remove) => {
+                if remove.older.is_none() && remove.newer.is_none() {
+                    self.problem("a remove rule names no field");
+                }
+                if remove.lossy.as_ref().is_some_and(|reason| reason.trim().is_empty()) {
+                    self.problem("a remove rule that is lossy gives no reason");
+                }
+            }
+            Rule::Enum(rule) => self.check_enum(rule, older, newer),
+            Rule::Type(TypeChange { older: from, newer: to, older_type, newer_type }) => {
+                for (path, schema, wanted) in [(from, older, older_type), (to, newer, newer_type)] {
+                    let found = of(schema, path);
+                    if scalar(&found).is_some_and(|found| found != *wanted)
+                        || scalar(&found).is_none() && found != "int-or-string"
+                    {
+                        self.report(path, format!("its type is {found}"), None);
+                    }
+                }
+            }
+            Rule::Split(split) => {
+                self.check_parts(&split.older, older, &split.newer, newer, &split.separator)
+            }
+            Rule::Join(join) => self.check_parts(&join.newer, newer, &join.older, older, &join.separator),
+            Rule::ListToMap(ListAndMap { older: list, newer: map, .. }) => {
+                self.expect(list, &of(older, list), &["array"]);
+                self.expect(map, &of(newer, map), &["map", "object"]);
+            }
+            Rule::MapToList(ListAndMap { older: map, newer: list, .. }) => {
+                self.expect(map, &of(older, map), &["map", "object"]);
+                self.expect(list, &of(newer, list), &["array"]);
+            }
+            Rule::Wrap(both) => self.expect(&both.newer, &of(newer, &both.newer), &["array"]),
+            Rule::Unwrap(both) => self.expect(&both.older, &of(older, &both.older), &["array"]),
+            Rule::Scale(scale) => {
+                if scale.factor == 0.0 || !scale.factor.is_finite() {
+                    self.report(&scale.older, "the factor must be a number other than 0", None);
+                }
+                self.expect(&scale.older, &of(older, &scale.older), &["integer", "number"]);
+                self.expect(&scale.newer, &of(newer, &scale.newer), &["integer", "number"]);
+            }
+            Rule::Quantity(units) => {
+                self.check_units(Measure::Quantity, units, &of(older, &units.older), &of(newer, &units.newer))
+            }
+            Rule::Duration(units) => {
+                self.check_units(Measure::Duration, units, &of(older, &units.older), &of(newer, &units.newer))
+            }
+            Rule::Each(each) => self.check_each(each, older, newer),
+        }
+    }
+
+    fn problem(&mut self, problem: &str) {
+        let (versions, problem) = (self.versions.to_owned(), problem.to_owned());
+        self.problems.push(Problem { versions, path: None, problem, proposal: None });
+    }
+
+    fn expect(&mut self, path: &Path, found: &str, wanted: &[&str]) {
+        if found != "any" && !wanted.contains(&found) {
+            self.report(
+                path,
+                format!("its type is {found}, but the rule needs {}", wanted.join(" or ")),
+                None,
+            );
+        }
+    }
+
+    fn check_set(&mut self, set: &Set, older: &Value, newer: &Value) {
+        let (path, schema) = match (&set.older, &set.newer) {
+            (Some(path), None) => (path, older),
+            (None, Some(path)) => (path, newer),
+            _ => return self.problem("a default or constant rule names a field of exactly one version"),
+        };
+        let found = at(schema, path).map_or("any", type_of);
+        let fits = match &set.value {
+            Value::String(_) => ["string", "int-or-string"].contains(&found),
+            Value::Bool(_) => found == "boolean",
+            Value::Number(number) => {
+                found == "number" || ["integer", "int-or-string"].contains(&found) && !number.is_f64()
+            }
+            Value::Array(_) => found == "array",
+            Value::Object(_) => ["object", "map"].contains(&found),
+            Value::Null => true,
+        };
+        if !fits && found != "any" {
+            self.report(path, format!("its type is {found}, which {} is not", set.value), None);
+        }
+    }
+
+    /// Every value of both enums must have a name in the other version.
+    fn check_enum(&mut self, rule: &Enum, older: &Value, newer: &Value) {
+        let all = |schema: &Value, path: &Path| at(schema, path).map(values).unwrap_or_default();
+        let (olds, news) = (all(older, &rule.older), all(newer, &rule.newer));
+        let known: Vec<_> = rule.values.iter().map(|pair| (&pair.older, &pair.newer)).collect();
+        for (path, values, mentioned) in [
+            (&rule.older, &olds, known.iter().map(|(older, _)| *older).collect::<Vec<_>>()),
+            (&rule.newer, &news, known.iter().map(|(_, newer)| *newer).collect()),
+        ] {
+            for value in values.iter().filter(|value| !mentioned.contains(value)) {
+                self.report(path, format!("the rule has no pair for the value {value}"), None);
+            }
+            for value in mentioned.iter().filter(|value| !values.is_empty() && !values.contains(value)) {
+                self.report(path, format!("the schema does not allow the value {value}"), None);
+            }
+        }
+    }
+
+    fn check_parts(
+        &mut self,
+        whole: &Path,
+        whole_schema: &Value,
+        parts: &[Part],
+        schema: &Value,
+        separator: &str,
+    ) {
+        if separator.is_empty() {
+            self.report(whole, "the separator is empty", None);
+        }
+        if parts.len() < 2 {
+            self.report(whole, "there must be two parts or more", None);
+        }
+        self.expect(whole, at(whole_schema, whole).map_or("any", type_of), &["string"]);
+        for part in parts {
+            let wanted = part.scalar.map_or("string", |scalar| scalar.name());
+            self.expect(&part.path, at(schema, &part.path).map_or("any", type_of), &[wanted]);
+        }
+    }
+
+    fn check_units(&mut self, measure: Measure, units: &Units, older: &str, newer: &str) {
+        let sides = [(&units.older, &units.older_unit, older), (&units.newer, &units.newer_unit, newer)];
+        for (path, unit, found) in sides {
+            match unit {
+                Some(unit) if measure.unit(unit).is_none() => {
+                    self.report(path, format!("there is no unit {unit}"), None)
+                }
+                Some(_) => self.expect(path, found, &["integer", "number"]),
+                None => self.expect(path, found, &["string", "int-or-string"]),
+            }
+        }
+    }
+
+    fn check_each(&mut self, each: &Each, older: &Value, newer: &Value) {
+        let element = |schema: &Value, path: &Path| {
+            let schema = at(schema, path)?;
+            schema.get("items").or_else(|| schema.get("additionalProperties")).cloned()
+        };
+        let (Some(older), Some(newer)) = (element(older, &each.older), element(newer, &each.newer)) else {
+            return self.report(&each.older, "each needs a list or a map in both versions", None);
+        };
+        let below = format!("{}{}[].", self.prefix, each.older);
+        let prefix = std::mem::replace(&mut self.prefix, below);
+        self.check(&each.rules, &older, &newer, &differences_of_elements(&older, &newer));
+        self.prefix = prefix;
+    }
+}
+
+/// Whether a rule is about the field, or rules are about all fields below it.
+fn is_covered(path: &Path, schema: &Value, covered: &dyn Fn(&Path) -> bool) -> bool {
+    if covered(path) {
+        return true;
+    }
+    properties(schema).is_some_and(|fields| {
+        !fields.is_empty()
+            && fields.iter().all(|(name, schema)| is_covered(&path.child(name), schema, covered))
+    })
+}
+
+/// The schema of a field. Anything goes below a field that keeps unknown fields.
+fn at<'a>(schema: &'a Value, path: &Path) -> Option<&'a Value> {
+    const ANYTHING: Value = Value::Null;
+    let mut at = schema;
+    for (depth, field) in path.fields().iter().enumerate() {
+        let is_metadata = depth == 0 && field == "metadata";
+        if is_metadata {
+            let changeable =
+                path.fields().get(1).is_some_and(|field| field == "labels" || field == "annotations");
+            return (changeable && path.fields().len() == 3).then_some(const { &ANYTHING });
+        }
+        let below =
+            properties(at).and_then(|fields| fields.get(field)).or_else(|| at.get("additionalProperties"));
+        match below {
+            Some(below) => at = below,
+            None if at.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) => {
+                return Some(const { &ANYTHING });
+            }
+            None => return None,
+        }
+    }
+    Some(at)
+}

@@ -1,0 +1,65 @@
+//! The rules between two versions as a hop of a chain.
+
+use serde_json::Value;
+
+use super::apply::apply;
+use super::document::{Each, HopRules, Remove, Rule};
+use super::path::Path;
+use crate::Error;
+use crate::hop::{Direction, Hop};
+use crate::schema::Schema;
+
+/// The rules between two neighbouring versions, and the versions' schemas.
+pub(super) struct RuleHop {
+    pub rules: HopRules,
+    pub older_schema: Value,
+    pub newer_schema: Value,
+}
+
+impl RuleHop {
+    fn convert(&self, object: &Value, direction: Direction) -> Result<Value, Error> {
+        let (from, to, schema) = match direction {
+            Direction::Up => (&self.rules.older, &self.rules.newer, &self.newer_schema),
+            Direction::Down => (&self.rules.newer, &self.rules.older, &self.older_schema),
+        };
+        let schema = Schema::new(Some(schema));
+        let mut converted = apply(&self.rules.rules, object, direction, schema)
+            .map_err(|source| Error::Refused { from: from.clone(), to: to.clone(), source: source.into() })?;
+        // The API server prunes what the schema does not know. It is kept only if that is seen here.
+        schema.prune(&mut converted);
+        Ok(converted)
+    }
+}
+
+impl Hop for RuleHop {
+    fn upgrade(&self, object: &Value) -> Result<Value, Error> {
+        self.convert(object, Direction::Up)
+    }
+
+    fn downgrade(&self, object: &Value) -> Result<Value, Error> {
+        self.convert(object, Direction::Down)
+    }
+
+    fn need_not_be_kept(&self, direction: Direction) -> Vec<Vec<String>> {
+        lossy(&self.rules.rules, direction)
+    }
+}
+
+/// The fields that rules remove without keeping them.
+fn lossy(rules: &[Rule], direction: Direction) -> Vec<Vec<String>> {
+    let side = |older: Option<&Path>, newer: Option<&Path>| match direction {
+        Direction::Up => older.map(Path::fields).map(<[String]>::to_vec),
+        Direction::Down => newer.map(Path::fields).map(<[String]>::to_vec),
+    };
+    let of_rule = |rule: &Rule| match rule {
+        Rule::Remove(Remove { older, newer, lossy: Some(_) }) => {
+            side(older.as_ref(), newer.as_ref()).into_iter().collect()
+        }
+        Rule::Each(Each { older, newer, rules }) => {
+            let list = side(Some(older), Some(newer)).unwrap_or_default();
+            lossy(rules, direction).into_iter().map(|below| [list.clone(), below].concat()).collect()
+        }
+        _ => Vec::new(),
+    };
+    rules.iter().flat_map(of_rule).collect()
+}

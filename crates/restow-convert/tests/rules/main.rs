@@ -1,0 +1,7 @@
+//! Conversion by rules: what each rule does in both directions, what is checked and what is suggested.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod checks;
+mod conversions;
+mod fixture;
+mod suggestions;
