@@ -11,6 +11,7 @@ use crate::args::Connection;
 use crate::commands::apiserver::Apiserver;
 use crate::commands::cancel::Cancel;
 use crate::commands::controller::Controller;
+use crate::commands::convert::Convert;
 use crate::commands::demo::Demo;
 use crate::commands::init::Init;
 use crate::commands::install::flags::Install;
@@ -20,7 +21,8 @@ use crate::commands::status::Status;
 use crate::commands::steer::{Resume, Retry, Suspend};
 use crate::commands::uninstall::Uninstall;
 use crate::commands::{
-    apiserver, cancel, complete, controller, demo, init, install, migrate, plan, status, steer, uninstall,
+    apiserver, cancel, complete, controller, convert, demo, init, install, migrate, plan, status, steer,
+    uninstall,
 };
 use crate::error::CliError;
 use crate::program::{program, version};
@@ -68,6 +70,7 @@ enum Command {
     Install(Install),
     Uninstall(Uninstall),
     Controller(Controller),
+    Convert(Convert),
     Apiserver(Apiserver),
     /// Print the version
     Version,
@@ -88,18 +91,23 @@ enum Command {
 }
 
 /// Commands that connect to no cluster: connection flags do nothing there.
-const LOCAL: [&str; 5] = ["demo", "apiserver", "version", "__complete", "completions"];
+const LOCAL: [&str; 6] = ["demo", "convert", "apiserver", "version", "__complete", "completions"];
 
 /// The command line, where help lists a flag only if the command uses it.
 fn command() -> clap::Command {
     let mut command = Cli::command();
     // Only a built command has the global flags in each of its subcommands.
     command.build();
+    LOCAL.into_iter().fold(command, |command, name| command.mut_subcommand(name, hide_connection))
+}
+
+/// Hides the connection flags of a command and its subcommands.
+fn hide_connection(command: clap::Command) -> clap::Command {
     let hide = |arg: clap::Arg| {
         let connects = arg.is_global_set() && arg.get_id() != "verbose";
         if connects { arg.hide(true) } else { arg }
     };
-    LOCAL.into_iter().fold(command, |command, name| command.mut_subcommand(name, |one| one.mut_args(hide)))
+    command.mut_args(hide).mut_subcommands(hide_connection)
 }
 
 /// Prints what kubectl asks for when it completes a command line of `kubectl restow`.
@@ -148,6 +156,7 @@ impl Cli {
             Command::Migrate(flags) => migrate::run(connection, &flags).await,
             Command::Controller(flags) => controller::run(connection, &flags).await,
             Command::Apiserver(flags) => apiserver::run(&flags).await,
+            Command::Convert(flags) => convert::run(&flags),
             Command::Install(flags) => install::run(connection, &flags).await,
             Command::Uninstall(flags) => uninstall::run(connection, &flags).await,
             Command::Init(flags) => stoppable(init::run(connection, &flags)).await,
@@ -280,6 +289,11 @@ mod tests {
         for one in root.get_subcommands_mut().filter(|one| one.get_name() != "help") {
             let help = one.clone().term_width(100).render_long_help().to_string();
             crate::snapshots::check(&format!("help/{}", one.get_name()), &help);
+            let name = one.get_name().to_owned();
+            for below in one.get_subcommands_mut().filter(|one| one.get_name() != "help") {
+                let help = below.clone().term_width(100).render_long_help().to_string();
+                crate::snapshots::check(&format!("help/{name}-{}", below.get_name()), &help);
+            }
         }
     }
 

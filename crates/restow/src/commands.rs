@@ -4,6 +4,7 @@ pub(crate) mod apiserver;
 pub(crate) mod cancel;
 pub(crate) mod complete;
 pub(crate) mod controller;
+pub(crate) mod convert;
 pub(crate) mod demo;
 pub(crate) mod init;
 pub(crate) mod install;

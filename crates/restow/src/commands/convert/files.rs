@@ -1,0 +1,52 @@
+//! Reads files of Kubernetes objects, as YAML or JSON.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::error::CliError;
+
+/// An object and where it was read.
+#[derive(Debug)]
+pub(super) struct Document {
+    /// The file and the number of the document in it.
+    pub(super) place: String,
+    pub(super) value: Value,
+}
+
+/// Reads the only document of a file; - is stdin.
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, CliError> {
+    let text = text_of(path)?;
+    serde_saphyr::from_str(&text).map_err(|error| wrong(path, &error))
+}
+
+/// Reads all documents of some files; - is stdin.
+pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<Document>, CliError> {
+    let mut documents = Vec::new();
+    for path in paths {
+        let text = text_of(path)?;
+        let values: Vec<Value> = serde_saphyr::from_multiple(&text).map_err(|error| wrong(path, &error))?;
+        let values = values.into_iter().enumerate().filter(|(_, value)| !value.is_null());
+        documents.extend(values.map(|(index, value)| Document {
+            place: format!("{}, document {}", path.display(), index + 1),
+            value,
+        }));
+    }
+    Ok(documents)
+}
+
+fn text_of(path: &Path) -> Result<String, CliError> {
+    let mut text = String::new();
+    let read = if path == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text).map(drop)
+    } else {
+        std::fs::read_to_string(path).map(|read| text = read)
+    };
+    read.map(|()| text).map_err(|error| CliError::failed(format!("cannot read {}: {error}", path.display())))
+}
+
+fn wrong(path: &Path, error: &serde_saphyr::Error) -> CliError {
+    CliError::failed(format!("{}: {}", path.display(), error.to_string().trim_end()))
+}
