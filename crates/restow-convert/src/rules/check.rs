@@ -182,13 +182,11 @@ impl Checker<'_> {
                 self.check_parts(&split.older, older, &split.newer, newer, &split.separator)
             }
             Rule::Join(join) => self.check_parts(&join.newer, newer, &join.older, older, &join.separator),
-            Rule::ListToMap(ListAndMap { older: list, newer: map, .. }) => {
-                self.expect(list, &of(older, list), &["array"]);
-                self.expect(map, &of(newer, map), &["map", "object"]);
+            Rule::ListToMap(rule) => {
+                self.check_list_and_map(rule, (&rule.older, older), (&rule.newer, newer))
             }
-            Rule::MapToList(ListAndMap { older: map, newer: list, .. }) => {
-                self.expect(map, &of(older, map), &["map", "object"]);
-                self.expect(list, &of(newer, list), &["array"]);
+            Rule::MapToList(rule) => {
+                self.check_list_and_map(rule, (&rule.newer, newer), (&rule.older, older))
             }
             Rule::Wrap(both) => self.expect(&both.newer, &of(newer, &both.newer), &["array"]),
             Rule::Unwrap(both) => self.expect(&both.older, &of(older, &both.older), &["array"]),
@@ -282,6 +280,42 @@ impl Checker<'_> {
         for part in parts {
             let wanted = part.scalar.map_or("string", |scalar| scalar.name());
             self.expect(&part.path, at(schema, &part.path).map_or("any", type_of), &[wanted]);
+        }
+    }
+
+    /// The elements of the list, without their key, must be the values of the map.
+    fn check_list_and_map(&mut self, rule: &ListAndMap, list: (&Path, &Value), map: (&Path, &Value)) {
+        let ((list, list_schema), (map, map_schema)) = (list, map);
+        let (Some(list_schema), Some(map_schema)) = (at(list_schema, list), at(map_schema, map)) else {
+            return;
+        };
+        self.expect(list, type_of(list_schema), &["array"]);
+        self.expect(map, type_of(map_schema), &["map"]);
+        let (Some(item), Some(values)) = (list_schema.get("items"), map_schema.get("additionalProperties"))
+        else {
+            return;
+        };
+        let fields = properties(item);
+        let key = fields.and_then(|fields| fields.get(&rule.key));
+        if key.is_none_or(|key| type_of(key) != "string") {
+            return self.report(list, format!("its elements have no string {} for the key", rule.key), None);
+        }
+        let rest = match &rule.value {
+            Some(value) => fields.and_then(|fields| fields.get(value)).map(shape),
+            None => {
+                let mut rest = shape(item);
+                if let Some(Value::Object(fields)) = rest.get_mut("properties") {
+                    fields.remove(&rule.key);
+                }
+                Some(rest)
+            }
+        };
+        if rest.is_none_or(|rest| rest != shape(values)) {
+            self.report(
+                map,
+                "its values have another type than the elements of the list without their key",
+                None,
+            );
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::difference::{Difference, differences, differences_of_elements, shape, type_of};
+use super::difference::{Difference, differences, differences_of_elements, properties, shape, type_of};
 use super::document::{Both, Each, Enum, EnumValue, ListAndMap, Remove, Rule, ScalarType, Set, TypeChange};
 use super::path::Path;
 
@@ -66,8 +66,8 @@ fn change(path: Path, older: &Value, newer: &Value) -> Rule {
         }
         ("array", "array") => each(path, older.get("items"), newer.get("items")),
         ("map", "map") => each(path, older.get("additionalProperties"), newer.get("additionalProperties")),
-        ("array", "map" | "object") => Rule::ListToMap(list_and_map(path, older)),
-        ("map" | "object", "array") => Rule::MapToList(list_and_map(path, newer)),
+        ("array", "map") => Rule::ListToMap(list_and_map(path, older, newer)),
+        ("map", "array") => Rule::MapToList(list_and_map(path, newer, older)),
         (_, "array") => Rule::Wrap(both()),
         ("array", _) => Rule::Unwrap(both()),
         _ => match (scalar(older_type), scalar(newer_type)) {
@@ -97,9 +97,22 @@ fn each(path: Path, older: Option<&Value>, newer: Option<&Value>) -> Rule {
     Rule::Each(Each { older: path.clone(), newer: path, rules })
 }
 
-fn list_and_map(path: Path, list: &Value) -> ListAndMap {
+fn list_and_map(path: Path, list: &Value, map: &Value) -> ListAndMap {
     let key = list.get("x-kubernetes-list-map-keys").and_then(|keys| keys.get(0)).and_then(Value::as_str);
-    ListAndMap { older: path.clone(), newer: path, key: key.unwrap_or("name").to_owned(), value: None }
+    let key = key.unwrap_or("name");
+    let values_have_fields = map.get("additionalProperties").is_some_and(|value| properties(value).is_some());
+    let others: Vec<_> = list
+        .get("items")
+        .and_then(properties)
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| *name != key)
+        .collect();
+    let value = match others[..] {
+        [(name, _)] if !values_have_fields => Some(name.clone()),
+        _ => None,
+    };
+    ListAndMap { older: path.clone(), newer: path, key: key.to_owned(), value }
 }
 
 /// The values of two enums, each with the one most like it.

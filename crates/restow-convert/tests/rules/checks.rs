@@ -144,7 +144,7 @@ fn rules_that_do_not_fit_the_schemas_are_refused() {
         (
             14,
             json!({"mapToList": {"older": "spec.env", "newer": "spec.env", "key": "name"}}),
-            "spec.env: its type is array, but the rule needs map or object",
+            "spec.env: its type is array, but the rule needs map",
         ),
         (
             16,

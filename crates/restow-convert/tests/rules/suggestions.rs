@@ -15,7 +15,7 @@ fn a_draft_passes_the_check_and_finds_what_was_renamed() {
         json!({"rename": {"older": "spec.color", "newer": "spec.colour"}}),
         json!({"type": {"older": "spec.retries", "newer": "spec.retries", "olderType": "string", "newerType": "integer"}}),
         json!({"remove": {"older": "spec.legacy"}}),
-        json!({"listToMap": {"older": "spec.env", "newer": "spec.env", "key": "name"}}),
+        json!({"listToMap": {"older": "spec.env", "newer": "spec.env", "key": "name", "value": "value"}}),
         json!({"mapToList": {"older": "spec.volumes", "newer": "spec.volumes", "key": "name"}}),
         json!({"enum": {"older": "spec.mode", "newer": "spec.mode", "values": [
             {"older": "fast", "newer": "Fast"}, {"older": "safe", "newer": "Safe"}, {"older": "slow", "newer": "Safe"},

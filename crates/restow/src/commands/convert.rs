@@ -22,9 +22,9 @@ use crate::render::text::{counted, json, yaml};
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "The rules are a ConversionRules document. They are checked against the CRD first: every field that is
-not the same in both versions needs a rule. What the wanted version cannot express is kept in the
-annotation restow.dev/conversion-data, and restored when the object is converted back.
+    after_help = "The rules are a ConversionRules document. They are checked against the CRD first: every field that
+is not the same in both versions needs a rule. What the wanted version cannot express is kept in
+the annotation restow.dev/conversion-data, and restored when the object is converted back.
 
 Objects of other kinds are printed as they are.
 
