@@ -1,5 +1,5 @@
-//! `cargo xtask bench`: restow beside a bare loader, the built-in controller and the cluster's own users, in one run
-//! on one real control plane.
+//! `cargo xtask bench`: compares restow with a bare loader and the built-in controller, and measures what users notice, in one
+//! run on one real control plane.
 
 mod built_in;
 pub(crate) mod large;
@@ -40,7 +40,7 @@ pub(crate) struct Bench {
     /// Custom resources of 1 KiB to rewrite in each turn.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     objects: usize,
-    /// Measure just these.
+    /// Measure only these.
     #[arg(
         long,
         value_enum,
@@ -49,13 +49,13 @@ pub(crate) struct Bench {
         default_value = "ceiling,fast,steady,built-in,probe"
     )]
     only: Vec<Subject>,
-    /// Repeat the turns so often, one contestant after the other; medians count.
+    /// How often to repeat the turns, one contestant after the other; medians count.
     #[arg(long, value_name = "N", default_value_t = 1)]
     rounds: usize,
     /// Measure the ceiling over HTTP/1.1 with a connection for each request as well.
     #[arg(long)]
     http1: bool,
-    /// The paces the probe is sent beside.
+    /// The paces at which migrations run during the probe.
     #[arg(
         long,
         value_enum,
@@ -73,7 +73,7 @@ pub(crate) struct Bench {
     /// Measure restow's memory at a larger number of objects too, which takes long to make.
     #[arg(long)]
     memory: bool,
-    /// That larger number.
+    /// The larger number of objects.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     objects_large: usize,
     /// More arguments for restow, to try what they change, such as "--page-size 5000".
@@ -87,7 +87,7 @@ pub(crate) struct Bench {
 /// What can be measured.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Subject {
-    /// The bare loader.
+    /// The bare loader, which sets the ceiling.
     Ceiling,
     /// restow at its fast pace.
     Fast,
@@ -95,7 +95,7 @@ enum Subject {
     Steady,
     /// The controller in kube-controller-manager.
     BuiltIn,
-    /// What the cluster's users notice.
+    /// What users of the cluster notice.
     Probe,
 }
 
@@ -112,7 +112,7 @@ pub(crate) async fn run(bench: Bench) -> Result<()> {
     eprintln!("{machine}");
     let cluster = Cluster::start(&assets, spec).await?;
     if wanted(Subject::BuiltIn) {
-        // It would cost the others time: it runs in its own turns only.
+        // It runs only in its own turns, because it would slow down the others.
         cluster.kill(Part::ControllerManager)?;
     }
     let endpoint = Endpoint::of(&cluster).await?;
@@ -173,8 +173,8 @@ fn build() -> Result<PathBuf> {
     Ok(this.parent().map(Path::to_owned).unwrap_or_default())
 }
 
-/// Who has a turn in a round. Rounds begin with another each, so that nobody always profits from the order; the
-/// built-in controller is last, because its server-side apply leaves its mark in managedFields.
+/// The contestants of a round. Each round starts with another one, so that the order favours nobody. The built-in controller is
+/// last, because its server-side apply changes managedFields.
 fn order(bench: &Bench, round: usize) -> Vec<Contestant> {
     let mut turns = Vec::new();
     for subject in [Subject::Ceiling, Subject::Fast, Subject::Steady] {
@@ -195,7 +195,7 @@ fn order(bench: &Bench, round: usize) -> Vec<Contestant> {
         (Subject::Steady, Contestant::SteadyWhole),
         (Subject::BuiltIn, Contestant::BuiltIn),
     ] {
-        // The time of a whole run stands for itself and in no ratio: once is enough.
+        // The time of a whole run is in no ratio, so it is measured once.
         if bench.only.contains(&subject) && (round == 0 || subject == Subject::BuiltIn) {
             turns.push(contestant);
         }
@@ -203,7 +203,7 @@ fn order(bench: &Bench, round: usize) -> Vec<Contestant> {
     turns
 }
 
-/// The cluster and all that is measured on it.
+/// The cluster and everything that is measured on it.
 struct Stage<'a> {
     cluster: &'a Cluster,
     endpoint: &'a Endpoint,
@@ -213,7 +213,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Flips the storage version, lets one contestant rewrite everything and counts what it left.
+    /// Changes the storage version, lets one contestant rewrite everything and counts what it left.
     async fn turn(&mut self, contestant: Contestant, round: usize) -> Result<()> {
         self.widgets.flip().await?;
         let meter = Meter::start(self.cluster)?;

@@ -1,4 +1,4 @@
-//! Who may reach the cluster and how: tokens, kubeconfig files and clients.
+//! Users of the cluster: tokens, kubeconfig files and clients.
 
 use std::{
     fs::{self, File},
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use kube::Config;
 
-/// The users of a cluster, their tokens, the lab's authority and the one to verify the servers by.
+/// The users of a cluster, their tokens, the CA of the lab and the CA that verifies the servers.
 #[derive(Debug)]
 pub(crate) struct Access {
     users: Vec<User>,
@@ -18,7 +18,7 @@ pub(crate) struct Access {
     servers: Authority,
 }
 
-/// The certificate of an authority.
+/// The certificate of a CA.
 #[derive(Clone, Debug)]
 struct Authority {
     der: Vec<u8>,
@@ -33,7 +33,7 @@ struct User {
 }
 
 impl Access {
-    /// Gives each user a token of its own and writes `tokens.csv` into `dir`.
+    /// Generates a token for each user and writes `tokens.csv` into `dir`.
     pub(crate) fn new(dir: &Path, users: &[(String, Vec<String>)], ca: (Vec<u8>, String)) -> Result<Self> {
         let users = users
             .iter()
@@ -50,7 +50,7 @@ impl Access {
         Ok(Self { users, servers: authority.clone(), authority })
     }
 
-    /// Verifies the servers by another authority than the lab's own.
+    /// Verifies the servers with another CA than that of the lab.
     pub(crate) fn trust(&mut self, pem: &str) -> Result<()> {
         let lines = pem.lines().filter(|line| !line.starts_with("-----"));
         let der = BASE64_STANDARD.decode(lines.collect::<String>()).context("reading a certificate")?;
@@ -63,7 +63,7 @@ impl Access {
         self.users.iter().map(|user| user.name.as_str())
     }
 
-    /// The certificate of the lab's authority, as an APIService or a webhook has it.
+    /// The CA bundle of the lab for an APIService or a webhook.
     pub(crate) fn ca_bundle(&self) -> String {
         BASE64_STANDARD.encode(&self.authority.pem)
     }
@@ -73,7 +73,7 @@ impl Access {
         Ok(&user.with_context(|| format!("the cluster has no user {name}"))?.token)
     }
 
-    /// A client's configuration: no proxy or anything else of the environment, and no retries that hide an answer.
+    /// The configuration of a client, without a proxy from the environment and without retries, which would hide answers.
     pub(crate) fn config(&self, url: &str, user: &str) -> Result<Config> {
         let mut config = Config::new(url.parse().context("reading the server's address")?);
         config.root_cert = Some(vec![self.servers.der.clone()]);
@@ -82,7 +82,7 @@ impl Access {
         Ok(config)
     }
 
-    /// The text of a kubeconfig; a plain `http` address gets neither CA nor token.
+    /// The text of a kubeconfig; for a plain `http` address it has neither CA nor token.
     pub(crate) fn kubeconfig(&self, url: &str, user: &str) -> Result<String> {
         let token = self.token(user)?;
         let ca = BASE64_STANDARD.encode(&self.servers.pem);

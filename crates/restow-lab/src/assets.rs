@@ -1,4 +1,4 @@
-//! The programs the lab runs: found in `KUBEBUILDER_ASSETS`, else built once with Go into a cache outside the tree.
+//! The programs that the lab runs: from `KUBEBUILDER_ASSETS`, else built once with Go into a cache outside the tree.
 
 mod build;
 mod error;
@@ -26,7 +26,7 @@ pub struct Assets {
 }
 
 impl Assets {
-    /// Finds the programs, building them first where need be: minutes the first time, nothing after.
+    /// Finds the programs, and builds them if needed, which takes minutes the first time.
     pub fn find() -> Result<Self, AssetsError> {
         match env::var_os("KUBEBUILDER_ASSETS").filter(|dir| !dir.is_empty()) {
             Some(dir) => Self::in_dir(PathBuf::from(dir)),
@@ -34,7 +34,7 @@ impl Assets {
         }
     }
 
-    /// Takes the programs in a folder as they are.
+    /// Uses the programs in a folder.
     pub fn in_dir(dir: PathBuf) -> Result<Self, AssetsError> {
         let optional = |program: &str| Some(dir.join(program)).filter(|path| path.is_file());
         let required = |program: &'static str| {
@@ -52,12 +52,12 @@ impl Assets {
     }
 }
 
-/// Finds the API server of the minor version before, building it first where need be, whatever `KUBEBUILDER_ASSETS` has.
+/// Finds the API server of the previous minor version, and builds it if needed, whatever `KUBEBUILDER_ASSETS` has.
 pub fn former_apiserver() -> Result<PathBuf, AssetsError> {
     Ok(build::ensure_built(&build::FORMER, &cache_dir()?)?.join("kube-apiserver"))
 }
 
-/// The folder for everything the lab keeps between runs, outside any work tree.
+/// The folder for everything that the lab keeps between runs, outside any work tree.
 pub fn cache_dir() -> Result<PathBuf, AssetsError> {
     let var = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     var("RESTOW_LAB_CACHE")
@@ -66,7 +66,7 @@ pub fn cache_dir() -> Result<PathBuf, AssetsError> {
         .ok_or(AssetsError::NoCache)
 }
 
-/// Gives a test its programs, or says loudly that it did not run; under `CI=true` their absence is a failure.
+/// The programs for a test, or a message that it did not run; with `CI=true` missing programs are a failure.
 pub fn or_skip(test: &str) -> Option<Assets> {
     match Assets::find() {
         Ok(assets) => Some(assets),
@@ -75,7 +75,7 @@ pub fn or_skip(test: &str) -> Option<Assets> {
     }
 }
 
-/// The same for a test that needs the API server of the minor version before too.
+/// The same for a test that also needs the API server of the previous minor version.
 pub fn former_or_skip(test: &str) -> Option<(Assets, PathBuf)> {
     let assets = or_skip(test)?;
     match former_apiserver() {
@@ -85,7 +85,7 @@ pub fn former_or_skip(test: &str) -> Option<(Assets, PathBuf)> {
     }
 }
 
-/// The same for a test that needs the aggregated API server too.
+/// The same for a test that also needs the aggregated API server.
 pub fn aggregated_or_skip(test: &str) -> Option<Assets> {
     let assets = or_skip(test)?;
     if assets.sample_apiserver.is_some() {
@@ -95,7 +95,7 @@ pub fn aggregated_or_skip(test: &str) -> Option<Assets> {
     not_run(test, &AssetsError::Incomplete { dir, program: "sample-apiserver" })
 }
 
-/// The same for a test that needs kubectl too.
+/// The same for a test that also needs kubectl.
 pub fn kubectl_or_skip(test: &str) -> Option<(Assets, PathBuf)> {
     let assets = or_skip(test)?;
     match assets.kubectl.clone() {

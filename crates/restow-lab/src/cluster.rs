@@ -1,4 +1,4 @@
-//! A running cluster, all in one folder: one etcd, its API servers, perhaps a controller manager; or one embedded server.
+//! A running cluster in one folder: etcd, API servers and perhaps a controller manager; or one embedded server.
 
 mod aggregated;
 mod clients;
@@ -21,12 +21,12 @@ use crate::{
     reaper::Reaper,
 };
 
-/// A control plane that lives as long as this value and no longer than this process.
+/// A control plane, which ends when this value is dropped or this process ends.
 #[derive(Debug)]
 pub struct Cluster {
     dir: PathBuf,
     access: Access,
-    /// None where the API server keeps its objects in a file.
+    /// None if the API server stores objects in a file.
     etcd_port: Option<Port>,
     server_ports: Vec<Port>,
     controller_manager_port: Option<Port>,
@@ -40,11 +40,11 @@ impl Cluster {
     /// Starts the cluster in a temporary folder and waits until every part is ready.
     pub async fn start(assets: &Assets, spec: ClusterSpec) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("restow-lab-").tempdir().context("making a folder")?;
-        // From here on the reaper removes it: that happens even when this process is killed.
+        // From here on the reaper removes it, even if this process is killed.
         Self::start_in(dir.keep(), assets, spec).await
     }
 
-    /// Starts the cluster in a folder, which is removed with it.
+    /// Starts the cluster in a folder, which is removed when the cluster ends.
     pub(crate) async fn start_in(dir: PathBuf, assets: &Assets, spec: ClusterSpec) -> Result<Self> {
         let cluster = Self::prepare(dir, assets, &spec)?;
         cluster.spawn(Part::Etcd)?;
@@ -67,13 +67,13 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Writes everything the parts need and settles how each is started.
+    /// Writes the files that the parts need, and decides how each is started.
     fn prepare(dir: PathBuf, assets: &Assets, spec: &ClusterSpec) -> Result<Self> {
         let reaper = Reaper::start(&dir)?;
         let claims = assets::cache_dir()?.join("ports");
         let port = || Port::claim(&claims);
         let pki = Pki::new(&dir)?;
-        // A webhook may be started at any time, when the authority's key is gone.
+        // A webhook may be started later, when the key of the CA is gone.
         pki.issue(&dir, launch::WEBHOOK)?;
         if spec.front_proxy {
             pki.issue(&dir, launch::FRONT_PROXY)?;
@@ -156,7 +156,7 @@ impl Cluster {
         self.daemons.keys().copied()
     }
 
-    /// The folder of the cluster's files, which goes with it.
+    /// The folder of the cluster's files, which is removed when the cluster ends.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -164,7 +164,7 @@ impl Cluster {
     /// A new client for etcd itself.
     ///
     /// # Panics
-    /// On an embedded server, which has none.
+    /// On an embedded server, which has no etcd.
     #[allow(clippy::expect_used)]
     pub fn etcd(&self) -> Etcd {
         Etcd::new(self.etcd_port.as_ref().expect("the embedded server has no etcd").number)
@@ -175,10 +175,10 @@ impl Cluster {
         SocketAddr::from(([127, 0, 0, 1], self.server_ports[server].number))
     }
 
-    /// Ends every part and removes the folder; dropping the cluster does the same.
+    /// Ends every part and removes the folder, as dropping the cluster does.
     pub fn stop(self) {}
 
-    /// Lets the cluster outlive this process; it is ended by the ids of its processes.
+    /// Lets the cluster outlive this process; it is ended later by its process ids.
     pub(crate) fn detach(mut self) -> Result<()> {
         self.reaper.dismiss()?;
         self.detached = true;
@@ -209,11 +209,11 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if self.detached {
-            // Their processes go on: forget the handles, which would do nothing on drop anyway.
+            // Their processes continue to run.
             mem::take(&mut self.daemons);
             return;
         }
-        // Front to back, so that no server logs the loss of its store. The reaper, dropped last, removes the folder.
+        // The servers end before their store, so that they do not log its loss. The reaper, dropped last, removes the folder.
         for daemon in self.daemons.values().rev() {
             daemon.kill(&self.reaper).ok();
         }

@@ -1,4 +1,4 @@
-//! One process of the cluster: started, signalled, measured.
+//! One process of the cluster.
 
 use std::{
     fs::{self, File},
@@ -13,23 +13,23 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::{launch::Launch, reaper::Reaper};
 
-/// How many lines of a log an error carries.
+/// How many lines of a log are in an error.
 const TAIL: usize = 30;
 
-/// How long a process may take to pause: a thread that waits for the disk pauses afterwards.
+/// How long a process may take to pause: a thread that waits for the disk pauses after that.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE_POLL: Duration = Duration::from_millis(1);
 
-/// Names the host and becomes the program, so that the process keeps its id.
+/// Sets the host name and executes the program, so that the process keeps its id.
 const UNDER_HOST: &str =
     r#"{ hostname "$1" || echo "$1" >/proc/sys/kernel/hostname; } && shift && exec "$@""#;
 
-/// What a process holds in memory, in bytes.
+/// The memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Resident now.
+    /// The resident memory.
     pub current: u64,
-    /// The most that was resident since the process started.
+    /// The peak of the resident memory since the process started.
     pub peak: u64,
 }
 
@@ -53,11 +53,11 @@ impl Daemon {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the process under the reaper's care; its log goes on where it was.
+    /// Starts the process and registers it with the reaper; its log is appended to.
     pub(crate) fn spawn(&self, reaper: &Reaper) -> Result<()> {
         let launch = self.launch().clone();
         let log = File::options().create(true).append(true).open(&launch.log).context("opening a log")?;
-        // A session of its own: a detached cluster outlives the terminal it was started from.
+        // In its own session, so that a detached cluster outlives its terminal.
         let mut command = Command::new("setsid");
         if let Some(host) = &launch.host {
             command.args(["unshare", "--uts"]);
@@ -80,7 +80,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Ends the process with SIGKILL and waits for its end; one that has ended already is no error.
+    /// Ends the process with SIGKILL and waits for it; it is not an error if it has ended already.
     pub(crate) fn kill(&self, reaper: &Reaper) -> Result<()> {
         let Some(mut child) = self.child().take() else { return Ok(()) };
         child.kill().and_then(|()| child.wait()).context("ending a process")?;
@@ -92,7 +92,7 @@ impl Daemon {
         kill_process(pid, signal).context("signalling a process")
     }
 
-    /// Stops every thread of the process: the signal alone lets those that run go on for a moment.
+    /// Stops the process and waits until every thread has stopped: after the signal, running threads continue for a moment.
     pub(crate) fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)?;
         let pid = self.pid().context("it is not running")?;
@@ -125,7 +125,7 @@ impl Daemon {
         let path = self.launch().log.clone();
         let log = fs::read(&path).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
-        // Of these a server writes a hundred at each start, whatever comes of it.
+        // A server logs a hundred of these at each start.
         let lines: Vec<&str> =
             log.lines().filter(|line| !line.contains("addrConn.createTransport")).collect();
         let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
@@ -133,7 +133,7 @@ impl Daemon {
     }
 }
 
-/// Whether no thread of a process can run.
+/// Whether all threads of a process are stopped.
 fn is_stopped(pid: u32) -> Result<bool> {
     for thread in fs::read_dir(format!("/proc/{pid}/task")).context("reading its threads")? {
         // A thread that has just ended has no status.
@@ -145,7 +145,7 @@ fn is_stopped(pid: u32) -> Result<bool> {
     Ok(true)
 }
 
-/// The state behind the name, which may hold anything.
+/// The state, which follows the name; the name may contain anything.
 fn thread_state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }

@@ -1,4 +1,4 @@
-//! Clusters for people: they outlive the command that starts them and are ended by name.
+//! Clusters that outlive the command that starts them, and are ended by name.
 
 use std::{
     fs, io,
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Assets, Cluster, ClusterSpec, Part, assets};
 
-/// The record of a cluster that runs by itself.
+/// The record of a detached cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Detached {
-    /// The name it was started under.
+    /// The name of the cluster.
     pub name: String,
-    /// The folder with its files, its record among them.
+    /// The folder with its files and this record.
     pub dir: PathBuf,
     /// The address of its store.
     pub etcd: String,
@@ -33,18 +33,18 @@ pub struct Detached {
 pub struct DetachedServer {
     /// Its address.
     pub url: String,
-    /// The file to reach it with, as `admin`.
+    /// The kubeconfig for `admin`.
     pub kubeconfig: PathBuf,
 }
 
-/// One process, named so that its id cannot be mistaken after it was given to another.
+/// One process; the start time distinguishes it from a later process with the same id.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DetachedProcess {
-    /// What it is.
+    /// The part of the cluster.
     pub part: Part,
     /// Its id.
     pub pid: u32,
-    /// When it was started, as the kernel counts.
+    /// When it was started, in clock ticks since boot.
     pub started: u64,
 }
 
@@ -57,8 +57,7 @@ pub async fn up(assets: &Assets, name: &str, spec: ClusterSpec) -> Result<Detach
     let all = clusters_dir()?;
     fs::create_dir_all(&all).context("making the folder of clusters")?;
     let dir = all.join(name);
-    // Making the folder claims the name; it goes again if the start fails.
-    // Its tokens are nobody else's business, hence the mode.
+    // Creating the folder claims the name; it is removed if the start fails. The mode keeps other users from the tokens.
     match fs::DirBuilder::new().mode(0o700).create(&dir) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             bail!("there is a cluster {name} already: end it (`lab down {name}`) or choose another name")
@@ -73,7 +72,7 @@ pub async fn up(assets: &Assets, name: &str, spec: ClusterSpec) -> Result<Detach
     Ok(detached)
 }
 
-/// Every cluster there is a record of, by name.
+/// All detached clusters, by name.
 pub fn list() -> Result<Vec<Detached>> {
     let Ok(entries) = fs::read_dir(clusters_dir()?) else { return Ok(Vec::new()) };
     let mut found: Vec<Detached> = entries
@@ -84,7 +83,7 @@ pub fn list() -> Result<Vec<Detached>> {
     Ok(found)
 }
 
-/// Ends a cluster by name: the processes it was started with and no others.
+/// Ends a cluster by name: only the processes that it was started with.
 pub fn down(name: &str) -> Result<()> {
     match list()?.into_iter().find(|cluster| cluster.name == name) {
         Some(cluster) => cluster.end(),

@@ -1,4 +1,4 @@
-//! The stored bytes themselves, through etcd's own JSON gateway.
+//! A client of etcd's JSON gateway, which reads and writes stored bytes.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ use hyper_util::{
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// Keys per page of a walk: the memory it takes does not grow with the store.
+/// Keys per page, so that memory does not grow with the store.
 const PAGE: u32 = 250;
-/// Writes in one transaction: etcd's own limit.
+/// The most writes in one transaction, a limit of etcd.
 const AT_ONCE: usize = 128;
 
 /// A client of the cluster's store.
@@ -66,19 +66,19 @@ impl Etcd {
         &self.url
     }
 
-    /// The value of a key such as `/registry/secrets/default/name`, where there is one.
+    /// The value of a key such as `/registry/secrets/default/name`, if it exists.
     pub async fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
         let page: RangeResponse = self.call("/v3/kv/range", &json!({ "key": encode(key) })).await?;
         page.kvs.first().map(|kv| decode(&kv.value)).transpose()
     }
 
-    /// Writes a value past every API server, as a broken disk or an old tool might.
+    /// Writes a value without an API server, as a broken disk or an old tool might.
     pub async fn put(&self, key: &str, value: &[u8]) -> Result<()> {
         let body = json!({ "key": encode(key), "value": encode(value) });
         self.call::<serde::de::IgnoredAny>("/v3/kv/put", &body).await.map(drop)
     }
 
-    /// Writes many values past every API server, in transactions of as many as etcd takes.
+    /// Writes many values without an API server, in transactions as large as etcd allows.
     pub async fn put_all(&self, values: &[(String, Vec<u8>)]) -> Result<()> {
         for some in values.chunks(AT_ONCE) {
             let put = |(key, value): &(String, Vec<u8>)| json!({"requestPut": {"key": encode(key), "value": encode(value)}});
@@ -88,7 +88,7 @@ impl Etcd {
         Ok(())
     }
 
-    /// Deletes a key past every API server and says whether it was there.
+    /// Deletes a key without an API server, and returns whether it existed.
     pub async fn delete(&self, key: &str) -> Result<bool> {
         let answer: DeleteResponse = self.call("/v3/kv/deleterange", &json!({ "key": encode(key) })).await?;
         Ok(answer.deleted == "1")
@@ -115,7 +115,7 @@ impl Etcd {
         }
     }
 
-    /// How often each key below a prefix was written since it was made, the making included.
+    /// How often each key below a prefix was written, including its creation.
     pub async fn writes(&self, prefix: &str) -> Result<BTreeMap<String, u64>> {
         let end = encode(prefix_end(prefix.as_bytes()));
         let body = json!({ "key": encode(prefix), "range_end": end, "keys_only": true });
@@ -127,7 +127,7 @@ impl Etcd {
         page.kvs.iter().map(count).collect()
     }
 
-    /// Forgets what was stored before now, except what is still stored, and says at which revision that was.
+    /// Compacts the history, and returns the revision.
     pub async fn compact(&self) -> Result<u64> {
         let page: RangeResponse =
             self.call("/v3/kv/range", &json!({ "key": encode("/"), "limit": 1 })).await?;
@@ -136,7 +136,7 @@ impl Etcd {
         revision.parse().context("etcd's answer has no revision")
     }
 
-    /// Has the store take no writes, as one whose quota is used up, or take them again.
+    /// Makes etcd refuse writes, as if its quota were used up, or accept them again.
     pub async fn set_full(&self, full: bool) -> Result<()> {
         let action = if full { "ACTIVATE" } else { "DEACTIVATE" };
         let body = json!({ "action": action, "memberID": "0", "alarm": "NOSPACE" });
@@ -163,7 +163,7 @@ impl Etcd {
     }
 }
 
-/// The first key after all keys with this prefix; a zero byte stands for the end of the store.
+/// The first key after all keys with this prefix; a zero byte means the end of the store.
 fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {

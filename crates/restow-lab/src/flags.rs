@@ -23,13 +23,13 @@ impl Flags {
         self
     }
 
-    /// Removes a flag, so that its default holds.
+    /// Removes a flag, so that its default applies.
     pub fn remove(&mut self, name: &str) -> &mut Self {
         self.0.remove(name);
         self
     }
 
-    /// The value of a flag, where it is set.
+    /// The value of a flag, if it is set.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }

@@ -1,4 +1,4 @@
-//! A KMS v2 plugin on a Unix socket, whose key a test rotates. It hands out what it is given: nothing is encrypted.
+//! A KMS v2 plugin on a Unix socket, whose key a test can rotate. It returns its input: nothing is encrypted.
 
 use std::{
     io,
@@ -21,7 +21,7 @@ use tokio::{
 
 use crate::Encryption;
 
-/// How a configuration names the plugin.
+/// The name of the plugin in configurations.
 const NAME: &str = "lab";
 
 type Answer = Response<UnsyncBoxBody<Bytes, std::convert::Infallible>>;
@@ -37,16 +37,16 @@ pub struct KmsPlugin {
 
 #[derive(Debug)]
 struct Keys {
-    /// The id that Status names.
+    /// The key id that Status returns.
     named: String,
-    /// The id that Encrypt answers with.
+    /// The key id that Encrypt returns.
     used: String,
-    /// How often Status was asked.
+    /// How often Status was called.
     asked: usize,
 }
 
 impl KmsPlugin {
-    /// Starts one whose key has this id.
+    /// Starts a plugin whose key has this id.
     pub fn start(key: &str) -> Result<Self> {
         let dir = tempfile::tempdir().context("making a directory")?;
         let socket = dir.path().join("kms.sock");
@@ -56,23 +56,23 @@ impl KmsPlugin {
         Ok(Self { keys, socket, listener, _dir: dir })
     }
 
-    /// Rotates to the key of this id.
+    /// Rotates to the key with this id.
     pub fn rotate(&self, key: &str) {
         let mut keys = lock(&self.keys);
         (keys.named, keys.used) = (key.to_owned(), key.to_owned());
     }
 
-    /// Names the key of this id in Status, and goes on using the one before: an API server cannot take it up.
+    /// Returns this key id in Status and keeps using the former key, so that an API server cannot use the new one.
     pub fn name_only(&self, key: &str) {
         key.clone_into(&mut lock(&self.keys).named);
     }
 
-    /// How often API servers have asked for its key.
+    /// How often API servers have queried its key.
     pub fn asked(&self) -> usize {
         lock(&self.keys).asked
     }
 
-    /// The hash by which an API server names the key of this id, in hexadecimal digits.
+    /// The hash under which an API server publishes this key id, in hexadecimal digits.
     pub fn hash(key: &str) -> String {
         format!("{:x}", Sha256::digest(key))
     }
@@ -96,7 +96,7 @@ fn lock(keys: &Mutex<Keys>) -> MutexGuard<'_, Keys> {
     keys.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes connections until it is aborted, which aborts them too.
+/// Accepts connections until it is aborted, which closes them.
 async fn accept(listener: UnixListener, keys: Arc<Mutex<Keys>>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
@@ -108,7 +108,7 @@ async fn accept(listener: UnixListener, keys: Arc<Mutex<Keys>>) {
     }
 }
 
-/// Answers a call: a message behind five bytes, and the status in a trailer.
+/// Answers a call: a message after five bytes, and the status in a trailer.
 async fn answer(request: Request<Incoming>, keys: Arc<Mutex<Keys>>) -> io::Result<Answer> {
     let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
     let body = request.into_body().collect().await.map_err(io::Error::other)?.to_bytes();

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::{Assets, ClusterSpec, Flags, ServerSpec};
 
-/// The name in the certificate that API servers show the aggregated one.
+/// The name in the certificate that API servers present to the aggregated one.
 pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
 /// The name in the certificate of conversion webhooks.
 pub(crate) const WEBHOOK: &str = "webhook";
@@ -16,14 +16,14 @@ pub(crate) const CREDENTIALS: &str = "credentials";
 /// The folder in which the embedded API server keeps everything else.
 pub(crate) const EMBEDDED: &str = "apiserver-0";
 
-/// One command to run, again after each kill.
+/// The command of a part.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub(crate) program: PathBuf,
-    /// What the program is to do, where it can do several things.
+    /// The subcommand, if the program has several.
     pub(crate) subcommand: Option<&'static str>,
     pub(crate) flags: Flags,
-    /// The host name to run under, in a UTS namespace of its own: an API server's identity is a hash of it.
+    /// The host name, set in a UTS namespace: the identity of an API server is a hash of it.
     pub(crate) host: Option<String>,
     pub(crate) log: PathBuf,
 }
@@ -94,7 +94,7 @@ pub(crate) fn api_server(
     Launch { program, subcommand: None, flags, host, log: dir.join(format!("{name}.log")) }
 }
 
-/// The command of the embedded API server, `restow apiserver`, on a file of its own.
+/// The command of the embedded API server, `restow apiserver`, with a file store.
 pub(crate) fn embedded(program: &Path, dir: &Path, spec: &ClusterSpec, port: u16) -> Launch {
     let mut flags = Flags::default();
     flags
@@ -110,7 +110,7 @@ pub(crate) fn embedded(program: &Path, dir: &Path, spec: &ClusterSpec, port: u16
     Launch { program, subcommand: Some("apiserver"), flags, host: None, log: dir.join("apiserver-0.log") }
 }
 
-/// Has an API server tell the aggregated one, by a certificate of its own, whose request it passes on.
+/// Lets an API server authenticate to the aggregated one as a front proxy, which forwards requests of users.
 fn front_proxy_flags(flags: &mut Flags, dir: &Path) {
     flags
         .set("proxy-client-cert-file", text(&dir.join(format!("{FRONT_PROXY}.crt"))))
@@ -172,7 +172,7 @@ pub(crate) fn controller_manager(
     Ok(Launch { program, subcommand: None, flags, host: None, log: dir.join("controller-manager.log") })
 }
 
-/// The command of the aggregated API server, which asks the first API server who a user is and what they may.
+/// The command of the aggregated API server, which delegates authentication and authorization to the first API server.
 pub(crate) fn aggregated(
     assets: &Assets,
     dir: &Path,

@@ -1,5 +1,5 @@
-//! A real control plane for tests, benchmarks and people: etcd, kube-apiserver and kube-controller-manager as
-//! processes on loopback, with means to break them.
+//! A real control plane for tests, benchmarks and users: etcd, kube-apiserver and kube-controller-manager as processes on
+//! loopback, with ways to break them.
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
@@ -15,7 +15,7 @@
 //!
 //! [`Cluster::start_embedded`] starts `restow apiserver` instead, which needs no Go.
 //!
-//! A cluster ends with the process that started it, however that process ends.
+//! A cluster ends with the process that started it, even if that process is killed.
 #![allow(clippy::disallowed_methods)] // real processes run in real time
 
 mod access;

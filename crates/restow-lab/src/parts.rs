@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 pub enum Part {
     /// The store.
     Etcd,
-    /// The API server of this index.
+    /// The API server with this index.
     ApiServer(usize),
-    /// The controller manager, where the spec asks for one.
+    /// The controller manager, if the spec has one.
     ControllerManager,
-    /// The aggregated API server, where the spec asks for one.
+    /// The aggregated API server, if the spec has one.
     Aggregated,
 }
 

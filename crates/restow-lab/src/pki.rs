@@ -5,16 +5,16 @@ use std::{fs, path::Path};
 use anyhow::{Context, Result};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 
-/// The names every server answers to.
+/// The names in every server's certificate.
 const NAMES: [&str; 4] = ["127.0.0.1", "localhost", "kubernetes.default.svc", "wardle.default.svc"];
 
-/// One authority for a whole cluster, so that a kubeconfig verifies any of its servers.
+/// The CA of a cluster, which verifies any of its servers.
 pub(crate) struct Pki {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Pki {
-    /// Makes the authority and writes `ca.crt`, `sa.key` and `sa.pub` into `dir`.
+    /// Creates the CA and writes `ca.crt`, `sa.key` and `sa.pub` into `dir`.
     pub(crate) fn new(dir: &Path) -> Result<Self> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "restow lab");
@@ -39,7 +39,7 @@ impl Pki {
         Ok(())
     }
 
-    /// The authority's certificate as DER and as PEM.
+    /// The certificate of the CA as DER and as PEM.
     pub(crate) fn ca(&self) -> (Vec<u8>, String) {
         (self.issuer.der().to_vec(), self.issuer.pem())
     }

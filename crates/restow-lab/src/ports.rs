@@ -1,4 +1,4 @@
-//! Loopback ports for servers that must come back on the same port after a kill.
+//! Loopback ports for servers that must get the same port after a restart.
 
 use std::{
     fs::{self, File},
@@ -10,11 +10,11 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// Below the ephemeral range of Linux: no outgoing connection can take a port while its server is down.
+/// Below the ephemeral range of Linux, so that no outgoing connection takes a port while its server is down.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// A port that is ours alone among the clusters of this machine's user, until it is dropped.
+/// A port that no other cluster of this user uses, until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) number: u16,
@@ -22,11 +22,11 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Claims a free port by a file lock in `dir`, which goes with the process that holds it.
+    /// Claims a free port with a file lock in `dir`, which is released when the process ends.
     pub(crate) fn claim(dir: &Path) -> Result<Self> {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         fs::create_dir_all(dir).context("making the folder of port claims")?;
-        // Processes begin at different places so that they seldom meet.
+        // Processes start at different places to avoid collisions.
         let start = (process::id() % u32::from(COUNT)) as u16;
         for _ in 0..COUNT {
             let step = NEXT.fetch_add(1, Ordering::Relaxed);

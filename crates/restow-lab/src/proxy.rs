@@ -1,4 +1,4 @@
-//! A TCP proxy on loopback whose connections can be cut, for tests of lost networks, and whose bytes are counted.
+//! A TCP proxy on loopback that can cut its connections and counts bytes, for tests of network failures.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ use tokio::{
     task::AbortHandle,
 };
 
-/// A proxy in front of one address; it ends when it is dropped, and its connections with it.
+/// A proxy in front of one address; dropping it closes its connections.
 #[derive(Debug)]
 pub struct Proxy {
     addr: SocketAddr,
@@ -33,7 +33,7 @@ struct Shared {
     target: SocketAddr,
     refuse: AtomicBool,
     connections: AtomicU64,
-    /// Bytes from the clients to the target, and back.
+    /// Bytes from clients to the target, and back.
     sent: AtomicU64,
     received: AtomicU64,
     /// Counts the cuts; every connection watches it.
@@ -62,22 +62,22 @@ impl Proxy {
         self.addr
     }
 
-    /// The address of the API server behind it; the server's certificate holds for it too.
+    /// The URL of the proxy; the API server's certificate is valid for it.
     pub fn url(&self) -> String {
         format!("https://{}", self.addr)
     }
 
-    /// Resets every connection there is; new ones are still taken.
+    /// Resets all connections; new ones are still accepted.
     pub fn cut_connections(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Whether new connections are reset at once; those there are go on.
+    /// Sets whether new connections are reset at once; existing ones continue.
     pub fn refuse(&self, refuse: bool) {
         self.shared.refuse.store(refuse, Ordering::SeqCst);
     }
 
-    /// How many connections came in, refused ones too.
+    /// The number of connections so far, including refused ones.
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
     }
@@ -128,7 +128,7 @@ async fn forward(incoming: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-/// Passes on what is read until its end, which is passed on too.
+/// Forwards bytes until the end of the stream, which is forwarded too.
 async fn copy(from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf, count: &AtomicU64) -> io::Result<()> {
     let mut buffer = vec![0; 16 << 10];
     loop {
@@ -141,7 +141,7 @@ async fn copy(from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf, count: &AtomicU
     }
 }
 
-/// Closes a connection with a reset instead of an orderly end.
+/// Closes a connection with a reset.
 fn reset(stream: TcpStream) {
     stream.set_zero_linger().ok();
 }

@@ -1,4 +1,4 @@
-//! One child per cluster that ends the cluster's processes when ours ends, even by `kill -9`.
+//! One child process for each cluster, which ends the processes of the cluster when this process ends, even by `kill -9`.
 
 use std::{
     io::Write,
@@ -9,8 +9,8 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// Reads orders until end of file, which comes with our death, and then clears up.
-/// Removal is tried again because a dying server may still be writing.
+/// Reads commands until end of file, which comes when this process ends, and then cleans up. Removal is retried because a
+/// dying server may still be writing.
 const SCRIPT: &str = r#"
 pids=
 while read -r order pid; do
@@ -33,10 +33,10 @@ pub(crate) struct Reaper {
 }
 
 impl Reaper {
-    /// Starts the child, which is to remove `dir` at the end unless `RESTOW_LAB_KEEP` is set.
+    /// Starts the child, which removes `dir` at the end unless `RESTOW_LAB_KEEP` is set.
     pub(crate) fn start(dir: &Path) -> Result<Self> {
         let keep = std::env::var_os("RESTOW_LAB_KEEP").is_some();
-        // In its own session, so that a Ctrl-C at the terminal reaches us and not the reaper.
+        // In its own session, so that a Ctrl-C at the terminal does not reach the reaper.
         let mut child = Command::new("setsid")
             .args(["sh", "-c", SCRIPT, "restow-lab-reaper"])
             .arg(if keep { Path::new("") } else { dir })
@@ -49,17 +49,17 @@ impl Reaper {
         Ok(Self { child, orders })
     }
 
-    /// Puts a process under the reaper's care.
+    /// Registers a process.
     pub(crate) fn add(&self, pid: u32) -> Result<()> {
         self.order(&format!("add {pid}"))
     }
 
-    /// Takes a process that has ended out of the reaper's care.
+    /// Removes a process that has ended.
     pub(crate) fn remove(&self, pid: u32) -> Result<()> {
         self.order(&format!("del {pid}"))
     }
 
-    /// Sends the reaper away: the processes and the folder stay.
+    /// Ends the reaper and keeps the processes and the folder.
     pub(crate) fn dismiss(&self) -> Result<()> {
         self.order("dismiss")
     }

@@ -1,4 +1,4 @@
-//! A plain HTTP proxy on loopback that shows every request and response to a test and can answer in the server's stead.
+//! A plain HTTP proxy on loopback that shows every request and response to a test, and can answer instead of the server.
 
 use std::{
     fmt, io,
@@ -22,7 +22,7 @@ use tokio::{
 
 use crate::Cluster;
 
-/// What belongs to one connection, or would have the server answer otherwise than to the proxy's own user.
+/// Headers that belong to one connection, or that would change the user of a request.
 const NOT_FORWARDED: [HeaderName; 6] = [
     header::ACCEPT_ENCODING,
     header::AUTHORIZATION,
@@ -32,14 +32,14 @@ const NOT_FORWARDED: [HeaderName; 6] = [
     header::TRANSFER_ENCODING,
 ];
 
-/// A request as it came in, before it is forwarded.
+/// A request before it is forwarded.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// The method.
     pub method: Method,
     /// The path without the query.
     pub path: String,
-    /// The query, empty where there is none.
+    /// The query; empty if there is none.
     pub query: String,
     /// The headers.
     pub headers: HeaderMap,
@@ -47,19 +47,19 @@ pub struct Seen {
     pub body: Bytes,
 }
 
-/// What becomes of a request.
+/// What to do with a request.
 pub enum Action {
-    /// It goes to the server.
+    /// Forward it.
     Forward,
-    /// It goes to the server once this is done.
+    /// Forward it when this future completes.
     Wait(Pin<Box<dyn Future<Output = ()> + Send>>),
-    /// It goes to the server, whose whole answer is changed by this before it is passed on.
+    /// Forward it, and change the whole answer with this function.
     Change(Box<dyn FnOnce(Bytes) -> Bytes + Send>),
-    /// It never reaches the server, which this answer stands for.
+    /// Answer it without the server.
     Reply(Response<Bytes>),
-    /// The connection is closed and the server never sees the request.
+    /// Close the connection without forwarding the request.
     DropBefore,
-    /// The server carries the request out and its answer is lost with the connection.
+    /// Forward the request, and close the connection instead of answering.
     DropAfter,
 }
 
@@ -86,23 +86,23 @@ impl fmt::Debug for Action {
     }
 }
 
-/// Who watches the traffic; each method is called from many tasks at once.
+/// Observes the traffic; the methods are called concurrently.
 pub trait Observer: Send + Sync + 'static {
-    /// Sees a request and decides what becomes of it.
+    /// Decides what to do with a request.
     fn request(&self, _request: &Seen) -> Action {
         Action::Forward
     }
 
-    /// Sees the head of the server's response.
+    /// Called with the status and headers of a response.
     fn response(&self, _request: &Seen, _status: StatusCode, _headers: &HeaderMap) {}
 
-    /// Sees a piece of the server's response, not compressed, before it is passed on.
+    /// Called with a part of a response body, uncompressed, before it is forwarded.
     fn chunk(&self, _request: &Seen, _chunk: &[u8]) {}
 }
 
 type Reply = Response<UnsyncBoxBody<Bytes, kube::Error>>;
 
-/// A recording proxy in front of one API server; it ends when it is dropped, and its connections with it.
+/// A recording proxy in front of one API server; dropping it closes its connections.
 #[derive(Debug)]
 pub struct Recorder {
     addr: SocketAddr,

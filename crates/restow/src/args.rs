@@ -61,7 +61,7 @@ pub(crate) struct Connection {
     pub(crate) sample_servers: Option<Duration>,
 }
 
-/// What kubectl's users try, and what does not apply: a migration is of all namespaces.
+/// Flags that users of kubectl may try and that do not apply: a migration covers all namespaces.
 #[derive(ClapArgs)]
 pub(crate) struct Scope {
     #[arg(short, long, hide = true, value_name = "NAME", value_parser = cluster_wide)]
@@ -77,7 +77,7 @@ fn cluster_wide(_: &str) -> Result<String, String> {
         .to_owned())
 }
 
-/// How fast, and what is never exceeded.
+/// The pace and its bounds.
 #[derive(ClapArgs)]
 #[command(next_help_heading = "Pace")]
 pub(crate) struct Pace {
@@ -104,7 +104,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// The bounds these flags mean.
+    /// The bounds that these flags set.
     pub(crate) fn bounds(&self) -> Bounds {
         let bounds = self.preset().bounds();
         Bounds {
@@ -120,7 +120,7 @@ impl Pace {
         self.page_size.unwrap_or_else(|| self.preset().page_size())
     }
 
-    /// How a migration at this pace is done, unless more is said: verified, every write stored.
+    /// The settings of a migration at this pace: verified, and every write stored.
     pub(crate) fn settings(&self) -> Settings {
         Settings {
             page_size: self.page_size(),
@@ -174,14 +174,14 @@ pub(crate) enum ReportOutput {
     Yaml,
 }
 
-/// Reads `90s`, `5m` or `1h30m`.
+/// Parses `90s`, `5m` or `1h30m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let parsed: jiff::SignedDuration =
         text.parse().map_err(|_| "give a number and a unit, such as 90s, 5m or 1h30m".to_owned())?;
     Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())
 }
 
-/// Reads a duration above zero.
+/// Parses a duration above zero.
 pub(crate) fn period(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("give a time above zero".to_owned()),
@@ -189,7 +189,7 @@ pub(crate) fn period(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A duration as it is typed, such that [`duration`] reads exactly the same.
+/// A duration as text that [`duration`] parses to the same value.
 pub(crate) fn typed_duration(duration: Duration) -> String {
     let fraction = format!("{:09}", duration.subsec_nanos());
     match fraction.trim_end_matches('0') {
@@ -198,7 +198,7 @@ pub(crate) fn typed_duration(duration: Duration) -> String {
     }
 }
 
-/// Reads how long a request may take; a bare number is of seconds, and zero means no limit, as kubectl has it.
+/// Parses the timeout of a request, as in kubectl: a bare number is in seconds, and zero means no limit.
 fn request_timeout(text: &str) -> Result<Duration, String> {
     match text.parse().map(Duration::from_secs).or_else(|_| duration(text))? {
         timeout if timeout <= Duration::from_secs(70) => Ok(timeout),
@@ -206,7 +206,7 @@ fn request_timeout(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads how long an address is sampled: long enough to meet a server, and no longer than a look may take.
+/// Parses how long an address is sampled: long enough to reach a server, and no longer than an observation may take.
 fn sampling(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         period if period < Duration::from_secs(1) || period > Duration::from_secs(3600) => {

@@ -1,4 +1,4 @@
-//! Which resources are to be migrated: one answer for `plan` and `init`.
+//! Which resources need a migration, for `plan` and `init`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,20 +20,20 @@ use crate::objects;
 use crate::output::say;
 use crate::state_dir;
 
-/// How many resources are counted at once.
+/// How many resources are counted concurrently.
 const AT_ONCE: usize = 8;
 
-/// A resource, and whether it is to be migrated.
+/// A resource, and whether a migration is recommended.
 pub(crate) struct Assessed<'r> {
     pub(crate) resource: &'r Resource,
-    /// How many objects it has, where its server tells.
+    /// The number of its objects, if its server reports that.
     pub(crate) objects: Option<u64>,
     /// Why its objects cannot be listed.
     pub(crate) unlisted: Option<String>,
     pub(crate) needed: Recommendation,
 }
 
-/// Counts the objects of resources, and tells which of them are to be migrated.
+/// Counts the objects of resources, and decides for which of them a migration is recommended.
 pub(crate) async fn assess<'r>(
     cluster: &Cluster,
     resources: impl IntoIterator<Item = &'r Resource>,
@@ -58,18 +58,18 @@ async fn count(cluster: &Cluster, resource: &Resource) -> (Option<u64>, Option<S
     }
 }
 
-/// What may tell how resources are stored, by their names.
+/// What is known about how resources are stored, by name.
 struct Known {
     states: BTreeMap<String, StorageStateStatus>,
-    /// The last run of this user that came to its end.
+    /// The last completed run of this user.
     runs: BTreeMap<String, Progress>,
-    /// What the API servers say now, to compare runs with.
+    /// What the API servers report now, to compare runs with.
     survey: Result<Survey, String>,
     keys: Result<Encryption, String>,
 }
 
 impl Known {
-    /// Reads what there is; what cannot be read tells nothing.
+    /// Reads everything that is available; anything unreadable counts as unknown.
     async fn read(cluster: &Cluster, resources: &[&Resource], state_dir: Option<&Path>) -> Self {
         let states = match objects::list_if_defined::<StorageState>(cluster.server()).await {
             Ok(states) => states,
@@ -82,7 +82,7 @@ impl Known {
         let states = states.into_iter().filter_map(status).collect();
         let runs = state_dir::finished(state_dir, &cluster.identity().await).into_iter();
         let runs: BTreeMap<String, Progress> = runs.map(|run| (run.resource.to_string(), run)).collect();
-        // A CRD tells by itself, and a run without a proof needs none.
+        // Nothing else is needed if a CRD shows it, or if the run proved nothing.
         let worth = |resource: &&Resource| {
             let run = runs.get(&resource.name.to_string());
             resource.crd.is_none() && run.is_some_and(|run| run.verified)
@@ -101,7 +101,7 @@ impl Known {
         Self { states, runs, survey, keys }
     }
 
-    /// What tells how a resource is stored now.
+    /// What shows how a resource is stored now.
     fn of(&self, resource: &Resource) -> Evidence {
         let Some(hash) = &resource.hash else { return Evidence::Nothing };
         let name = resource.name.to_string();

@@ -114,14 +114,14 @@ fn hide_connection(command: clap::Command) -> clap::Command {
 pub(crate) fn complete_for_kubectl(words: &[String]) -> ExitCode {
     let runtime = Builder::new_current_thread().enable_all().build();
     let found = runtime.map(|runtime| runtime.block_on(complete::complete(&command(), words)));
-    // The last line says that these are not file names.
+    // The last line tells kubectl not to complete file names.
     let lines = found.unwrap_or_default().into_iter().map(|word| word + "\n").chain([":4\n".to_owned()]);
     output::print(&lines.collect::<String>());
     ExitCode::SUCCESS
 }
 
 impl Cli {
-    /// Reads the command line. Help, the version and wrong usage end the program.
+    /// Parses the command line. Help, the version and incorrect usage end the program.
     pub(crate) fn parse() -> Self {
         let matches = command().bin_name(program()).try_get_matches();
         match matches.and_then(|matches| Self::from_arg_matches(&matches)) {
@@ -207,7 +207,7 @@ mod tests {
     fn examples(command: &clap::Command) -> Vec<String> {
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         let typed = help.lines().filter_map(|line| line.trim().strip_prefix("restow "));
-        // Behind two spaces or a sign of the shell, it is no longer the command.
+        // After two spaces or a shell operator, the command ends.
         let bare = |line: &str| {
             line.split("  ").next().and_then(|line| line.split(['>', '|']).next()).map(str::to_owned)
         };
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn help_is_as_reviewed() {
         let mut root = command().bin_name("restow").term_width(100);
-        // Building again hands the width down to the commands.
+        // Building again passes the width to the subcommands.
         root.build();
         crate::snapshots::check("help/restow", &root.render_long_help().to_string());
         for one in root.get_subcommands_mut().filter(|one| one.get_name() != "help") {

@@ -1,4 +1,4 @@
-//! From connection flags to a cluster.
+//! Connects to a cluster, from the connection flags and the kubeconfig.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster, CliError> {
     if let Some(token) = &flags.token {
         config.auth_info = AuthInfo { token: Some(token.clone().into()), ..AuthInfo::default() };
     }
-    // None, as kubectl has it, leaves just the bound that every request has.
+    // Zero means no limit, as in kubectl; then only the general timeout of requests applies.
     config.read_timeout = flags.request_timeout.filter(|timeout| !timeout.is_zero()).or(config.read_timeout);
     let plugin = config.auth_info.exec.clone();
     let secured =
@@ -55,7 +55,7 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster, CliError> {
     })
 }
 
-/// The credential plugin of a kubeconfig cannot be run, most often because it is not installed.
+/// The error for a credential plugin that cannot be run, usually because it is not installed.
 fn unrunnable(plugin: &ExecConfig, cause: &std::io::Error) -> CliError {
     let command = plugin.command.as_deref().unwrap_or_default();
     let failure =
@@ -66,7 +66,7 @@ fn unrunnable(plugin: &ExecConfig, cause: &std::io::Error) -> CliError {
     }
 }
 
-/// The certificates of a file, each as it is encoded.
+/// The certificates in a file, as DER.
 fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, CliError> {
     let wrong = |why: &str| CliError::usage(format!("--certificate-authority {}: {why}", path.display()));
     let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error.to_string()))?;
@@ -78,7 +78,7 @@ fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, CliError> {
     }
 }
 
-/// Says how the server's certificate is verified. Who names an authority wants that, whatever the kubeconfig says.
+/// Sets how the server's certificate is verified. A named CA takes precedence over the kubeconfig.
 fn verify(config: &mut kube::Config, authority: Option<Vec<Vec<u8>>>, skip: bool) {
     if let Some(authority) = authority {
         (config.root_cert, config.root_cert_file) = (Some(authority), None);
@@ -92,7 +92,7 @@ fn has_certificate(user: &AuthInfo) -> bool {
     user.client_certificate.is_some() || user.client_certificate_data.is_some()
 }
 
-/// The address of a server as kubectl reads it: without a scheme it is https where there is anything to do TLS with.
+/// The address of a server as in kubectl: without a scheme it is https if there are TLS settings.
 fn address(url: &http::Uri, secured: bool) -> Result<http::Uri, CliError> {
     let wrong = || {
         CliError::usage(format!("{url} is not the address of an API server")).hint(
@@ -109,7 +109,7 @@ fn address(url: &http::Uri, secured: bool) -> Result<http::Uri, CliError> {
     http::Uri::from_parts(parts).map_err(|_| wrong())
 }
 
-/// Each server counts once, however often it is named.
+/// Removes servers that are named twice.
 fn named(urls: &[http::Uri]) -> Result<Vec<http::Uri>, CliError> {
     let mut named: Vec<http::Uri> = Vec::new();
     for url in urls {
@@ -139,7 +139,7 @@ async fn config(flags: &Connection) -> Result<kube::Config, CliError> {
         None => absent(Kubeconfig::read()),
     };
     let kubeconfig = kubeconfig.map_err(|error| unreadable(&error, flags))?;
-    // One that names no context has nothing to say, unless it was asked for and nothing else is.
+    // A kubeconfig without a current context is ignored, unless it was named explicitly and nothing else was.
     let asked = chosen || flags.server.is_none() && (set || flags.kubeconfig.is_some());
     let speaks = |kubeconfig: &Kubeconfig| {
         asked || kubeconfig.current_context.as_ref().is_some_and(|name| !name.is_empty())
@@ -166,7 +166,7 @@ fn names<T>(all: &[T], name: impl Fn(&T) -> &String) -> String {
     all.iter().map(|one| name(one).as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// No kubeconfig, where there is no file.
+/// None if there is no kubeconfig file.
 fn absent(read: Result<Kubeconfig, KubeconfigError>) -> Result<Option<Kubeconfig>, KubeconfigError> {
     match read {
         Err(KubeconfigError::FindPath) => Ok(None),
@@ -175,8 +175,8 @@ fn absent(read: Result<Kubeconfig, KubeconfigError>) -> Result<Option<Kubeconfig
     }
 }
 
-/// The cluster without a kubeconfig: the server that was named, else the one this pod runs in. The credentials of a pod
-/// are for its own cluster alone.
+/// The cluster without a kubeconfig: the named server, else that of the pod. The credentials of a pod are only used for
+/// its own cluster.
 fn without(flags: &Connection) -> Result<kube::Config, CliError> {
     match &flags.server {
         Some(server) => Ok(kube::Config::new(server.clone())),
@@ -187,7 +187,7 @@ fn without(flags: &Connection) -> Result<kube::Config, CliError> {
     }
 }
 
-/// The files of KUBECONFIG as one; those that do not exist are left out, unless none does.
+/// Merges the files of KUBECONFIG; missing files are ignored, unless all are missing.
 fn merged() -> Result<Kubeconfig, KubeconfigError> {
     let paths = std::env::var_os("KUBECONFIG").unwrap_or_default();
     let paths: Vec<PathBuf> =
@@ -200,8 +200,8 @@ fn merged() -> Result<Kubeconfig, KubeconfigError> {
     Ok(merged)
 }
 
-/// Fails if the user of the context, or the one that was named, is not in the kubeconfig: the client would go on as
-/// nobody.
+/// Fails if the user of the context, or the named user, is not in the kubeconfig: the client would continue as an anonymous
+/// user.
 fn known_user(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result<(), CliError> {
     let context = options.context.as_ref().or(kubeconfig.current_context.as_ref());
     let context = kubeconfig.contexts.iter().find(|named| Some(&named.name) == context);
@@ -234,7 +234,7 @@ fn unreadable(error: &KubeconfigError, flags: &Connection) -> CliError {
         .hint("kubectl config view shows how kubectl reads it")
 }
 
-/// Says what it means that the cluster could not be asked for its resources.
+/// The error for a failed discovery, with what to do about it.
 pub(crate) async fn unanswered(cluster: &Cluster, error: RequestError) -> CliError {
     let RequestError::Refused { code: 403, message } = &error else {
         return unreached(cluster.server(), &error);
@@ -248,14 +248,14 @@ pub(crate) async fn unanswered(cluster: &Cluster, error: RequestError) -> CliErr
     }
     let failure = CliError::failed(format!("no permission: {message}"));
     match missing.is_empty() {
-        // Everybody who is known to the server may see what it serves.
+        // By default, every authenticated user may read discovery.
         true => failure
             .hint("check your credentials: kubectl auth whoami shows which user you are for the server"),
         false => failure.hint(Missing::grant(&missing)),
     }
 }
 
-/// Says what it means that a server gave no answer, or an error that has nothing to do with what was asked for.
+/// The error for a server that did not answer, or whose error is not about the request, with what to do about it.
 pub(crate) fn unreached(server: &Server, error: &RequestError) -> CliError {
     let server = server.name();
     match error {
@@ -341,7 +341,7 @@ mod tests {
             ),
             (Some("lost"), Some("alice"), None),
             (Some("nobody"), None, None),
-            // That there is no such context is somebody else's to say.
+            // A missing context is reported elsewhere.
             (Some("nowhere"), None, None),
         ] {
             let own = |name: Option<&str>| name.map(str::to_owned);

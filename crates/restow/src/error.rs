@@ -1,11 +1,11 @@
-//! How a command fails: what to say, what to do about it, and the exit code.
+//! The error of a command: a message, a hint, and the exit code.
 
 use std::fmt::Display;
 use std::process::ExitCode;
 
 use crate::output::say;
 
-/// A failure told to a person.
+/// A failure with a message for the user.
 #[derive(Debug)]
 pub(crate) struct CliError {
     code: u8,
@@ -20,34 +20,34 @@ impl Display for CliError {
 }
 
 impl CliError {
-    /// Exit code 1.
+    /// A failure with exit code 1.
     pub(crate) fn failed(message: impl Display) -> Self {
         Self { code: 1, message: message.to_string(), hint: None }
     }
 
-    /// Exit code 2.
+    /// Incorrect usage, with exit code 2.
     pub(crate) fn usage(message: impl Display) -> Self {
         Self { code: 2, ..Self::failed(message) }
     }
 
-    /// Says first what it is about.
+    /// Adds the subject in front of the message.
     pub(crate) fn about(self, what: &str) -> Self {
         Self { message: format!("{what}: {}", self.message), ..self }
     }
 
-    /// Adds what can be done about it.
+    /// Adds a hint: what to do about it.
     pub(crate) fn hint(mut self, hint: impl Display) -> Self {
         self.hint = Some(hint.to_string());
         self
     }
 
-    /// Says on stderr that it would fail, and goes on.
+    /// Prints it to stderr as a warning.
     pub(crate) fn warn(&self) {
         let hint = self.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
         say!("warning: {}{hint}", self.message);
     }
 
-    /// Says it on stderr.
+    /// Prints it to stderr.
     pub(crate) fn report(self) -> ExitCode {
         say!("\x1b[1;31merror:\x1b[0m {}", self.message);
         if let Some(hint) = self.hint {
@@ -57,7 +57,7 @@ impl CliError {
     }
 }
 
-/// An error and what it comes from.
+/// An error and its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -24,13 +24,13 @@ use crate::program::program;
 pub(crate) trait Object: Resource<DynamicType = ()> + DeserializeOwned {}
 impl<K: Resource<DynamicType = ()> + DeserializeOwned> Object for K {}
 
-/// How often, and how far apart, a server is asked that has no time just now: one that has just learnt of a kind says
-/// so until it is ready.
+/// How often, and how far apart, a request is sent to a server that answers 429. A server does so for a new CRD until it is
+/// ready.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Sends a request, again while the server has no time.
-async fn patiently<T>(send: impl AsyncFn() -> Result<T, RequestError>) -> Result<T, RequestError> {
+/// Sends a request, and retries while the server answers 429.
+async fn retry_if_overloaded<T>(send: impl AsyncFn() -> Result<T, RequestError>) -> Result<T, RequestError> {
     for _ in 1..TRIES {
         match send().await {
             Err(RequestError::Refused { code: 429, .. }) => tokio::time::sleep(PAUSE).await,
@@ -45,7 +45,7 @@ pub(crate) async fn list<K: Object>(server: &Server) -> Result<Vec<K>, CliError>
     read_list(server).await.map_err(|error| refused::<K>(server, "list", &error))
 }
 
-/// All objects of a kind; none where the kind is not defined.
+/// All objects of a kind; none if its CRD is not installed.
 pub(crate) async fn list_if_defined<K: Object>(server: &Server) -> Result<Vec<K>, CliError> {
     match read_list(server).await {
         Err(RequestError::Refused { code: 404, .. }) => Ok(Vec::new()),
@@ -58,11 +58,11 @@ async fn read_list<K: Object>(server: &Server) -> Result<Vec<K>, RequestError> {
     struct List<K> {
         items: Vec<K>,
     }
-    let list = patiently(async || server.get::<List<K>>(&K::url_path(&(), None)).await).await?;
+    let list = retry_if_overloaded(async || server.get::<List<K>>(&K::url_path(&(), None)).await).await?;
     Ok(list.items)
 }
 
-/// The migrations of these names, each once, in the order they were named.
+/// The migrations with these names, each once, in the given order.
 pub(crate) async fn find(
     server: &Server,
     names: &[String],
@@ -79,22 +79,22 @@ pub(crate) async fn find(
     Ok(found)
 }
 
-/// A name without the kind that `-o name` puts before it.
+/// A name without the kind that `-o name` adds in front.
 pub(crate) fn bare(typed: &str) -> &str {
     typed.split_once('/').map_or(typed, |(_, name)| name)
 }
 
-/// Says that there is no migration of this name, and which may have been meant.
+/// The error for a migration that does not exist, with similar names.
 fn unknown(typed: &str, all: &[StorageVersionMigration]) -> CliError {
     let others = |migration: &StorageVersionMigration| {
         let resource = &migration.spec.resource;
         (migration.name_any(), vec![resource.name(), resource.resource.clone()])
     };
-    misnamed(typed, "migration", all.iter().map(others))
+    name_not_found(typed, "migration", all.iter().map(others))
 }
 
-/// Says that nothing has this name, and what may have been meant.
-pub(crate) fn misnamed(
+/// The error for a name that does not exist, with similar names.
+pub(crate) fn name_not_found(
     typed: &str,
     what: &str,
     names: impl Iterator<Item = (String, Vec<String>)>,
@@ -106,59 +106,63 @@ pub(crate) fn misnamed(
         .hint(format!("to see them all, run: {} status", program()))
 }
 
-/// The name of an object with its kind, as kubectl's `-o name` has it.
+/// The name of an object with its kind, as in `kubectl -o name`.
 pub(crate) fn typed_name<K: Object>(name: &str) -> String {
     format!("{}.{}/{name}", K::kind(&()).to_lowercase(), K::group(&()))
 }
 
-/// Whether a write is to be kept.
+/// Whether the server stores a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keep {
-    /// It is.
-    Yes,
-    /// The server only tries it.
+pub(crate) enum WriteMode {
+    /// It stores the write.
+    Persist,
+    /// It only validates the write.
     DryRun,
 }
 
-impl Keep {
+impl WriteMode {
     pub(crate) fn unless(dry_run: bool) -> Self {
-        if dry_run { Self::DryRun } else { Self::Yes }
+        if dry_run { Self::DryRun } else { Self::Persist }
     }
 
     fn query(self) -> &'static str {
         match self {
-            Self::Yes => "",
+            Self::Persist => "",
             Self::DryRun => "?dryRun=All",
         }
     }
 }
 
-/// Changes an object, provided that nobody else has since it was read; none when somebody has.
+/// Patches an object; none if another client has changed it since it was read.
 pub(crate) async fn patch<K: Object>(
     server: &Server,
     object: &K,
     mut change: Value,
-    keep: Keep,
+    mode: WriteMode,
 ) -> Result<Option<K>, CliError> {
     change["metadata"]["uid"] = json!(object.meta().uid);
     change["metadata"]["resourceVersion"] = json!(object.meta().resource_version);
-    let path = format!("{}/{}{}", K::url_path(&(), None), object.name_any(), keep.query());
+    let path = format!("{}/{}{}", K::url_path(&(), None), object.name_any(), mode.query());
     let body = change.to_string().into_bytes();
     let send =
         async || server.write(Method::PATCH, &path, "application/merge-patch+json", body.clone()).await;
-    match patiently(send).await {
+    match retry_if_overloaded(send).await {
         Ok(changed) => Ok(Some(changed)),
         Err(RequestError::Refused { code: 404 | 409, .. }) => Ok(None),
         Err(error) => Err(refused::<K>(server, "patch", &error)),
     }
 }
 
-/// Makes an object.
-pub(crate) async fn create<K: Object>(server: &Server, object: &Value, keep: Keep) -> Result<K, Refused> {
-    let path = format!("{}{}", K::url_path(&(), None), keep.query());
+/// Creates an object.
+pub(crate) async fn create<K: Object>(
+    server: &Server,
+    object: &Value,
+    mode: WriteMode,
+) -> Result<K, Refused> {
+    let path = format!("{}{}", K::url_path(&(), None), mode.query());
     let body = object.to_string().into_bytes();
     let send = async || server.write(Method::POST, &path, "application/json", body.clone()).await;
-    patiently(send).await.map_err(|error| Refused {
+    retry_if_overloaded(send).await.map_err(|error| Refused {
         for_all: error.code().is_none_or(|code| matches!(code, 401 | 403 | 404)),
         failure: refused::<K>(server, "create", &error),
     })
@@ -166,31 +170,31 @@ pub(crate) async fn create<K: Object>(server: &Server, object: &Value, keep: Kee
 
 /// A write that was refused.
 pub(crate) struct Refused {
-    /// What to say.
+    /// The error to print.
     pub(crate) failure: CliError,
-    /// Whether others would be refused alike.
+    /// Whether the server would refuse other objects for the same reason.
     pub(crate) for_all: bool,
 }
 
-/// Deletes an object, and no other of its name.
-pub(crate) async fn delete<K: Object>(server: &Server, object: &K, keep: Keep) -> Result<(), CliError> {
+/// Deletes an object, but not another one with the same name.
+pub(crate) async fn delete<K: Object>(server: &Server, object: &K, mode: WriteMode) -> Result<(), CliError> {
     let path = format!("{}/{}", K::url_path(&(), None), object.name_any());
     let mut options =
         json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": object.meta().uid}});
-    // Beside a body, the server reads no query.
-    if keep == Keep::DryRun {
+    // With a body, the server ignores the query.
+    if mode == WriteMode::DryRun {
         options["dryRun"] = json!(["All"]);
     }
     let body = options.to_string().into_bytes();
     let send = async || server.write::<Value>(Method::DELETE, &path, "application/json", body.clone()).await;
-    match patiently(send).await {
-        // Somebody else was first, and perhaps made another one.
+    match retry_if_overloaded(send).await {
+        // Another client deleted it first, and perhaps created another one.
         Ok(_) | Err(RequestError::Refused { code: 404 | 409, .. }) => Ok(()),
         Err(error) => Err(refused::<K>(server, "delete", &error)),
     }
 }
 
-/// Says what it means that a request for objects of a kind failed.
+/// The error for a failed request for objects of a kind, with what to do about it.
 pub(crate) fn refused<K: Object>(server: &Server, verb: &'static str, error: &RequestError) -> CliError {
     match error {
         RequestError::Refused { code: 404, .. } => CliError::failed(format!(
@@ -208,7 +212,7 @@ pub(crate) fn refused<K: Object>(server: &Server, verb: &'static str, error: &Re
     }
 }
 
-/// How to get the definitions of migrations and storage states.
+/// How to install the CRDs.
 fn missing_definitions(program: &str) -> String {
     format!(
         "to install the controllers and the CRDs, run: {program} install --image IMAGE --apply; for only the \

@@ -1,4 +1,4 @@
-//! Looks for a kube-storage-version-migrator that is still running.
+//! Checks whether kube-storage-version-migrator is still running.
 
 use restow_core::controller::predecessor::{Deployment, is_running};
 use restow_migrate::client::Server;
@@ -7,14 +7,14 @@ use serde_json::Value;
 use crate::error::CliError;
 use crate::output::say;
 
-/// Its Deployments have one of these labels.
+/// The labels of its Deployments; each has one of them.
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments?labelSelector=app%20in%20(migrator,trigger)";
 
-/// Fails while kube-storage-version-migrator is running; warns where that cannot be seen.
+/// Fails while kube-storage-version-migrator is running; warns if that cannot be checked.
 pub(crate) async fn refuse(server: &Server) -> Result<(), CliError> {
     let list: Value = match server.get(DEPLOYMENTS).await {
         Ok(list) => list,
-        // Without Deployments, none of it runs in this cluster.
+        // Without the Deployment API, it cannot run in this cluster.
         Err(error) if error.code() == Some(404) => return Ok(()),
         Err(error) => {
             say!(

@@ -1,4 +1,4 @@
-//! What this program calls itself, and what it was started for: both follow from the name of its file.
+//! The name of this program and its purpose, both from the name of its file.
 
 use std::path::PathBuf;
 

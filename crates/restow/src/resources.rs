@@ -1,4 +1,4 @@
-//! From the names a person typed to resources.
+//! Finds the resources that a user named.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::error::CliError;
 use crate::output::say;
 use crate::program::program;
 
-/// The resources of these names, each once; one that is stored by another stands for that other.
+/// The resources with these names, each once; a resource that shares its storage is replaced by the one that stores it.
 pub(crate) fn named<'a>(inventory: &'a Inventory, names: &[String]) -> Result<Vec<&'a Resource>, CliError> {
     let mut chosen: Vec<&Resource> = Vec::new();
     for name in names {
@@ -30,24 +30,24 @@ pub(crate) fn named<'a>(inventory: &'a Inventory, names: &[String]) -> Result<Ve
     Ok(chosen)
 }
 
-/// What the user says is encrypted, if anything. A name that means nothing would waive the check that was asked for.
+/// The resources declared as encrypted, if any. An unknown name is an error, because the requested check would be skipped.
 pub(crate) fn encrypted(inventory: &Inventory, given: &[String]) -> Result<Option<Vec<Pattern>>, CliError> {
     let patterns = encryption_patterns(inventory, given, "--encrypted")?;
     let patterns = patterns.iter().filter(|text| *text != NONE).map(|text| Pattern::new(text)).collect();
     Ok((!given.is_empty()).then_some(patterns))
 }
 
-/// The word for no resource, where a flag says what is encrypted.
+/// The value for no resource, in flags that declare what is encrypted.
 const NONE: &str = "none";
 
-/// Whether a word that says what is encrypted names a resource, and is no pattern.
+/// Whether a value of such a flag names a resource and is not a pattern.
 pub(crate) fn is_name(word: &str) -> bool {
     let word = word.trim();
     !word.starts_with("*.") && word != NONE
 }
 
-/// What a flag says is encrypted: patterns of an EncryptionConfiguration as they are, full names for the names that
-/// resources have elsewhere, and `none` by itself.
+/// The patterns that a flag declares: those of an EncryptionConfiguration unchanged, full names for other names of
+/// resources, and `none` alone.
 pub(crate) fn encryption_patterns(
     inventory: &Inventory,
     given: &[String],
@@ -65,7 +65,8 @@ pub(crate) fn encryption_patterns(
     Ok(patterns)
 }
 
-/// A resource of an API server that is down is not one that does not exist, and not the user's mistake.
+/// The error for a resource that was not found. If an API server is down, the resource may exist there, so this is not incorrect
+/// usage.
 fn unknown(inventory: &Inventory, name: &str, error: &NameError) -> CliError {
     let group = name.split_once('.').map(|(_, group)| group.to_lowercase());
     let mut may_have_it: Vec<_> = inventory.unavailable.iter().collect();
@@ -85,7 +86,7 @@ fn unknown(inventory: &Inventory, name: &str, error: &NameError) -> CliError {
     CliError::failed(format!("no API server that answers has a resource {name:?}")).hint(which.join("; "))
 }
 
-/// Warns of what its server could not even list; says whether there is any.
+/// Warns about versions whose discovery failed; returns whether there are any.
 pub(crate) fn warn_left_out(inventory: &Inventory) -> bool {
     for (version, obstacle) in &inventory.unavailable {
         say!("warning: skipped {version}: {}", obstacle.explain());
@@ -93,12 +94,12 @@ pub(crate) fn warn_left_out(inventory: &Inventory) -> bool {
     !inventory.unavailable.is_empty()
 }
 
-/// Fails unless each can be migrated.
+/// Fails unless each resource can be migrated.
 pub(crate) fn migratable(resources: &[&Resource]) -> Result<(), CliError> {
     match resources.iter().find_map(|resource| resource.obstacle.as_ref().map(|why| (resource, why))) {
         Some((resource, why)) => {
             let told = format!("{} cannot be migrated: {}", resource.name, why.explain());
-            // What passes is nobody's mistake.
+            // A temporary obstacle is not incorrect usage.
             let passes = matches!(why, Obstacle::Unavailable(_) | Obstacle::Unregistered(_));
             Err(if passes { CliError::failed(told) } else { CliError::usage(told) })
         }
@@ -106,7 +107,7 @@ pub(crate) fn migratable(resources: &[&Resource]) -> Result<(), CliError> {
     }
 }
 
-/// Fails unless the user may list and patch each, and prune where that was asked for.
+/// Fails unless the user may list and patch each resource, and prune if that was requested.
 pub(crate) async fn permitted(
     cluster: &Cluster,
     resources: &[&Resource],
@@ -129,8 +130,7 @@ pub(crate) async fn permitted(
         .hint(access::Missing::grant(&missing)))
 }
 
-/// How often permissions are asked for before a server that does not answer ends the run: one answer that is lost
-/// among thousands should not.
+/// How often a permission check is retried: one lost answer among thousands must not end the run.
 const TRIES: u32 = 20;
 
 async fn lacking(

@@ -1,4 +1,4 @@
-//! ctrl-C and termination: the first stops cleanly, the second at once; who only looks on stops at the first.
+//! Signals: the first ctrl-C or SIGTERM stops a run cleanly, the second at once; commands that only read stop at the first.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio_util::sync::CancellationToken;
 use crate::error::CliError;
 use crate::output::say;
 
-/// The exit code of what was stopped.
+/// The exit code after a signal.
 pub(crate) const STOPPED: u8 = 130;
 
-/// Cancels `stop` when a signal comes, or when the time is over.
+/// Cancels `stop` at a signal or after the timeout.
 pub(crate) fn stop_on_signals(timeout: Option<Duration>) -> std::io::Result<CancellationToken> {
     let stop = CancellationToken::new();
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -40,7 +40,7 @@ pub(crate) fn stop_on_signals(timeout: Option<Duration>) -> std::io::Result<Canc
     Ok(stop)
 }
 
-/// Runs a command that can be left at any moment, until a signal comes.
+/// Runs a command that can be interrupted at any time, until a signal.
 pub(crate) async fn stoppable(command: impl Future<Output = Result<u8, CliError>>) -> Result<u8, CliError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(CliError::failed)?;
@@ -51,7 +51,7 @@ pub(crate) async fn stoppable(command: impl Future<Output = Result<u8, CliError>
     }
 }
 
-/// Does something for as long as there is time, which may be for ever: then there is nothing.
+/// Runs something within an optional timeout; none after the timeout.
 pub(crate) async fn in_time<T>(timeout: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {
     match timeout {
         Some(timeout) => tokio::time::timeout(timeout, work).await.ok(),

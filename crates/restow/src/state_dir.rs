@@ -1,8 +1,7 @@
-//! Progress on disk, so that a run killed at any instant goes on.
+//! Progress on disk, so that a run that was killed can be resumed.
 //!
-//! Each resource of a cluster has a state file, replaced whole after each page, and a file of the objects that
-//! were left, which only grows. The state says how long that second file is, so that lines of a page that was
-//! not finished do not count.
+//! Each resource of a cluster has a state file, which is replaced after each page, and a file of quarantined objects, which
+//! only grows. The state has the length of the second file, so that lines of an unfinished page do not count.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -16,20 +15,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::CliError;
 
-/// The form of the state file; another form is refused.
+/// The format version of the state file; other versions are refused.
 const FORM: u32 = 1;
 
-/// How long the part of a file name may be that says which resource it is about.
+/// The longest part of a file name that identifies the resource.
 const LONGEST_STEM: usize = 230;
 
-/// What the state file of one resource holds.
+/// The content of the state file of one resource.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Saved {
     restow: u32,
     server: String,
     quarantine_bytes: u64,
-    /// The run it belongs to; resources that were asked for together have one.
+    /// The run that it belongs to; resources that were requested together have the same.
     #[serde(default)]
     pub(crate) run: String,
     pub(crate) progress: Progress,
@@ -41,7 +40,7 @@ impl Saved {
     }
 }
 
-/// The newest state that is of an unfinished run.
+/// The newest state of an unfinished run.
 pub(crate) fn newest_unfinished<'a>(saved: impl Iterator<Item = &'a Saved>) -> Option<&'a Saved> {
     saved.filter(|saved| saved.is_unfinished()).max_by_key(|saved| saved.progress.updated)
 }
@@ -55,12 +54,12 @@ pub(crate) struct ResourceState {
     quarantine: PathBuf,
     server: String,
     quarantine_bytes: u64,
-    /// The run that its progress is kept for.
+    /// The run whose progress is saved.
     pub(crate) run: String,
     _lock: File,
 }
 
-/// Why there is no state to use.
+/// Why the state cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StateError {
     #[error("another restow process is migrating {0}; wait for it, or stop it")]
@@ -76,7 +75,7 @@ impl From<StateError> for CliError {
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
         let failure = Self::failed(format!("{error}{cause}"));
         match error {
-            // Another directory would let two runs of one resource work side by side.
+            // In another directory, two runs of one resource could run concurrently.
             StateError::Locked(_) => failure,
             _ => failure.hint("use --state-dir DIR to keep the progress elsewhere"),
         }
@@ -89,7 +88,7 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> StateError {
 }
 
 impl StateDir {
-    /// The directory for a cluster, below the one given or the user's own.
+    /// The directory of a cluster, in the given directory or the default one of the user.
     pub(crate) fn open(given: Option<&Path>, cluster: &str) -> Result<Self, StateError> {
         let base = given.map(Path::to_owned).unwrap_or_else(default_dir);
         let dir = base.join(cluster);
@@ -97,8 +96,8 @@ impl StateDir {
         Ok(Self(dir))
     }
 
-    /// The state files of runs that have not ended, those of what the newest of these runs has finished, and what
-    /// they say. One that cannot be read is an error: it may be of an unfinished run.
+    /// The state files of unfinished runs, and those of resources that the newest of these runs has finished. A file that
+    /// cannot be read is an error, because it may belong to an unfinished run.
     pub(crate) fn unfinished(&self) -> Result<Vec<(PathBuf, Progress)>, StateError> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.0).map_err(at(&self.0))? {
@@ -115,9 +114,9 @@ impl StateDir {
         Ok(found.into_iter().map(|(path, saved)| (path, saved.progress)).collect())
     }
 
-    /// The state of one resource, for this run alone.
+    /// Opens and locks the state of one resource for this run.
     pub(crate) fn resource(&self, name: &GroupResource, server: &str) -> Result<ResourceState, StateError> {
-        // A name may be as long as a file name, and the files' own endings come behind it.
+        // A name may be as long as a file name, and the suffixes of the files follow.
         let stem = object_name::within(&name.to_string(), LONGEST_STEM);
         let lock_path = self.0.join(format!("{stem}.lock"));
         let lock = File::create(&lock_path).map_err(at(&lock_path))?;
@@ -136,7 +135,7 @@ impl StateDir {
     }
 }
 
-/// The progress of runs that came to their end on a cluster, where it can be read.
+/// The progress of complete runs on a cluster, if it can be read.
 pub(crate) fn finished(given: Option<&Path>, cluster: &str) -> Vec<Progress> {
     let dir = given.map(Path::to_owned).unwrap_or_else(default_dir).join(cluster);
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
@@ -146,7 +145,7 @@ pub(crate) fn finished(given: Option<&Path>, cluster: &str) -> Vec<Progress> {
     saved.filter(|saved| !saved.is_unfinished()).map(|saved| saved.progress).collect()
 }
 
-/// The user's own directory for restow's state.
+/// The default directory of the user for the state of restow.
 pub(crate) fn default_dir() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/".into()));
     match std::env::var_os("XDG_STATE_HOME").filter(|dir| !dir.is_empty()) {
@@ -164,7 +163,7 @@ fn read(path: &Path) -> Result<Saved, StateError> {
 }
 
 impl ResourceState {
-    /// What the last run kept, if there was one; lines of an unfinished page are cut off.
+    /// What the last run saved, if there was one; lines of an unfinished page are removed.
     pub(crate) fn load(&mut self) -> Result<Option<Saved>, StateError> {
         if !self.state.exists() {
             return Ok(None);
@@ -173,14 +172,14 @@ impl ResourceState {
         self.quarantine_bytes = saved.quarantine_bytes;
         if let Ok(file) = OpenOptions::new().write(true).open(&self.quarantine) {
             let length = file.metadata().map_err(at(&self.quarantine))?.len();
-            // A run that was killed while it began anew leaves it shorter.
+            // A run that was killed while it started over leaves it shorter.
             self.quarantine_bytes = saved.quarantine_bytes.min(length);
             file.set_len(self.quarantine_bytes).map_err(at(&self.quarantine))?;
         }
         Ok(Some(saved))
     }
 
-    /// Begins anew with these objects left.
+    /// Starts over with these quarantined objects.
     pub(crate) fn reset(&mut self, left: &[Quarantined]) -> Result<(), StateError> {
         let text = lines(left);
         replace(&self.quarantine, &text).map_err(at(&self.quarantine))?;
@@ -188,7 +187,7 @@ impl ResourceState {
         Ok(())
     }
 
-    /// The objects that were left, one by one.
+    /// The quarantined objects, one by one.
     pub(crate) fn left(&self) -> io::Result<impl Iterator<Item = Quarantined> + use<>> {
         let lines = match File::open(&self.quarantine) {
             Ok(file) => Some(BufReader::new(file).lines()),
@@ -202,16 +201,16 @@ impl ResourceState {
             .filter_map(|line| serde_json::from_str(&line).ok()))
     }
 
-    /// Where they are listed.
+    /// The file that lists them.
     pub(crate) fn left_path(&self) -> &Path {
         &self.quarantine
     }
 
-    /// Keeps the progress, and the objects of the last page that were left.
+    /// Saves the progress, and the quarantined objects of the last page.
     pub(crate) fn write(&mut self, progress: &Progress, left: &[Quarantined]) -> io::Result<()> {
         let all = progress.counts.quarantined + progress.verify.quarantined;
         if all == left.len() as u64 && self.quarantine_bytes > 0 {
-            // A pass began anew: those that were named before it are named again if they are left again.
+            // A pass started over: objects named before are named again if they are quarantined again.
             self.reset(left).map_err(io::Error::other)?;
         } else if !left.is_empty() {
             let text = lines(left);
@@ -241,10 +240,10 @@ impl Journal for ResourceState {
     }
 }
 
-/// Keeps nothing: for dry runs.
-pub(crate) struct Nowhere(pub(crate) Vec<Quarantined>);
+/// Saves nothing, for dry runs.
+pub(crate) struct NoJournal(pub(crate) Vec<Quarantined>);
 
-impl Journal for Nowhere {
+impl Journal for NoJournal {
     async fn save(&mut self, _: &Progress, left: &[Quarantined]) -> io::Result<()> {
         self.0.extend_from_slice(left);
         Ok(())
@@ -258,7 +257,7 @@ fn lines(left: &[Quarantined]) -> Vec<u8> {
         .collect()
 }
 
-/// Replaces a file so that a crash leaves the old or the new one, whole.
+/// Replaces a file atomically.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = File::create(&new)?;
@@ -349,7 +348,7 @@ mod tests {
             (1, vec!["a"], "a"),
             (1, vec![], "a"),
             (2, vec!["b"], "a b"),
-            // The pass begins anew.
+            // The pass starts over.
             (0, vec![], ""),
             (1, vec!["b"], "b"),
             (1, vec!["b"], "b"),
@@ -359,7 +358,7 @@ mod tests {
             let named: Vec<String> = state.left()?.map(|object| object.name).collect();
             assert_eq!(named.join(" "), expected, "{total}");
         }
-        // Killed while it began anew.
+        // Killed while it started over.
         fs::write(&state.quarantine, "")?;
         state.load()?;
         assert_eq!(fs::metadata(&state.quarantine)?.len(), 0);

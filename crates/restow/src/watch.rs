@@ -1,4 +1,4 @@
-//! Watching objects: all of a kind as they change, or one until it is as it should be.
+//! Watches all objects of a kind, or one object until a condition holds.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -15,10 +15,10 @@ use restow_migrate::client::{RequestError, Server};
 use crate::error::CliError;
 use crate::objects::{Object, refused};
 
-/// How long one watch lasts: less than a client waits for a silent server.
-const LASTS: u32 = 50;
+/// The timeout of a watch in seconds; it is shorter than the client's timeout for a silent server.
+const WATCH_TIMEOUT: u32 = 50;
 
-/// What can be watched.
+/// A kind of object that can be watched.
 pub(crate) trait Watched: Object + Clone + Debug + Send + Sync + 'static {}
 impl<K: Object + Clone + Debug + Send + Sync + 'static> Watched for K {}
 
@@ -26,32 +26,32 @@ impl<K: Object + Clone + Debug + Send + Sync + 'static> Watched for K {}
 ///
 /// Unlike a reflector's store, it reports which objects each event changed, also those that a new list no longer has.
 #[derive(Debug)]
-pub(crate) struct Kept<K> {
+pub(crate) struct WatchedObjects<K> {
     objects: BTreeMap<String, K>,
-    /// A list that is coming in, and will replace them.
+    /// A list that is being received and will replace them.
     listed: BTreeMap<String, K>,
-    /// Whether a whole list has come in.
+    /// Whether a whole list was received.
     pub(crate) complete: bool,
 }
 
-impl<K> Default for Kept<K> {
+impl<K> Default for WatchedObjects<K> {
     fn default() -> Self {
         Self { objects: BTreeMap::new(), listed: BTreeMap::new(), complete: false }
     }
 }
 
-impl<K: Watched> Kept<K> {
-    /// All of them.
+impl<K: Watched> WatchedObjects<K> {
+    /// All objects.
     pub(crate) fn all(&self) -> impl Iterator<Item = &K> {
         self.objects.values()
     }
 
-    /// One of them.
+    /// The object of a name.
     pub(crate) fn get(&self, name: &str) -> Option<&K> {
         self.objects.get(name)
     }
 
-    /// Takes an event in; says which names it changed.
+    /// Applies an event; returns the names that it changed.
     pub(crate) fn take(&mut self, event: Event<K>) -> Vec<String> {
         match event {
             Event::Init => self.listed.clear(),
@@ -84,12 +84,12 @@ impl<K: Watched> Kept<K> {
     }
 }
 
-/// The events of a kind, or of one object, for ever: what breaks is watched or listed again.
+/// The events of a kind, or of one object, without end: a broken watch is started again.
 pub(crate) fn events<K: Watched>(
     server: &Server,
     name: Option<&str>,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + use<K> {
-    let config = watcher::Config::default().timeout(LASTS);
+    let config = watcher::Config::default().timeout(WATCH_TIMEOUT);
     let config = match name {
         Some(name) => config.fields(&format!("metadata.name={name}")),
         None => config,
@@ -97,9 +97,9 @@ pub(crate) fn events<K: Watched>(
     watcher(Api::<K>::all(server.client().clone()), config).default_backoff()
 }
 
-/// Fails if what ended a watch would end the next one too.
+/// Fails if the error of a watch is permanent.
 ///
-/// A server that starts forbids, and knows, nothing; so it is asked once more whether it meant that.
+/// A server that is starting may answer 401, 403 or 404 without reason, so it is asked again.
 pub(crate) async fn check<K: Object>(server: &Server, error: &watcher::Error) -> Result<(), CliError> {
     let (verb, code) = match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status)) => ("list", status.code),
@@ -120,14 +120,14 @@ pub(crate) async fn check<K: Object>(server: &Server, error: &watcher::Error) ->
     }
 }
 
-/// Watches one object until what is asked of it gets an answer; none stands for an object that is gone.
+/// Watches one object until `ask` returns an answer; `ask` gets none if the object does not exist.
 pub(crate) async fn until<K: Watched, T>(
     server: &Server,
     name: &str,
     mut ask: impl FnMut(Option<&K>) -> Option<T>,
 ) -> Result<T, CliError> {
     let mut events = pin!(events::<K>(server, Some(name)));
-    let mut kept = Kept::default();
+    let mut kept = WatchedObjects::default();
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_new_list_shows_what_the_watch_missed() {
-        let mut kept = Kept::default();
+        let mut kept = WatchedObjects::default();
         let mut take = |event| kept.take(event).join(" ");
         assert_eq!(take(Event::Init), "");
         for name in ["a", "b", "c"] {

@@ -1,4 +1,4 @@
-//! The migrator that comes with Kubernetes, in kube-controller-manager.
+//! The built-in migrator of Kubernetes, in kube-controller-manager.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use super::{link::Endpoint, widgets::Widgets};
 
 const MIGRATIONS: &str = "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations";
 const NAME: &str = "widgets";
-/// How long its caches are given to fill after its start; that time is not counted.
+/// How long its caches get to fill after its start; that time is not counted.
 const WARM_UP: Duration = Duration::from_secs(15);
 const ASK_EVERY: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(3600);
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// What a migration took.
 pub(crate) struct Ran {
@@ -43,10 +43,10 @@ async fn migrate(cluster: &Cluster, endpoint: &Endpoint, widgets: &Widgets<'_>) 
     let began = Instant::now();
     link.json(Method::POST, MIGRATIONS, Some(&migration)).await?;
     link.wait(&path, |found| found["status"]["resourceVersion"].is_string()).await?;
-    // In a cluster without other traffic it would wait for an event of the resource, for minutes.
+    // In a cluster without other traffic it would wait minutes for an event of the resource.
     let touch = json!({"metadata": {"annotations": {"bench": format!("{began:?}")}}});
     link.json(Method::PATCH, &widgets.first(), Some(&touch)).await?;
-    while began.elapsed() < PATIENCE {
+    while began.elapsed() < MIGRATION_TIMEOUT {
         let found = link.json(Method::GET, &path, None).await?;
         if condition(&found, "Succeeded") {
             let whole = began.elapsed();
@@ -58,7 +58,7 @@ async fn migrate(cluster: &Cluster, endpoint: &Endpoint, widgets: &Widgets<'_>) 
         }
         tokio::time::sleep(ASK_EVERY).await;
     }
-    bail!("the built-in migration takes more than {PATIENCE:?}")
+    bail!("the built-in migration takes more than {MIGRATION_TIMEOUT:?}")
 }
 
 fn condition(migration: &Value, name: &str) -> bool {

@@ -30,13 +30,13 @@ pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
 /// How requests share connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Protocol {
-    /// A connection for each request under way.
+    /// A connection for each request in flight.
     Http1,
     /// One connection for all.
     Http2,
 }
 
-/// The API server, and what it takes to be let in.
+/// The API server, and the credentials for it.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     address: SocketAddr,
@@ -71,7 +71,7 @@ impl Endpoint {
         Self::read(&cluster.kubeconfig(0, "admin")).await
     }
 
-    /// The API server a kubeconfig with a token leads to, by its address.
+    /// The API server of a kubeconfig that has a token.
     pub(crate) async fn read(kubeconfig: &Path) -> Result<Self> {
         let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -88,7 +88,7 @@ impl Endpoint {
         self.connect(Protocol::Http2).await
     }
 
-    /// The means to have so many requests under way.
+    /// Connections for this number of requests in flight.
     pub(crate) async fn links(&self, protocol: Protocol, count: usize) -> Result<Vec<Link>> {
         let mut links = Vec::with_capacity(count);
         while links.len() < count {
@@ -128,14 +128,14 @@ impl Endpoint {
 }
 
 impl Link {
-    /// A share in the same connection, where its protocol lets requests share one.
+    /// Shares the connection, if its protocol allows that.
     pub(crate) fn share(&self) -> Option<Self> {
         let Sender::Http2(sender) = &self.sender else { return None };
         let sender = Sender::Http2(sender.clone());
         Some(Self { sender, address: self.address, token: self.token.clone() })
     }
 
-    /// Sends one request and takes the whole answer, whatever it says.
+    /// Sends one request and reads the whole answer, whatever its status.
     pub(crate) async fn send(&mut self, call: Call) -> Result<(StatusCode, Bytes)> {
         let mut request = Request::builder()
             .method(call.method)
@@ -177,7 +177,7 @@ impl Link {
         Ok(serde_json::from_slice(&self.expect(call).await?)?)
     }
 
-    /// Asks for JSON until it is as it should be.
+    /// Requests JSON until it is as expected.
     pub(crate) async fn wait(&mut self, path: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
         let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
         loop {
@@ -201,14 +201,14 @@ impl Call {
         Self { method: Method::GET, path, accept, content_type: JSON, body: Bytes::new() }
     }
 
-    /// Writes something whose answer is not looked at.
+    /// Sends a write and ignores the answer.
     pub(crate) fn write(method: Method, path: String, content_type: &'static str, body: Bytes) -> Self {
         Self { method, path, accept: JSON, content_type, body }
     }
 }
 
-/// Runs work on a thread of its own, on the cheapest runtime there is: what it measures is then not disturbed by
-/// what else the bench does.
+/// Runs work on its own thread, on a single-threaded runtime, so that the rest of the benchmark does not disturb the
+/// measurement.
 pub(crate) async fn apart<T, F>(work: impl FnOnce() -> F + Send + 'static) -> Result<T>
 where
     T: Send + 'static,

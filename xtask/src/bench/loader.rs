@@ -1,4 +1,4 @@
-//! The bare loader: the most that many writes at once get out of the API server.
+//! The bare loader: the highest write rate that the API server allows.
 
 use std::{
     cell::Cell,
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::link::{Call, Endpoint, Link, MERGE_PATCH, Protocol, apart};
 
-/// How many requests are under way; restow's fast pace has as many.
+/// How many requests are in flight; the fast pace of restow has as many.
 pub(crate) const AT_ONCE: usize = 32;
 
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -52,7 +52,7 @@ struct ObjectMeta {
     resource_version: String,
 }
 
-/// Rewrites every object of a collection, verifies nothing, and says how long the writes took.
+/// Rewrites every object of a collection without verifying, and returns how long the writes took.
 ///
 /// Listing and connecting come before the clock starts.
 pub(crate) async fn rewrite_all(
@@ -74,7 +74,7 @@ pub(crate) async fn rewrite_all(
     .await
 }
 
-/// Sends calls 0 to `count`, as many at once as there are links; all must succeed.
+/// Sends calls 0 to `count`, one at a time on each link; all must succeed.
 pub(crate) async fn drive(links: Vec<Link>, count: usize, call: impl Fn(usize) -> Call) -> Result<()> {
     let next = Cell::new(0);
     let (call, next) = (&call, &next);

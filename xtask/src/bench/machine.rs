@@ -1,16 +1,16 @@
-//! The machine: what it is, what takes part, and who used its processors.
+//! The machine: its hardware, the versions of the programs, and the use of its processors.
 
 use std::{fs, process::Command, time::Duration};
 
 use anyhow::{Context, Result};
 use restow_lab::{Assets, Cluster};
 
-/// How long the processors are watched before the run.
+/// How long the load is measured before the run.
 const WATCH: Duration = Duration::from_secs(3);
 /// Clock ticks a second in `/proc`; Linux shows them so to every program.
 const TICKS: f64 = 100.0;
 
-/// The date, the machine, how busy it was before, and the versions of all that takes part.
+/// The date, the machine, its load before the run, and the versions of all programs.
 pub(crate) async fn describe(assets: &Assets) -> Result<String> {
     let cores = std::thread::available_parallelism()?;
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -39,7 +39,7 @@ fn word(command: &mut Command) -> Result<String> {
     Ok(word.unwrap_or("of unknown version").to_owned())
 }
 
-/// Who used the processors since a moment.
+/// Measures the use of the processors.
 pub(crate) struct Meter<'a> {
     cluster: &'a Cluster,
     at_first: Used,
@@ -48,9 +48,9 @@ pub(crate) struct Meter<'a> {
 /// The use of the processors over some time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
-    /// The processor time of whoever rewrote, in seconds.
+    /// The processor time of the contestant, in seconds.
     pub(crate) own: f64,
-    /// The share of all processors that neither it nor the control plane used, but others on the machine.
+    /// The share of all processors that other programs on the machine used.
     pub(crate) others: f64,
 }
 

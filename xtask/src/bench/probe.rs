@@ -1,4 +1,4 @@
-//! A user of the cluster, who reads and updates one ConfigMap and should not notice a migration.
+//! A simulated user, who reads and updates one ConfigMap and should not notice a migration.
 
 use std::time::{Duration, Instant};
 
@@ -21,14 +21,14 @@ const EVERY: Duration = Duration::from_millis(50);
 /// Requests that are not counted, while the connection is new.
 const WARM_UP: usize = 10;
 
-/// A probe under way.
+/// A running probe.
 pub(crate) struct Probe {
     stop: oneshot::Sender<()>,
     latencies: JoinHandle<Result<Vec<Duration>>>,
 }
 
 impl Probe {
-    /// Begins to send, from a thread and over a connection of its own.
+    /// Starts to send, on its own thread and connection.
     pub(crate) fn start(endpoint: &Endpoint) -> Self {
         let endpoint = endpoint.clone();
         let (stop, stopped) = oneshot::channel();
@@ -36,21 +36,21 @@ impl Probe {
         Self { stop, latencies }
     }
 
-    /// Ends it; the latencies of its requests come back.
+    /// Stops it and returns the latencies of its requests.
     pub(crate) async fn stop(self) -> Result<Vec<Duration>> {
         self.stop.send(()).ok();
         self.latencies.await?
     }
 }
 
-/// Makes the ConfigMap.
+/// Creates the ConfigMap.
 pub(crate) async fn prepare(endpoint: &Endpoint) -> Result<()> {
     let object = config_map(0);
     endpoint.link().await?.json(Method::POST, CONFIG_MAPS, Some(&object)).await?;
     Ok(())
 }
 
-/// Sends whenever it is time to, whether earlier requests were answered or not.
+/// Sends at a fixed rate, whether earlier requests were answered or not.
 async fn send(endpoint: &Endpoint, mut stopped: oneshot::Receiver<()>) -> Result<Vec<Duration>> {
     let link = endpoint.link().await?;
     let mut clock = tokio::time::interval(EVERY);
@@ -87,7 +87,7 @@ async fn one(mut link: Link, number: usize) -> Result<(usize, Duration)> {
     let sent = Instant::now();
     let (status, _) = link.send(call).await?;
     let took = sent.elapsed();
-    // Two updates that overtake each other conflict; that is an answer like any other.
+    // Two updates that overtake each other conflict, which is fine.
     ensure!(status.is_success() || status.as_u16() == 409, "the probe is answered with {status}");
     Ok((number, took))
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask bench-registration`: what it costs an API server to register its storage versions before it is ready.
+//! `cargo xtask bench-registration`: what registering storage versions costs an API server at its start.
 
 use std::{
     sync::{
@@ -36,10 +36,10 @@ use super::{
 };
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// Definitions that are made at once.
+/// CRDs that are created concurrently.
 const AT_ONCE: usize = 16;
 
-/// How much there is to register.
+/// How many resources to register.
 #[derive(Args)]
 pub(crate) struct BenchRegistration {
     /// Numbers of CustomResourceDefinitions to start with, one after the other.
@@ -110,7 +110,7 @@ fn resource(index: usize) -> (String, String) {
     (format!("things{index}"), format!("g{index}.example.com"))
 }
 
-/// Makes so many definitions.
+/// Creates this many CRDs.
 async fn define(client: &Client, count: usize) -> Result<()> {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let one = |index: usize| {
@@ -149,7 +149,7 @@ fn answered(metrics: &str) -> usize {
     values.sum::<f64>() as usize
 }
 
-/// Registers so many resources by the library, as an aggregated API server does, twice.
+/// Registers this many resources with the library, as an aggregated API server does, twice.
 async fn registration(cluster: &Cluster, count: usize) -> Result<Vec<String>> {
     let counter = Arc::new(Counter::default());
     let recorder = Recorder::start(cluster, 0, "admin", Arc::clone(&counter)).await?;
@@ -182,7 +182,7 @@ async fn registration(cluster: &Cluster, count: usize) -> Result<Vec<String>> {
     Ok(row)
 }
 
-/// How long the embedded server takes to be ready on a store that has so many definitions.
+/// How long the embedded server takes to become ready on a store with this many CRDs.
 async fn embedded(count: usize) -> Result<Duration> {
     let dir = tempfile::tempdir()?;
     let store = Arc::new(FileStore::open(dir.path(), file::Settings::default())?);

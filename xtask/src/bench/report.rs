@@ -23,7 +23,7 @@ pub(crate) struct Row {
     pub(crate) turns: Vec<Turn>,
 }
 
-/// Who rewrites the objects.
+/// Which program rewrites the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contestant {
     Ceiling,
@@ -45,7 +45,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Objects a second.
+    /// Objects per second.
     pub(crate) fn rate(&self) -> f64 {
         self.objects as f64 / self.took.as_secs_f64()
     }
@@ -59,7 +59,7 @@ pub(crate) struct Probed {
     pub(crate) during: Vec<Duration>,
 }
 
-/// The most memory a run took.
+/// The peak memory of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct Peak {
     pub(crate) objects: usize,
@@ -75,7 +75,7 @@ struct Claim {
 }
 
 impl Contestant {
-    /// What the table calls it.
+    /// The name in the table.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Ceiling => "ceiling: bare loader, 32 in flight, one HTTP/2 connection",
@@ -94,14 +94,14 @@ impl Row {
         median(self.turns.iter().map(|turn| turn.took.as_secs_f64()))
     }
 
-    /// Objects a second: the median of the turns.
+    /// Objects per second: the median of the turns.
     pub(crate) fn rate(&self) -> f64 {
         median(self.turns.iter().map(Turn::rate))
     }
 }
 
 impl Findings {
-    /// Takes a turn in.
+    /// Adds a turn.
     pub(crate) fn add(&mut self, contestant: Contestant, turn: Turn) {
         match self.rows.iter_mut().find(|row| row.contestant == contestant) {
             Some(row) => row.turns.push(turn),
@@ -113,8 +113,8 @@ impl Findings {
         self.rows.iter().find(|row| row.contestant == contestant).map_or(&[], |row| row.turns.as_slice())
     }
 
-    /// How many times as fast one is as another: the median of the rounds in which both had a turn, because a shared
-    /// machine is not the same in two rounds.
+    /// The ratio of two rates: the median of the rounds in which both had a turn, because a shared machine differs between
+    /// rounds.
     fn ratio(&self, above: Contestant, below: Contestant) -> Option<f64> {
         let rounds = self.turns(above).iter().zip(self.turns(below));
         let ratios: Vec<f64> = rounds.map(|(above, below)| above.rate() / below.rate()).collect();
@@ -245,13 +245,13 @@ fn memory_claims(small: Peak, large: Peak) -> [Claim; 2] {
 }
 
 impl Probed {
-    /// How many times longer the slowest hundredth took during the migration.
+    /// The ratio of the 99th percentiles during the migration and without it.
     pub(crate) fn ratio(&self) -> f64 {
         percentile(&self.during, 0.99).as_secs_f64() / percentile(&self.without, 0.99).as_secs_f64()
     }
 }
 
-/// The value that so large a share of the samples does not exceed.
+/// The value that this share of the samples does not exceed.
 fn percentile(samples: &[Duration], share: f64) -> Duration {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();

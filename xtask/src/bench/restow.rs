@@ -21,10 +21,10 @@ use tokio::{
 
 use super::widgets::Widgets;
 
-/// How often the memory of a run is looked at; the kernel keeps the peak, so only the last look counts.
+/// How often the memory of a run is read; the kernel keeps the peak, so only the last reading counts.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A preset of restow's.
+/// A pace of restow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Pace {
     Gentle,
@@ -33,7 +33,7 @@ pub(crate) enum Pace {
 }
 
 impl Pace {
-    /// The word for it on the command line.
+    /// The value of `--pace`.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Gentle => "gentle",
@@ -50,7 +50,7 @@ pub(crate) struct Restow {
     more: Vec<String>,
 }
 
-/// A run under way.
+/// A running migration.
 pub(crate) struct Running {
     child: Child,
     stdout: ChildStdout,
@@ -64,16 +64,16 @@ pub(crate) struct Running {
 
 /// What a run took.
 pub(crate) struct Ran {
-    /// From its word that it rewrites to its end.
+    /// From the message that it rewrites to its end.
     pub(crate) pass: Duration,
     /// From its start to its end.
     pub(crate) whole: Duration,
-    /// The most memory it held, in bytes.
+    /// The peak memory, in bytes.
     pub(crate) peak: u64,
 }
 
 impl Restow {
-    /// The binary in this folder, on the cluster of this kubeconfig, with more arguments of its own.
+    /// The binary in this folder, on the cluster of this kubeconfig, with additional arguments.
     pub(crate) fn new(dir: &Path, kubeconfig: PathBuf, more: &str) -> Self {
         let more = more.split_whitespace().map(str::to_owned).collect();
         Self { program: dir.join("restow"), kubeconfig, more }
@@ -128,7 +128,7 @@ impl Restow {
 }
 
 impl Restow {
-    /// The most memory the controller holds while it migrates every resource of the cluster once, widgets and all.
+    /// The peak memory of the controller while it migrates every resource of the cluster once.
     pub(crate) async fn controller(&self, cluster: &Cluster) -> Result<u64> {
         let command = |args: &[&str]| {
             let mut command = Command::new(&self.program);
@@ -200,7 +200,7 @@ impl Running {
         Ok(self.child.kill().await?)
     }
 
-    /// Waits for its end, which must be a good one.
+    /// Waits for its end, which must be a success.
     pub(crate) async fn end(mut self, rewriting: Instant) -> Result<Ran> {
         let mut report = String::new();
         self.stdout.read_to_string(&mut report).await?;

@@ -1,4 +1,4 @@
-//! `cargo xtask bench-servers`: the embedded API server beside a real kube-apiserver with etcd, in one run.
+//! `cargo xtask bench-servers`: compares the embedded API server with a real kube-apiserver and etcd, in one run.
 
 use std::{
     path::{Path, PathBuf},
@@ -27,7 +27,7 @@ use super::{
 /// How often a start is repeated.
 const STARTS: usize = 11;
 /// How long a server may take to be ready.
-const PATIENCE: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What to measure, and on how much.
 #[derive(Args)]
@@ -35,10 +35,10 @@ pub(crate) struct BenchServers {
     /// Custom resources of 1 KiB to create and to rewrite.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     objects: usize,
-    /// Rewrite all of them so often; medians count.
+    /// How often to rewrite all of them; medians count.
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
-    /// Migrate so many objects on the embedded server as well, such as 1000000.
+    /// Also migrate this many objects on the embedded server, such as 1000000.
     #[arg(long, value_name = "N")]
     large: Option<usize>,
 }
@@ -173,7 +173,7 @@ async fn migrate_many(programs: &Path, objects: usize) -> Result<String> {
 }
 
 impl Embedded {
-    /// Starts it in a folder of its own, and waits until it is ready.
+    /// Starts it in a new folder, and waits until it is ready.
     async fn start(programs: &Path) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let kubeconfig = dir.path().join("kubeconfig");
@@ -182,13 +182,13 @@ impl Embedded {
         command.arg("--write-kubeconfig").arg(&kubeconfig).env_remove("RESTOW_LOG");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
         let mut child = command.spawn().context("starting restow apiserver")?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + READY_TIMEOUT;
         while !kubeconfig.exists() {
             if let Some(status) = child.try_wait()? {
                 bail!("restow apiserver ended: {status}");
             }
             if Instant::now() > deadline {
-                bail!("restow apiserver is not ready after {PATIENCE:?}");
+                bail!("restow apiserver is not ready after {READY_TIMEOUT:?}");
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

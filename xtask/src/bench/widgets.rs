@@ -33,7 +33,7 @@ const SETTLE: Duration = Duration::from_secs(7);
 
 /// The widgets of one server.
 pub(crate) struct Widgets<'a> {
-    /// Where what is stored can be counted: a server with a store of its own alone knows it.
+    /// The client of etcd to count stored objects with; none for a server that stores in a file.
     etcd: Option<Etcd>,
     endpoint: &'a Endpoint,
     storage: &'static str,
@@ -53,7 +53,7 @@ struct Metadata {
 }
 
 impl<'a> Widgets<'a> {
-    /// Defines the resource and makes so many objects, stored as v1.
+    /// Defines the resource and creates this many objects, stored as v1.
     pub(crate) async fn make(etcd: Option<Etcd>, endpoint: &'a Endpoint, count: usize) -> Result<Self> {
         let mut widgets = Self::define(etcd, endpoint).await?;
         widgets.grow(count).await?;
@@ -78,7 +78,7 @@ impl<'a> Widgets<'a> {
         Ok(widgets)
     }
 
-    /// Makes more of them, up to so many, and says how long that took.
+    /// Creates more of them, up to this number, and returns how long that took.
     pub(crate) async fn grow(&mut self, count: usize) -> Result<Duration> {
         let (endpoint, collection) = (self.endpoint.clone(), self.collection());
         let (range, version) = (self.count..count, self.storage);
@@ -99,7 +99,7 @@ impl<'a> Widgets<'a> {
         Ok(took)
     }
 
-    /// Puts more of them into the store itself, up to so many: the first one's bytes under other names and uids.
+    /// Writes more of them to the store itself, up to this number: the bytes of the first one under other names and uids.
     ///
     /// They stay in the version in which the first one is stored.
     pub(crate) async fn plant(&mut self, count: usize) -> Result<()> {
@@ -121,7 +121,7 @@ impl<'a> Widgets<'a> {
         Ok(())
     }
 
-    /// The full name, as restow takes it.
+    /// The full name of the resource.
     pub(crate) fn name() -> String {
         format!("{PLURAL}.{GROUP}")
     }
@@ -149,7 +149,7 @@ impl<'a> Widgets<'a> {
     /// Makes all objects need a migration: flips the storage version and waits until the handlers have followed.
     pub(crate) async fn flip(&mut self) -> Result<()> {
         if self.left_behind().await? > Some(0) {
-            // Somebody left some behind: nobody is to profit from that.
+            // The contestant before left some behind; the next one must not profit from that.
             self.rewrite(Protocol::Http2).await?;
         }
         let left = self.left_behind().await?.unwrap_or(0);
@@ -164,7 +164,7 @@ impl<'a> Widgets<'a> {
             found["resources"][0]["storageVersionHash"] == hash.as_str()
         })
         .await?;
-        // A changed definition has the server fill its caches anew at the first request, whoever sends it.
+        // After a change of the CRD, the first request makes the server fill its caches again.
         for version in ["v1", "v2"] {
             let path =
                 format!("/apis/{GROUP}/{version}/namespaces/default/{PLURAL}?limit=1&resourceVersion=0");
@@ -177,7 +177,7 @@ impl<'a> Widgets<'a> {
         Ok(())
     }
 
-    /// Has the bare loader rewrite all.
+    /// Rewrites all objects with the bare loader.
     pub(crate) async fn rewrite(&self, protocol: Protocol) -> Result<Duration> {
         rewrite_all(self.endpoint.clone(), self.collection(), protocol).await
     }

@@ -14,12 +14,12 @@ use super::error::AssetsError;
 
 /// The version of Kubernetes that the lab builds.
 pub const KUBERNETES_VERSION: &str = "1.36.3";
-/// The minor version before it, of which the lab builds the API server alone, and only for a test that upgrades.
+/// The previous minor version, of which the lab builds only the API server, for a test that upgrades.
 pub const FORMER_KUBERNETES_VERSION: &str = "1.35.4";
 /// The version of etcd that the lab builds.
 pub const ETCD_VERSION: &str = "3.6.16";
 
-/// One Go module of ours, embedded so that the library works from any folder.
+/// A Go module of this repository, embedded so that the library works from any folder.
 struct Module {
     name: &'static str,
     files: &'static [(&'static str, &'static str)],
@@ -63,7 +63,7 @@ pub(super) struct Set {
 pub(super) const CURRENT: Set =
     Set { kubernetes: KUBERNETES_VERSION, modules: &[&ETCD, &KUBERNETES], programs: &PROGRAMS };
 
-/// The API server of the minor version before.
+/// The API server of the previous minor version.
 pub(super) const FORMER: Set = Set {
     kubernetes: FORMER_KUBERNETES_VERSION,
     modules: &[&FORMER_KUBERNETES],
@@ -77,7 +77,7 @@ pub(super) const FORMER: Set = Set {
 
 const KUBE_APISERVER: &str = "k8s.io/kubernetes/cmd/kube-apiserver";
 
-/// One program to build: from which module, which package of it, and how long the first time takes.
+/// One program to build: its module, its package, and how long the first build takes.
 struct Program {
     name: &'static str,
     module: &'static Module,
@@ -113,7 +113,7 @@ const PROGRAMS: [Program; 5] = [
     },
 ];
 
-/// Gives the folder of the built programs of a set under `cache`, building them if no earlier run has.
+/// The folder of the programs of a set under `cache`; builds them if no earlier run has.
 pub(super) fn ensure_built(set: &Set, cache: &Path) -> Result<PathBuf, AssetsError> {
     let key = set.key();
     let done = cache.join(&key);
@@ -123,7 +123,7 @@ pub(super) fn ensure_built(set: &Set, cache: &Path) -> Result<PathBuf, AssetsErr
     require_go()?;
     fs::create_dir_all(cache).map_err(io("making the folder"))?;
     let lock = File::create(cache.join(format!("{key}.lock"))).map_err(io("making the lock"))?;
-    // Parallel test processes wait here for the one that builds; the lock goes with its holder.
+    // Parallel test processes wait here for the one that builds; the lock is released when that one ends.
     lock.lock().map_err(io("waiting for the lock"))?;
     if !done.is_dir() {
         let scratch = tempfile::Builder::new()
@@ -169,7 +169,7 @@ impl Set {
         Ok(())
     }
 
-    /// The linker flags; those for Kubernetes name no symbol of etcd, so one set serves both.
+    /// The linker flags; those for Kubernetes name no symbol of etcd, so the same flags work for both.
     fn ldflags(&self) -> String {
         let version = self.kubernetes;
         let mut parts = version.split('.');

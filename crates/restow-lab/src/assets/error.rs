@@ -5,7 +5,7 @@ use std::io;
 /// Why there are no programs to run.
 #[derive(Debug, thiserror::Error)]
 pub enum AssetsError {
-    /// Neither ready programs nor a Go tool to build them with.
+    /// There are neither programs nor a Go tool to build them.
     #[error("no KUBEBUILDER_ASSETS and no `go` on the PATH to build the control plane with")]
     Unavailable,
     /// `KUBEBUILDER_ASSETS` is set and lacks a program.
@@ -13,10 +13,10 @@ pub enum AssetsError {
     Incomplete {
         /// The folder named by the variable.
         dir: String,
-        /// The program that is not there.
+        /// The missing program.
         program: &'static str,
     },
-    /// There is no place for the cache.
+    /// There is no directory for the cache.
     #[error("none of RESTOW_LAB_CACHE, XDG_CACHE_HOME and HOME is set: nowhere to keep the built programs")]
     NoCache,
     /// Go ran and failed.
@@ -30,7 +30,7 @@ pub enum AssetsError {
     /// The cache could not be read or written.
     #[error("{step} in the lab's cache")]
     Io {
-        /// What was being done.
+        /// The step that failed.
         step: &'static str,
         /// The cause.
         #[source]

@@ -11,7 +11,7 @@ use super::Cluster;
 const GROUP: &str = "wardle.example.com";
 /// The served versions, the preferred one first.
 const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
-/// Where an API server publishes its front proxy's certificate, which the aggregated one needs to start.
+/// Where an API server publishes the certificate of its front proxy, which the aggregated server needs to start.
 const FRONT_PROXY: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
 const FRONT_PROXY_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -24,7 +24,7 @@ impl Cluster {
             ensure!(Instant::now() < deadline, "the API server does not publish its front proxy: {cause}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        // Named like this, the aggregation layer expects a certificate for `wardle.default.svc`.
+        // With this name, the aggregation layer expects a certificate for `wardle.default.svc`.
         let service = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": { "name": "wardle" },
             "spec": { "type": "ExternalName", "externalName": "localhost" },
@@ -54,7 +54,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Fails unless every API server passes requests on to it.
+    /// Fails unless every API server forwards requests to it.
     pub(crate) async fn probe_aggregated(&self) -> Result<()> {
         for url in self.server_urls() {
             for version in VERSIONS {

@@ -13,12 +13,12 @@ impl Cluster {
         self.server_urls()[server].clone()
     }
 
-    /// A file to reach a server with as one of the cluster's users (`admin`, `alice` or one of the spec's own).
+    /// The kubeconfig for a server, as one of the cluster's users (`admin`, `alice` or one of the spec).
     pub fn kubeconfig(&self, server: usize, user: &str) -> PathBuf {
         self.dir().join(format!("kubeconfig-{server}-{user}"))
     }
 
-    /// Writes a file to reach the cluster with through another address, such as a proxy's.
+    /// Writes a kubeconfig with another address, such as that of a proxy.
     pub fn kubeconfig_at(&self, url: &str, user: &str) -> Result<PathBuf> {
         let name: String = url.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let path = self.dir().join(format!("kubeconfig-{name}-{user}"));

@@ -1,4 +1,4 @@
-//! What can be done to each part of a cluster: kill, restart, pause, measure.
+//! Kills, restarts, pauses and measures the parts of a cluster.
 
 use std::{
     path::{Path, PathBuf},
@@ -21,12 +21,12 @@ impl Cluster {
         self.daemons().get(&part).with_context(|| format!("the cluster has no {part}"))
     }
 
-    /// Ends a part with SIGKILL, so that nothing of it can finish.
+    /// Ends a part with SIGKILL.
     pub fn kill(&self, part: Part) -> Result<()> {
         self.daemon(part)?.kill(self.reaper()).with_context(|| format!("killing {part}"))
     }
 
-    /// Starts a part again on its port with its flags, killing it first where it runs, and waits until it is ready.
+    /// Restarts a part on the same port with the same flags, and waits until it is ready; kills it first if it runs.
     pub async fn restart(&self, part: Part) -> Result<()> {
         self.restart_with(part, |_| ()).await
     }
@@ -43,7 +43,7 @@ impl Cluster {
         self.wait_ready(part).await
     }
 
-    /// Restarts a part as another program with the same flags, as an upgrade does.
+    /// Restarts a part with another program and the same flags, as an upgrade does.
     pub async fn upgrade(&self, part: Part, program: &Path) -> Result<()> {
         self.kill(part)?;
         self.daemon(part)?.launch().program = program.to_owned();
@@ -55,22 +55,22 @@ impl Cluster {
         self.daemon(part)?.spawn(self.reaper()).with_context(|| format!("starting {part}"))
     }
 
-    /// Pauses a part (SIGSTOP): its connections stay open and nothing answers. It has paused when this returns.
+    /// Pauses a part with SIGSTOP: its connections stay open, and it does not answer. Returns when it has paused.
     pub fn pause(&self, part: Part) -> Result<()> {
         self.daemon(part)?.pause().with_context(|| format!("pausing {part}"))
     }
 
-    /// Lets a paused part go on.
+    /// Lets a paused part continue.
     pub fn unpause(&self, part: Part) -> Result<()> {
         self.daemon(part)?.signal(Signal::CONT).with_context(|| format!("unpausing {part}"))
     }
 
-    /// The process id of a part that runs.
+    /// The process id of a running part.
     pub fn pid(&self, part: Part) -> Option<u32> {
         self.daemon(part).ok()?.pid()
     }
 
-    /// What a part holds in memory now and held at most.
+    /// The current and the peak memory of a part.
     pub fn memory(&self, part: Part) -> Result<Memory> {
         self.daemon(part)?.memory().with_context(|| format!("measuring {part}"))
     }
@@ -90,9 +90,9 @@ impl Cluster {
         self.daemon(part).map(Daemon::log_tail).unwrap_or_default()
     }
 
-    /// Waits until a part says that it is ready; the error carries the end of its log.
+    /// Waits until a part is ready; the error has the end of its log.
     ///
-    /// The aggregated API server is ready when every API server passes requests on to it.
+    /// The aggregated API server is ready when every API server forwards requests to it.
     pub async fn wait_ready(&self, part: Part) -> Result<()> {
         let daemon = self.daemon(part)?;
         let deadline = Instant::now() + READY_TIMEOUT;
@@ -122,7 +122,7 @@ impl Cluster {
         self.ask(&url, path).await
     }
 
-    /// Fails unless a server answers a path, with whatever.
+    /// Fails unless a server answers a path, with any status.
     pub(crate) async fn ask(&self, url: &str, path: &str) -> Result<()> {
         let mut config = self.access().config(url, "admin")?;
         config.read_timeout = Some(Duration::from_secs(5));

@@ -1,4 +1,4 @@
-//! A cluster that is one embedded API server, `restow apiserver`: it needs no Go and starts in milliseconds.
+//! A cluster with one embedded API server, `restow apiserver`, which needs no Go and starts in milliseconds.
 
 use std::{
     collections::BTreeMap,
@@ -14,15 +14,18 @@ use crate::{
     ClusterSpec, Part, access::Access, assets, daemon::Daemon, launch, pki::Pki, ports::Port, reaper::Reaper,
 };
 
-/// How long the server may take to make its certificate authority.
+/// How long the server may take to create its CA.
 const AUTHORITY_TIMEOUT: Duration = Duration::from_secs(60);
 const AUTHORITY_POLL: Duration = Duration::from_millis(5);
 
 impl Cluster {
     /// Starts `restow apiserver` from its program in a temporary folder and waits until it is ready.
     pub async fn start_embedded(program: &Path, spec: ClusterSpec) -> Result<Self> {
-        ensure!(spec.servers.len() == 1, "embedded servers need an etcd to be more than one");
-        ensure!(spec.controllers.is_empty() && !spec.aggregated, "the embedded server has neither");
+        ensure!(spec.servers.len() == 1, "a cluster of embedded servers needs etcd");
+        ensure!(
+            spec.controllers.is_empty() && !spec.aggregated,
+            "the embedded server has no controller manager and no aggregation layer"
+        );
         let dir = tempfile::Builder::new().prefix("restow-lab-").tempdir().context("making a folder")?.keep();
         let reaper = Reaper::start(&dir)?;
         let pki = Pki::new(&dir)?;
@@ -52,7 +55,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Takes over the authority that the server makes for itself when it starts.
+    /// Uses the CA that the server creates when it starts.
     async fn trust_embedded(&mut self) -> Result<()> {
         let path = self.dir.join(launch::CREDENTIALS).join("ca.crt");
         let deadline = Instant::now() + AUTHORITY_TIMEOUT;

@@ -10,11 +10,11 @@ use anyhow::{Context, Result, bail};
 use super::Cluster;
 use crate::{Encryption, Part, launch};
 
-/// How long a server may take to load a changed configuration; it looks at the file once a minute.
+/// How long a server may take to load a changed configuration; it reads the file once a minute.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(100);
 
 impl Cluster {
-    /// Changes the configuration of one server on disk; the server takes it up within a minute.
+    /// Changes the configuration of one server on disk; the server loads it within a minute.
     pub fn set_encryption(&self, server: usize, encryption: &Encryption) -> Result<()> {
         let path = launch::encryption_file(self.dir(), server);
         if !path.exists() {
@@ -22,7 +22,7 @@ impl Cluster {
         }
         let new = path.with_extension("new");
         fs::write(&new, encryption.yaml()).context("writing the encryption configuration")?;
-        // Renamed into place, so that the server never reads half of it.
+        // Renamed, so that the server never reads a partial file.
         fs::rename(&new, &path).context("changing the encryption configuration")
     }
 
@@ -31,7 +31,7 @@ impl Cluster {
         (0..self.servers()).try_for_each(|server| self.set_encryption(server, encryption))
     }
 
-    /// Waits until a server says in its metrics that it has taken up this configuration.
+    /// Waits until the metrics of a server show that it has loaded this configuration.
     pub async fn wait_for_encryption(&self, server: usize, encryption: &Encryption) -> Result<()> {
         let deadline = Instant::now() + RELOAD_TIMEOUT;
         let client = self.client(server)?;

@@ -11,12 +11,12 @@ use restow_store::{
 use super::Cluster;
 use crate::{Etcd, Part, launch};
 
-/// Entries per page of a walk.
+/// Entries per page.
 const PAGE: usize = 1000;
 /// The file of a store.
 const FILE: &str = "store.redb";
 
-/// Reads what is stored, past every API server.
+/// Reads the stored bytes, without an API server.
 #[derive(Debug)]
 pub enum Store<'a> {
     /// In etcd.
@@ -26,7 +26,7 @@ pub enum Store<'a> {
 }
 
 impl Cluster {
-    /// The stored bytes, wherever the cluster keeps them.
+    /// The store of the cluster.
     pub fn store(&self) -> Store<'_> {
         match &self.etcd_port {
             Some(port) => Store::Etcd(Box::new(Etcd::new(port.number))),
@@ -44,7 +44,7 @@ impl Store<'_> {
         };
         let copy = tempfile::tempdir().context("making a folder")?;
         let file = cluster.dir().join(launch::EMBEDDED).join("store").join(FILE);
-        // The server has its file to itself. Paused, it leaves what a crash would: a store that can be opened.
+        // The server locks its file. While it is paused, a copy of the file is as after a crash and can be opened.
         let server = Part::ApiServer(0);
         let paused = cluster.pause(server).is_ok();
         let copied = fs::copy(&file, copy.path().join(FILE));
@@ -68,7 +68,7 @@ impl Store<'_> {
         }
     }
 
-    /// The value of a key such as `/registry/secrets/default/name`, where there is one.
+    /// The value of a key such as `/registry/secrets/default/name`, if it exists.
     pub async fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
         let mut found = None;
         self.for_each(key, |other, value| {

@@ -1,4 +1,4 @@
-//! `restow apiserver`: a small Kubernetes API server, on a file of its own or on etcd.
+//! `restow apiserver`: a small Kubernetes API server, which stores in a file or in etcd.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::output;
 use crate::signals::{STOPPED, stop_on_signals};
 use crate::state_dir::default_dir;
 
-/// How often the encryption configuration is looked at.
+/// How often the encryption configuration is read again.
 const RELOAD_EVERY: Duration = Duration::from_secs(5);
 
 /// Run a small Kubernetes API server, for tests and demonstrations
@@ -114,11 +114,11 @@ pub(crate) async fn run(flags: &Apiserver) -> Result<u8, CliError> {
     let store = store(flags, &dir)?;
     let kubeconfig = flags.write_kubeconfig.clone().unwrap_or_else(|| dir.file("kubeconfig"));
     let stop = stop_on_signals(None).map_err(CliError::failed)?;
-    let sealing = sealing(flags).await?;
+    let encryption = encryption(flags).await?;
     let settings = ServerSettings {
         server_id: server_id(flags, &dir)?,
         instance: dir.instance(),
-        encryption: sealing.as_ref().map(Follower::current),
+        encryption: encryption.as_ref().map(Follower::current),
         network: Some(network),
         ..ServerSettings::new(store)
     };
@@ -130,28 +130,28 @@ pub(crate) async fn run(flags: &Apiserver) -> Result<u8, CliError> {
         .map_err(|error| CliError::failed(format!("cannot write {}: {error}", kubeconfig.display())))?;
     let shown = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
     output::print(&welcome(&connection.url(), &shown));
-    stop.run_until_cancelled(reseal(&started, sealing)).await;
+    stop.run_until_cancelled(follow_encryption(&started, encryption)).await;
     started.stop().await;
     Ok(0)
 }
 
-/// What the encryption configuration says, and will say.
-async fn sealing(flags: &Apiserver) -> Result<Option<Follower>, CliError> {
+/// The encryption configuration, and its changes.
+async fn encryption(flags: &Apiserver) -> Result<Option<Follower>, CliError> {
     let Some(path) = &flags.encryption_provider_config else { return Ok(None) };
     let followed = encryption::follow(path, RELOAD_EVERY).await;
     followed.map(Some).map_err(|error| CliError::usage(chain(&error)))
 }
 
-/// Takes up what the configuration says whenever it has changed.
-async fn reseal(server: &Server, sealing: Option<Follower>) {
-    let Some(mut sealing) = sealing else { return std::future::pending().await };
+/// Loads the encryption configuration whenever it changes.
+async fn follow_encryption(server: &Server, encryption: Option<Follower>) {
+    let Some(mut encryption) = encryption else { return std::future::pending().await };
     loop {
-        sealing.changed().await;
-        server.set_encryption(sealing.current());
+        encryption.changed().await;
+        server.set_encryption(encryption.current());
     }
 }
 
-/// What somebody at a terminal needs to go on.
+/// What to do next, for a user at a terminal.
 fn welcome(url: &str, kubeconfig: &Path) -> String {
     let shown = kubeconfig.display().to_string();
     let plain = shown.chars().all(|letter| letter.is_ascii_alphanumeric() || "/._-+:@%=".contains(letter));
@@ -209,7 +209,7 @@ fn audit(flags: &Apiserver, dir: &DataDir) -> Result<Audit, CliError> {
 
 fn store(flags: &Apiserver, dir: &DataDir) -> Result<Arc<dyn Store>, CliError> {
     if flags.etcd.is_empty() {
-        // In a directory of its own, which nobody else may enter whatever the one around it allows.
+        // In its own directory, which other users may not enter, whatever its parent allows.
         let own = dir.file("store");
         data_dir::create(&own).map_err(|error| CliError::failed(format!("{}: {error}", own.display())))?;
         let opened = FileStore::open(&own, file::Settings::default());
@@ -229,7 +229,7 @@ fn store(flags: &Apiserver, dir: &DataDir) -> Result<Arc<dyn Store>, CliError> {
     Ok(Arc::new(store))
 }
 
-/// The name this server had before, or a new one, so that servers on one etcd are told apart.
+/// The id that this server had before, or a new one, which distinguishes servers on one etcd.
 fn server_id(flags: &Apiserver, dir: &DataDir) -> Result<String, CliError> {
     match &flags.server_id {
         Some(id) => Ok(id.clone()),

@@ -1,4 +1,4 @@
-//! `restow cancel`: deletes migrations, and says what they had done.
+//! `restow cancel`: deletes migrations, and prints what they had done.
 
 use clap::Args as ClapArgs;
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use crate::args::Connection;
 use crate::commands::steer::{Steer, out_of_time};
 use crate::connect::connect;
 use crate::error::CliError;
-use crate::objects::{self, Keep, delete, find};
+use crate::objects::{self, WriteMode, delete, find};
 use crate::output::say;
 use crate::program::program;
 use crate::render::migration::MigrationSummary;
@@ -39,10 +39,10 @@ pub(crate) async fn run(connection: &Connection, flags: &Cancel) -> Result<u8, C
     let cluster = connect(connection).await?;
     let server = cluster.server();
     let found = find(server, &flags.steer.names).await?;
-    // Only to say what is left to do: whoever may not read them goes without.
+    // Only to print what is left to do; without permission to read them, it is not printed.
     let states: Vec<StorageState> = objects::list(server).await.unwrap_or_default();
     for migration in &found {
-        delete(server, migration, Keep::unless(flags.steer.dry_run)).await?;
+        delete(server, migration, WriteMode::unless(flags.steer.dry_run)).await?;
         let standing = MigrationSummary::of(migration, restow_clock::now());
         flags.steer.say(&standing.name, &cancelled(&standing));
         let state = states.iter().find(|state| state.name_any() == standing.resource);
@@ -69,7 +69,7 @@ async fn until_gone(server: &Server, migration: &StorageVersionMigration) -> Res
     watch::until(server, &migration.name_any(), is_gone).await
 }
 
-/// What was ended by that.
+/// Describes the cancelled migration.
 fn cancelled(standing: &MigrationSummary) -> String {
     match standing.phase {
         Stage::Succeeded => format!("deleted; it had succeeded: {}", standing.account()),
@@ -78,7 +78,7 @@ fn cancelled(standing: &MigrationSummary) -> String {
     }
 }
 
-/// What a resource is left with, where its migration had not succeeded.
+/// What is left to do for a resource whose migration had not succeeded.
 fn left_to_do(standing: &MigrationSummary, state: Option<&StorageState>, now: Timestamp) -> Option<String> {
     let storage = StorageSummary::of(state?, now);
     if standing.phase == Stage::Succeeded || storage.settled || storage.persisted.is_empty() {

@@ -9,34 +9,36 @@ use crate::args::Connection;
 use crate::connect::connect;
 use crate::objects;
 
-/// Nobody waits longer for a list of names.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long completion waits for the cluster.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What may be typed next.
+/// What may come next on the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// One of these.
+    /// One of these words.
     Words(Vec<String>),
-    /// Resources.
+    /// The name of a resource.
     Resources,
-    /// Migrations.
+    /// The name of a migration.
     Migrations,
 }
 
-/// The words that may stand in the last place, given all words behind the program's name.
+/// The possible last words, given all words after the program's name.
 pub(crate) async fn complete(root: &clap::Command, words: &[String]) -> Vec<String> {
     let next = next(root, words);
     let names = match next {
         Next::Words(words) => words,
-        Next::Resources | Next::Migrations => {
-            tokio::time::timeout(PATIENCE, ask(root, &next, words)).await.ok().flatten().unwrap_or_default()
-        }
+        Next::Resources | Next::Migrations => tokio::time::timeout(QUERY_TIMEOUT, ask(root, &next, words))
+            .await
+            .ok()
+            .flatten()
+            .unwrap_or_default(),
     };
     let begun = words.last().map(String::as_str).unwrap_or_default();
     names.into_iter().filter(|name| name.starts_with(begun)).collect()
 }
 
-/// Asks the cluster that the words lead to.
+/// Queries the cluster that the connection flags among the words name.
 async fn ask(root: &clap::Command, next: &Next, words: &[String]) -> Option<Vec<String>> {
     let typed = std::iter::once("restow").chain(words.iter().map(String::as_str));
     let matches = root.clone().ignore_errors(true).try_get_matches_from(typed).ok()?;
@@ -98,7 +100,7 @@ fn flag<'c>(command: &'c clap::Command, word: &str) -> Option<&'c clap::Arg> {
     found.get_action().takes_values().then_some(found).filter(|arg| !arg.is_require_equals_set())
 }
 
-/// The values that an argument may have, where they can be told.
+/// The possible values of an argument, if they are known.
 fn values(arg: &clap::Arg) -> Vec<String> {
     arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect()
 }

@@ -1,4 +1,4 @@
-//! `restow controller`: everything that runs in a cluster.
+//! `restow controller`: runs the controllers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::error::CliError;
 use crate::logging::LogFormat;
 use crate::signals::stop_on_signals;
 
-/// The file that says which namespace a pod is in.
+/// The file with the namespace of a pod.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 /// Run the controllers: they create migrations when storage versions or encryption keys change, and run them
@@ -85,14 +85,14 @@ pub(crate) struct Controller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Name {
     Migrator,
-    /// Looking after the agreement of the API servers is part of it.
+    /// Also checks whether the API servers agree.
     #[value(alias = "agreement")]
     Trigger,
     Encryption,
     Pruner,
 }
 
-/// All of them.
+/// All controllers.
 pub(crate) const ALL: [Name; 4] = [Name::Migrator, Name::Trigger, Name::Encryption, Name::Pruner];
 
 /// Who rewrites objects.
@@ -132,7 +132,7 @@ impl Controller {
             concurrent_migrations: usize::from(self.concurrent_migrations),
             poll: self.poll_interval,
             resources: (!self.resources.is_empty()).then(|| named(&self.resources)),
-            // Without that controller nobody watches keys, and metrics need not be readable.
+            // Without that controller, keys are not watched and metrics need not be readable.
             encryption_resources: if !self.controllers.contains(&Name::Encryption) {
                 Some(Vec::new())
             } else if self.encryption_resources.is_empty() {

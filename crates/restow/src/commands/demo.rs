@@ -1,4 +1,4 @@
-//! `restow demo`: the whole story on servers of its own, in under a minute and without a cluster.
+//! `restow demo`: a whole migration on its own servers, in under a minute and without a cluster.
 
 mod boats;
 mod held;
@@ -36,8 +36,8 @@ pub(crate) struct Demo {
     data_dir: Option<PathBuf>,
 }
 
-/// Tells the story.
+/// Runs the demo.
 pub(crate) async fn run(demo: &Demo) -> Result<u8, CliError> {
     let story = Story::begin(demo.objects, demo.data_dir.as_deref()).await?;
-    story.tell(demo.keep).await
+    story.run(demo.keep).await
 }

@@ -16,7 +16,7 @@ use crate::args::{Connection, Scope};
 use crate::assessment::{Assessed, assess};
 use crate::connect::{connect, unanswered};
 use crate::error::CliError;
-use crate::objects::{self, Keep, create, typed_name};
+use crate::objects::{self, WriteMode, create, typed_name};
 use crate::output;
 use crate::output::say;
 use crate::predecessor;
@@ -73,9 +73,9 @@ pub(crate) enum InitOutput {
     Name,
 }
 
-/// What was made of which resource.
+/// Which migrations were created, and which resources were skipped or failed.
 #[derive(Default, Serialize)]
-struct Made {
+struct InitReport {
     created: Vec<StorageVersionMigration>,
     skipped: Vec<Skipped>,
     failed: Vec<Failed>,
@@ -118,7 +118,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Init) -> Result<u8, Cli
     }));
     let made = make(cluster.server(), &free, owner.as_ref(), flags, skipped).await?;
     show(&made, flags);
-    // Everything was asked for, and what is left out may have stored anything.
+    // Every resource was requested, and those left out may be stored in any version.
     let unanswered = flags.resources.is_empty() && resources::warn_left_out(&inventory);
     let left_out = made.skipped.iter().filter(|skipped| skipped.left_out).count();
     if left_out > 0 {
@@ -154,7 +154,7 @@ async fn choose<'a>(
     Ok((chosen, skipped))
 }
 
-/// Why a resource that nobody named gets no migration.
+/// Why a resource that was not named gets no migration.
 fn why_not(resource: &Resource, needed: Recommendation, all: bool) -> Option<String> {
     match (&resource.obstacle, needed) {
         (Some(obstacle), _) => Some(obstacle.explain()),
@@ -165,7 +165,7 @@ fn why_not(resource: &Resource, needed: Recommendation, all: bool) -> Option<Str
     }
 }
 
-/// Whether there is anything to migrate at all, be it with an obstacle.
+/// Whether the resource is stored at all, even if it cannot be migrated.
 fn is_stored(resource: &Resource) -> bool {
     match &resource.obstacle {
         Some(Obstacle::Verbs(_) | Obstacle::NoHash(Origin::BuiltIn | Origin::Custom)) => false,
@@ -173,7 +173,7 @@ fn is_stored(resource: &Resource) -> bool {
     }
 }
 
-/// A migration of this resource, under whichever of its names, that has not ended.
+/// An unfinished migration of this resource, under any of its names.
 fn unfinished<'a>(
     resource: &Resource,
     existing: &'a [StorageVersionMigration],
@@ -212,17 +212,17 @@ async fn make(
     owner: Option<&Value>,
     flags: &Init,
     skipped: Vec<Skipped>,
-) -> Result<Made, CliError> {
-    let mut made = Made { skipped, ..Made::default() };
+) -> Result<InitReport, CliError> {
+    let mut made = InitReport { skipped, ..InitReport::default() };
     for resource in resources {
-        let keep = Keep::unless(flags.dry_run);
+        let keep = WriteMode::unless(flags.dry_run);
         match create::<StorageVersionMigration>(server, &migration(resource, owner), keep).await {
             Ok(mut created) => {
                 created.metadata.managed_fields = None;
                 made.created.push(created);
             }
             Err(refused) if refused.for_all => {
-                // What was made until then is there.
+                // The migrations created before exist.
                 show(&made, flags);
                 return Err(refused.failure);
             }
@@ -235,12 +235,12 @@ async fn make(
     Ok(made)
 }
 
-fn show(made: &Made, flags: &Init) {
+fn show(made: &InitReport, flags: &Init) {
     output::print(&made.text(flags.output, flags.dry_run, width()));
     say!("{}", made.total(flags.dry_run));
 }
 
-impl Made {
+impl InitReport {
     fn text(&self, form: InitOutput, dry_run: bool, width: Option<usize>) -> String {
         match form {
             InitOutput::Json => text::json(self),
@@ -263,9 +263,9 @@ impl Made {
     }
 }
 
-fn rows(made: &Made, dry_run: bool) -> Vec<Row> {
+fn rows(made: &InitReport, dry_run: bool) -> Vec<Row> {
     let created = made.created.iter().map(|created| {
-        // The server makes another name when it is in earnest.
+        // Without a dry run, the server generates another name.
         let (name, result) = match &created.metadata.generate_name {
             Some(start) if dry_run => (format!("{start}…"), "would be created"),
             _ => (created.name_any(), "created"),
@@ -427,7 +427,7 @@ mod tests {
         };
         let resources = resources();
         let events = one(&resources, "events");
-        let made = Made {
+        let made = InitReport {
             created: vec![created("secrets-x7k2p", "secrets-")],
             skipped: vec![Skipped {
                 resource: "events".to_owned(),

@@ -24,7 +24,7 @@ use crate::error::CliError;
 use crate::output;
 use crate::predecessor;
 use crate::resources;
-use choice::{Choice, Earlier};
+use choice::{ExistingInstall, InstallChoice};
 use flags::Install;
 use manifests::Setup;
 use workload::Workload;
@@ -60,8 +60,8 @@ pub(crate) async fn run(connection: &Connection, flags: &Install) -> Result<u8, 
 }
 
 async fn setup(cluster: &Cluster, connection: &Connection, flags: &Install) -> Result<Setup, CliError> {
-    let earlier = Earlier::find(cluster.server(), flags).await?;
-    let given = Choice::given(connection, flags);
+    let earlier = ExistingInstall::find(cluster.server(), flags).await?;
+    let given = InstallChoice::given(connection, flags);
     let (mut choice, image) = earlier.keep(given.clone(), flags.image.as_ref())?;
     let image = image.filter(|_| !flags.without_deployment);
     if image.is_none() && !flags.without_deployment {
@@ -78,13 +78,13 @@ async fn setup(cluster: &Cluster, connection: &Connection, flags: &Install) -> R
         "--encryption-resources",
     )?;
     let resources = choose(&inventory, &given, &choice)?;
-    // Remembered by their full names, which stay clear when other resources are defined.
+    // Recorded by their full names, which stay unambiguous when other resources are defined.
     let named = resources::named(&inventory, choice.named())?;
     choice.resources = Some(named.into_iter().map(|resource| resource.name.to_string()).collect());
     let encrypted = &choice.controller.encryption_resources;
     let mut arguments = choice.arguments();
     if !choice.named().is_empty() {
-        // What it has no rights on it need not watch.
+        // It need not watch resources that it has no permissions on.
         let names: Vec<String> = resources.iter().map(ToString::to_string).collect();
         arguments.push(format!("--resources={}", names.join(",")));
     }
@@ -114,9 +114,13 @@ fn serves_in_tree(inventory: &Inventory) -> bool {
     inventory.resources.iter().any(|resource| resource.name == name && resource.crd.is_none())
 }
 
-/// What may be rewritten; what the encryption controller is to rewrite is always part of it.
-fn choose(inventory: &Inventory, given: &Choice, choice: &Choice) -> Result<Vec<GroupResource>, CliError> {
-    // What an earlier install was for may have an obstacle that passes.
+/// The resources that may be rewritten; those of the encryption controller are always included.
+fn choose(
+    inventory: &Inventory,
+    given: &InstallChoice,
+    choice: &InstallChoice,
+) -> Result<Vec<GroupResource>, CliError> {
+    // Resources of an earlier install may have an obstacle that goes away.
     resources::migratable(&resources::named(inventory, &given.all_named())?)?;
     let named = resources::named(inventory, &choice.all_named())?;
     if !choice.named().is_empty() {

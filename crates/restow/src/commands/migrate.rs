@@ -29,7 +29,7 @@ use run::Run;
 pub(crate) async fn run(connection: &Connection, flags: &Migrate) -> Result<u8, CliError> {
     let ended = migrate(connection, flags).await;
     if let Err(failure) = &ended {
-        // A script that asked for a document gets one, however early the run failed.
+        // A script that requested a document gets one, however early the run failed.
         write(&Report { error: Some(failure.to_string()), ..Report::default() }, connection, flags);
     }
     ended
@@ -62,7 +62,7 @@ async fn migrate(connection: &Connection, flags: &Migrate) -> Result<u8, CliErro
             report.resources.push(run.rehearse(resource).await);
         }
     } else {
-        // All states are locked and kept before the first write; each lock is an open file.
+        // All states are locked and saved before the first write; each lock is an open file.
         raise_open_files();
         let mut states = Vec::new();
         for resource in &chosen {
@@ -86,17 +86,16 @@ async fn migrate(connection: &Connection, flags: &Migrate) -> Result<u8, CliErro
     Ok(finish(report, connection, flags))
 }
 
-/// Lets this process have as many files open as it may: the usual limit is below the number of resources of some
-/// clusters.
+/// Raises the limit of open files to the maximum: the usual limit is below the number of resources of some clusters.
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    // Where that is refused, opening the file that is one too many says so.
+    // If that fails, opening one file too many reports it.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 fn finish(mut report: Report, connection: &Connection, flags: &Migrate) -> u8 {
-    // Everything was asked for, and these may have stored anything.
+    // Every resource was requested, and these may be stored in any version.
     for left in &report.unavailable {
         say!("warning: skipped {}: {}", left.group_version, left.message);
     }

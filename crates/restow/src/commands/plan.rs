@@ -1,4 +1,4 @@
-//! `restow plan`: what is stored, and what a migration of it would be.
+//! `restow plan`: what is stored, and what its migration would cost.
 
 use std::path::PathBuf;
 
@@ -68,9 +68,9 @@ pub(crate) struct Plan {
     pub(crate) output: Output,
 }
 
-/// The exit code of `--needed` when something is to be migrated.
+/// The exit code of `--needed` if a migration is needed.
 const NEEDED: u8 = 3;
-/// The exit code of `--needed` when something could not be looked at.
+/// The exit code of `--needed` if something could not be checked.
 const UNSEEN: u8 = 1;
 
 pub(crate) async fn run(connection: &Connection, flags: &Plan) -> Result<u8, CliError> {
@@ -84,7 +84,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Plan) -> Result<u8, Cli
     } else {
         resources::named(&inventory, &flags.resources)?
     };
-    // What cannot be seen may have to be migrated.
+    // A resource that cannot be checked may need a migration.
     let unanswered = flags.resources.is_empty() && !inventory.unavailable.is_empty();
     let hidden = unanswered || chosen.iter().any(|resource| resource.is_unseen());
     chosen.retain(|resource| !flags.migratable || resource.obstacle.is_none());
@@ -125,7 +125,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Plan) -> Result<u8, Cli
     Ok(code)
 }
 
-/// The exit code of `--needed`. Nothing is called unneeded that was not looked at.
+/// The exit code of `--needed`. A resource that was not checked never counts as not needing a migration.
 fn verdict(lines: &[Line], hidden: bool) -> u8 {
     match () {
         () if hidden || lines.iter().any(|line| line.needed == "maybe" && line.unlisted) => UNSEEN,
@@ -191,7 +191,7 @@ async fn try_objects(
     report
 }
 
-/// A rehearsal shows the real rate and the real rejections.
+/// Adds what a dry run measured: the real rate and the rejections.
 fn take_measure(line: &mut Line, report: &ResourceReport, flags: &Plan) {
     let counts = &report.progress.counts;
     if report.end != End::Stopped && counts.done() > 0 && report.progress.seconds > 0.0 {

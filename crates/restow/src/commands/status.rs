@@ -1,4 +1,4 @@
-//! `restow status`: how far migrations are, and how resources are stored.
+//! `restow status`: the progress of migrations, and how resources are stored.
 
 mod follow;
 mod snapshot;

@@ -1,4 +1,4 @@
-//! `restow suspend`, `resume` and `retry`: what a person asks of a migration that a controller runs.
+//! `restow suspend`, `resume` and `retry`: requests for migrations that a controller runs.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::args::{Connection, Scope, duration};
 use crate::connect::connect;
 use crate::error::CliError;
-use crate::objects::{Keep, find, patch, typed_name};
+use crate::objects::{WriteMode, find, patch, typed_name};
 use crate::output::print;
 use crate::output::say;
 use crate::program::program;
@@ -24,7 +24,7 @@ use crate::render::text::{count, counted};
 use crate::signals::{STOPPED, in_time};
 use crate::watch;
 
-/// How often a change is tried that others come before.
+/// How often a write is retried after conflicts.
 const TRIES: u32 = 10;
 
 /// Suspend migrations; they stop within a page and keep their progress
@@ -67,7 +67,7 @@ pub(crate) struct Retry {
     pub(crate) steer: Steer,
 }
 
-/// What all of them take.
+/// The flags of all these commands.
 #[derive(ClapArgs)]
 pub(crate) struct Steer {
     /// Migrations, by the names that restow status shows
@@ -95,7 +95,7 @@ pub(crate) enum NameOutput {
 }
 
 impl Steer {
-    /// Says what became of a migration, or just its name where that was asked for.
+    /// Prints the result for a migration, or only its name if that was requested.
     pub(crate) fn say(&self, name: &str, what: &str) {
         let dry = if self.dry_run { " (dry run)" } else { "" };
         match self.output {
@@ -105,18 +105,18 @@ impl Steer {
     }
 }
 
-/// What that comes to.
+/// What to do about a migration.
 #[derive(Debug, PartialEq)]
 enum Step {
-    /// To be written, and what to say then.
+    /// Write it, and print this.
     Write(Value, String),
     /// It is so already.
     Nothing(String),
-    /// It makes no sense.
+    /// Refuse, with this error.
     Refuse(String),
 }
 
-/// What is to be written to a migration as it is.
+/// What to write to a migration, given its state.
 fn decide(act: Request, migration: &StorageVersionMigration, now: Timestamp) -> Step {
     let standing = MigrationSummary::of(migration, now);
     let far = standing.far().map(|far| format!(" at {far}")).unwrap_or_default();
@@ -140,7 +140,7 @@ fn decide(act: Request, migration: &StorageVersionMigration, now: Timestamp) -> 
     }
 }
 
-/// What another try will be of.
+/// Describes what will be retried.
 fn retried(migration: &StorageVersionMigration, left: u64) -> String {
     let named = migration.status.as_ref().and_then(|status| named_left(status, left));
     let mut text = match named.map(|named| named.len()) {
@@ -157,12 +157,12 @@ fn retried(migration: &StorageVersionMigration, left: u64) -> String {
     text
 }
 
-/// Asks it of the named migrations.
+/// Applies a request to the named migrations.
 pub(crate) async fn run(connection: &Connection, act: Request, steer: &Steer) -> Result<u8, CliError> {
     let cluster = connect(connection).await?;
     let server = cluster.server();
     let found = find(server, &steer.names).await?;
-    // Nothing is written unless all of it makes sense.
+    // Nothing is written unless the request can be applied to all of them.
     for migration in &found {
         if let Step::Refuse(why) = decide(act, migration, restow_clock::now()) {
             return Err(refusal(migration, &why));
@@ -185,7 +185,7 @@ pub(crate) async fn run(connection: &Connection, act: Request, steer: &Steer) ->
     in_time(steer.timeout, all).await.unwrap_or_else(|| Ok(out_of_time()))
 }
 
-/// Says that nobody waits any longer; the exit code.
+/// Prints that the wait timed out, and returns the exit code.
 pub(crate) fn out_of_time() -> u8 {
     say!("timed out; the request was sent and is still being carried out");
     STOPPED
@@ -197,7 +197,7 @@ fn refusal(migration: &StorageVersionMigration, why: &str) -> CliError {
         .hint(format!("to see its state, run: {} status {name}", program()))
 }
 
-/// Writes it, deciding anew when others came before.
+/// Writes the change; after a conflict, it is decided again.
 async fn change(
     server: &Server,
     act: Request,
@@ -208,7 +208,9 @@ async fn change(
     for _ in 0..TRIES {
         match decide(act, &migration, restow_clock::now()) {
             Step::Write(body, what) => {
-                if let Some(changed) = patch(server, &migration, body, Keep::unless(steer.dry_run)).await? {
+                if let Some(changed) =
+                    patch(server, &migration, body, WriteMode::unless(steer.dry_run)).await?
+                {
                     steer.say(&name, &what);
                     return Ok(changed);
                 }
@@ -225,7 +227,7 @@ async fn change(
     Err(CliError::failed(format!("others keep changing {name}; try again")))
 }
 
-/// Waits until the controller has done it.
+/// Waits until the controller has carried out the request.
 async fn until_done(
     server: &Server,
     act: Request,

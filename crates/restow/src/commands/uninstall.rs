@@ -1,4 +1,4 @@
-//! `restow uninstall`: deletes what `restow install` made, and nothing else.
+//! `restow uninstall`: deletes what `restow install` created, and nothing else.
 
 mod contents;
 mod release;
@@ -23,7 +23,7 @@ use crate::commands::install::rules::{InTree, Listing, NAME};
 use crate::commands::install::workload::Workload;
 use crate::connect::connect;
 use crate::error::CliError;
-use crate::objects::Keep;
+use crate::objects::WriteMode;
 use crate::output::say;
 use crate::render::text::counted;
 
@@ -54,13 +54,13 @@ pub(crate) struct Uninstall {
     timeout: Duration,
 }
 
-/// What became of an object.
-enum Fate {
-    /// It is gone, or going.
+/// The result for an object.
+enum UninstallResult {
+    /// It was deleted, or is being deleted.
     Deleted(Deleted),
-    /// It stays, as it should.
+    /// It is kept on purpose.
     Kept,
-    /// It stays, and should not; told when the rest is done.
+    /// It could not be deleted; this is reported at the end.
     Stuck(CliError),
 }
 
@@ -71,9 +71,9 @@ pub(crate) async fn run(connection: &Connection, flags: &Uninstall) -> Result<u8
     for manifest in everything(&namespace) {
         let Some(found) = look(cluster.server(), &manifest).await? else { continue };
         match remove(&cluster, &manifest, &found, flags).await? {
-            Fate::Deleted(object) => deleted.push(object),
-            Fate::Kept => {}
-            Fate::Stuck(why) => stuck = Some(why),
+            UninstallResult::Deleted(object) => deleted.push(object),
+            UninstallResult::Kept => {}
+            UninstallResult::Stuck(why) => stuck = Some(why),
         }
     }
     if deleted.is_empty() && stuck.is_none() {
@@ -85,36 +85,36 @@ pub(crate) async fn run(connection: &Connection, flags: &Uninstall) -> Result<u8
     stuck.map_or(Ok(0), Err)
 }
 
-/// Deletes one object, if it is restow's and nothing else hangs on it.
+/// Deletes one object, if it belongs to restow and nothing else needs it.
 async fn remove(
     cluster: &Cluster,
     manifest: &Manifest,
     found: &Value,
     flags: &Uninstall,
-) -> Result<Fate, CliError> {
+) -> Result<UninstallResult, CliError> {
     let server = cluster.server();
     if !found["metadata"]["deletionTimestamp"].is_null() {
         say!("{} is already being deleted", manifest.title());
-        return Ok(Fate::Deleted(deleted(manifest, found)));
+        return Ok(UninstallResult::Deleted(deleted(manifest, found)));
     }
     match manifest.kind() {
         // Another migrator defines the same APIs.
         "CustomResourceDefinition" if is_ours(found) => definition(server, manifest, found, flags).await,
         "Namespace" if is_ours(found) => match contents::others(cluster, manifest.name()).await {
             Ok(others) if others.is_empty() => delete(server, manifest, found, flags, "").await,
-            Ok(others) => Ok(Fate::Stuck(occupied(manifest.name(), &others))),
-            Err(failure) => Ok(Fate::Stuck(failure)),
+            Ok(others) => Ok(UninstallResult::Stuck(occupied(manifest.name(), &others))),
+            Err(failure) => Ok(UninstallResult::Stuck(failure)),
         },
-        // Its pods made the Lease; name and place tell it.
+        // Its pods created the Lease, which has no labels; the name and namespace identify it.
         kind if is_ours(found) || kind == "Lease" => delete(server, manifest, found, flags, "").await,
         _ => {
             say!("{} kept: restow install did not create it", manifest.title());
-            Ok(Fate::Kept)
+            Ok(UninstallResult::Kept)
         }
     }
 }
 
-/// The namespace it is installed in: where the account is that its role is bound to.
+/// The namespace that restow is installed in: that of the ServiceAccount that its ClusterRole is bound to.
 async fn place(server: &Server, flags: &Uninstall) -> Result<String, CliError> {
     let found = installed_in(server).await?;
     match (&flags.namespace, found) {
@@ -128,7 +128,7 @@ async fn place(server: &Server, flags: &Uninstall) -> Result<String, CliError> {
     }
 }
 
-/// What an install can have made, the last first, and the Lease that its pods made.
+/// Everything that an install can have created, the last first, and the Lease of its pods.
 fn everything(namespace: &str) -> Vec<Manifest> {
     let setup = Setup {
         namespace: namespace.to_owned(),
@@ -142,36 +142,36 @@ fn everything(namespace: &str) -> Vec<Manifest> {
         workload: Some(Workload { image: String::new(), flags: Vec::new() }),
     };
     let mut all = manifests(&setup);
-    // After the roles are gone, so that no pod that still runs makes it anew.
+    // After the roles are gone, so that no running pod creates it again.
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": NAME, "namespace": namespace},
     });
     all.insert(1, Manifest::new("", lease));
-    // Last of all, because by it the namespace is found if this has to be run again.
+    // Last, because it identifies the namespace if the command has to be run again.
     let is_binding = |manifest: &Manifest| manifest.kind() == "ClusterRoleBinding" && manifest.name() == NAME;
     all.reverse();
     all.sort_by_key(is_binding);
     all
 }
 
-/// Deletes a definition if that was asked for, and says what goes with it.
+/// Deletes a CRD if that was requested, and prints what is deleted with it.
 async fn definition(
     server: &Server,
     manifest: &Manifest,
     found: &Value,
     flags: &Uninstall,
-) -> Result<Fate, CliError> {
+) -> Result<UninstallResult, CliError> {
     let objects = objects(server, found, &GroupResource::parse(manifest.name())).await;
     let objects = objects.map_or_else(|| "objects".to_owned(), |number| counted(number, "object"));
     if flags.crds {
         return delete(server, manifest, found, flags, &format!(" with its {objects}")).await;
     }
     say!("{} kept with its {objects}; use --crds to delete them", manifest.title());
-    Ok(Fate::Kept)
+    Ok(UninstallResult::Kept)
 }
 
-/// How many objects a definition has, where that can be told.
+/// The number of objects of a CRD, if it is known.
 async fn objects(server: &Server, definition: &Value, name: &GroupResource) -> Option<u64> {
     let versions = definition["spec"]["versions"].as_array()?;
     let version = versions.iter().find(|version| version["served"] == true)?["name"].as_str()?;
@@ -192,16 +192,16 @@ async fn delete(
     found: &Value,
     flags: &Uninstall,
     with: &str,
-) -> Result<Fate, CliError> {
+) -> Result<UninstallResult, CliError> {
     let object = deleted(manifest, found);
     if !flags.crds {
-        let released = release::release(server, &object.uid, Keep::unless(flags.dry_run)).await?;
+        let released = release::release(server, &object.uid, WriteMode::unless(flags.dry_run)).await?;
         if released > 0 {
             let migrations = counted(released as u64, "migration");
             say!("{migrations} of {} kept{}", object.title, note(flags.dry_run));
         }
     }
-    // All of it in the body: beside one, a server does not read the query.
+    // Everything is in the body, because with a body a server ignores the query.
     let body = json!({
         "apiVersion": "v1", "kind": "DeleteOptions",
         "propagationPolicy": "Background", "preconditions": {"uid": object.uid},
@@ -214,7 +214,7 @@ async fn delete(
         Err(error) if error.code() == Some(404) => {}
         Err(error) => return Err(refused(server, &object.title, &error)),
     }
-    Ok(Fate::Deleted(object))
+    Ok(UninstallResult::Deleted(object))
 }
 
 fn deleted(manifest: &Manifest, found: &Value) -> Deleted {

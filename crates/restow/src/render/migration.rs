@@ -1,4 +1,4 @@
-//! Where a migration stands, as a person asks for it: told from its object and the time.
+//! Summarizes a migration for display, from its object and the time.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use crate::render::pass::{self, Pass, round};
 use crate::render::table::Row;
 use crate::render::text::{count, time};
 
-/// How many of the objects that were left are named unless more is asked for.
+/// How many quarantined objects are named by default.
 const NAMED: usize = 3;
 
-/// The columns of a listing of migrations.
+/// The columns of the table of migrations.
 pub(crate) const HEADER: [&str; 4] = ["MIGRATION", "PHASE", "PROGRESS", "AGE"];
-/// The columns of a wide one.
+/// The columns of the wide table.
 pub(crate) const WIDE_HEADER: [&str; 7] =
     ["MIGRATION", "RESOURCE", "PHASE", "PROGRESS", "STORED AS", "AGREEMENT", "AGE"];
 
-/// Where one migration stands.
+/// The summary of a migration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MigrationSummary {
@@ -35,7 +35,7 @@ pub(crate) struct MigrationSummary {
     percent: Option<String>,
     done: u64,
     total: Option<u64>,
-    /// Objects a second, on average.
+    /// Objects per second, on average.
     rate: Option<f64>,
     seconds_left: Option<f64>,
     rewritten: u64,
@@ -56,7 +56,7 @@ fn name_of<S: serde::Serializer>(stage: &Stage, serializer: S) -> Result<S::Ok, 
     serializer.serialize_str(stage.name())
 }
 
-/// The condition that says why a migration stands where it does.
+/// The condition that explains the phase of a migration.
 fn telling(migration: &StorageVersionMigration, phase: Stage) -> Option<&MigrationCondition> {
     let status = migration.status.as_ref()?;
     match phase {
@@ -72,7 +72,7 @@ fn said(text: &Option<String>) -> Option<String> {
 }
 
 impl MigrationSummary {
-    /// Where a migration stands now.
+    /// Summarizes a migration now.
     pub(crate) fn of(migration: &StorageVersionMigration, now: Timestamp) -> Self {
         let status = migration.status.clone().unwrap_or_default();
         let phase = Stage::of(migration.status.as_ref());
@@ -110,7 +110,7 @@ impl MigrationSummary {
         }
     }
 
-    /// Those that need looking after first, then by name.
+    /// Sorts those that need attention first, then by name.
     pub(crate) fn order(&self) -> (u8, &str) {
         let first = match self.phase {
             Stage::Running => 0,
@@ -122,7 +122,7 @@ impl MigrationSummary {
         (first, &self.name)
     }
 
-    /// Its row in a listing, and what is to be said beneath.
+    /// The row in the table, and the lines below it.
     pub(crate) fn row(&self, wide: bool) -> Row {
         let age = self.age_seconds.map(seconds).unwrap_or_default();
         let (name, phase) = (self.name.clone(), self.phase.name().to_owned());
@@ -144,7 +144,7 @@ impl MigrationSummary {
         }
     }
 
-    /// How many objects of the pass are done, and of how many where that can be told.
+    /// How many objects of the pass are done, and of how many if that is known.
     fn objects(&self) -> Option<String> {
         match self.total {
             Some(total) => Some(format!("{}/{}", count(self.done), count(total))),
@@ -152,7 +152,7 @@ impl MigrationSummary {
         }
     }
 
-    /// How fast a running one is, and how long it will take.
+    /// The rate of a running migration, and how long it will take.
     fn speed(&self) -> impl Iterator<Item = String> {
         let running = self.phase == Stage::Running;
         let rate = self.rate.filter(|_| running).map(|rate| format!("{rate:.0}/s"));
@@ -160,12 +160,12 @@ impl MigrationSummary {
         rate.into_iter().chain(left)
     }
 
-    /// Whether no controller has said anything of it.
+    /// Whether no controller has processed it yet.
     pub(crate) fn is_untouched(&self) -> bool {
         self.phase == Stage::Waiting && self.reason.is_none() && self.message.is_none()
     }
 
-    /// Why it stands where it does.
+    /// Explains its phase.
     fn why(&self) -> Option<String> {
         if self.is_untouched() {
             return Some("no controller has started it yet".to_owned());
@@ -175,7 +175,7 @@ impl MigrationSummary {
         (!parts.is_empty() && self.phase != Stage::Succeeded).then(|| parts.join(": "))
     }
 
-    /// What was asked for and has not happened yet.
+    /// A request that has not taken effect yet.
     fn asked(&self) -> Option<&'static str> {
         match self.phase {
             Stage::Failed if self.retry_requested => Some("a retry was requested"),
@@ -201,7 +201,7 @@ impl MigrationSummary {
         lines
     }
 
-    /// The objects that were left, or the first of them, and what can be done.
+    /// The quarantined objects, or the first of them, and what to do about them.
     fn left(&self, wide: bool, lines: &mut Vec<String>) {
         let shown = if wide { usize::MAX } else { NAMED };
         let named = self.quarantined_objects.len().min(shown);
@@ -223,7 +223,7 @@ impl MigrationSummary {
         }
     }
 
-    /// All of it in one line.
+    /// The summary in one line.
     pub(crate) fn line(&self) -> String {
         let mut parts = vec![self.phase.name().to_owned()];
         parts.extend(self.far());
@@ -239,12 +239,12 @@ impl MigrationSummary {
         )
     }
 
-    /// How far it is, where that can be told.
+    /// The progress, if it is known.
     pub(crate) fn far(&self) -> Option<String> {
         self.progress().map(|progress| progress.trim().replace("  ", ", "))
     }
 
-    /// What has been done until now.
+    /// What has been done so far.
     pub(crate) fn account(&self) -> String {
         if self.done == 0 && self.rewritten + self.current + self.skipped + self.quarantined == 0 {
             return "nothing has been done yet".to_owned();
@@ -263,7 +263,7 @@ impl MigrationSummary {
     }
 }
 
-/// Seconds as a person says them.
+/// Seconds as text.
 pub(crate) fn seconds(seconds: f64) -> String {
     time(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }

@@ -1,21 +1,22 @@
-//! How far one pass over the objects is, and how fast, told from the counts of a status.
+//! The progress and rate of a pass, from the counts of a status.
 
 use jiff::Timestamp;
 use restow_api::MigrationProgress;
 
-/// How far one pass over the objects is.
+/// The progress of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pass {
-    /// Objects that were decided in it.
+    /// Objects decided in this pass.
     pub(crate) done: u64,
-    /// All of its objects, where that can be told.
+    /// All objects of this pass, if known.
     pub(crate) total: Option<u64>,
-    /// Objects decided since the start, of all passes.
+    /// Objects decided in all passes.
     decided: u64,
 }
 
 impl Pass {
-    /// Counts are of the pass that rewrites, but what was checked, and what remains, is of the pass under way.
+    /// Reads the counts of a status: they are of the rewriting pass, except `checked` and `remaining`, which are of the current
+    /// pass.
     pub(crate) fn of(progress: &MigrationProgress) -> Self {
         let first = progress.rewritten + progress.current + progress.skipped + progress.quarantined;
         let done = if progress.pass.as_deref() == Some("verifying") { progress.checked } else { first };
@@ -23,7 +24,7 @@ impl Pass {
         Self { done, total, decided: first + progress.checked }
     }
 
-    /// Objects a second, from the first page to the last.
+    /// Objects per second, from the first page to the last.
     pub(crate) fn rate(self, progress: &MigrationProgress) -> Option<f64> {
         let (start, end) = (progress.started_at.as_ref()?, progress.updated_at.as_ref()?);
         let seconds = end.0.duration_since(start.0).as_secs_f64();
@@ -31,7 +32,7 @@ impl Pass {
     }
 }
 
-/// Seconds until the end of the pass: as the controller expects it, else by the average rate.
+/// Seconds until the end of the pass: the estimate of the controller, else by the average rate.
 pub(crate) fn seconds_left(progress: &MigrationProgress, rate: Option<f64>, now: Timestamp) -> Option<f64> {
     match &progress.estimated_completion {
         Some(end) => Some(round(end.0.duration_since(now).as_secs_f64().max(0.0))),
@@ -39,7 +40,7 @@ pub(crate) fn seconds_left(progress: &MigrationProgress, rate: Option<f64>, now:
     }
 }
 
-/// To a thousandth, as reports have it.
+/// Rounds to a thousandth, as in reports.
 pub(crate) fn round(number: f64) -> f64 {
     (number * 1000.0).round() / 1000.0
 }

@@ -24,11 +24,11 @@ pub(crate) struct Line {
     pub(crate) migratable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) why_not: Option<String>,
-    /// Whether its objects cannot be listed, which may be just for now.
+    /// Whether its objects cannot be listed, perhaps only for now.
     #[serde(skip)]
     pub(crate) unlisted: bool,
     pub(crate) needed: &'static str,
-    /// Why it is needed, or not.
+    /// Why a migration is needed, or not.
     pub(crate) reason: String,
     pub(crate) requests: Option<u64>,
     pub(crate) seconds: Option<f64>,
@@ -36,7 +36,7 @@ pub(crate) struct Line {
     pub(crate) rejected: Option<Vec<Quarantined>>,
 }
 
-/// What the lines come to, in one line.
+/// Summarizes all lines in one.
 pub(crate) fn total(lines: &[Line]) -> String {
     let of = |needed: &str| lines.iter().filter(|line| line.needed == needed).count() as u64;
     let needed = || lines.iter().filter(|line| line.needed == "yes");
@@ -55,12 +55,12 @@ pub(crate) fn total(lines: &[Line]) -> String {
     }
 }
 
-/// The lines in one form.
+/// The lines in an output format.
 pub(crate) fn text(lines: &[Line], form: Output, width: Option<usize>) -> String {
     match form {
         Output::Json => json(&lines),
         Output::Yaml => yaml(&lines),
-        // So that each can be given to `restow migrate`.
+        // Each name can be passed to `restow migrate`.
         Output::Name => {
             let names =
                 lines.iter().filter(|line| line.migratable).map(|line| format!("{}\n", line.resource));
@@ -70,7 +70,7 @@ pub(crate) fn text(lines: &[Line], form: Output, width: Option<usize>) -> String
     }
 }
 
-/// The lines as a table. Where its notes do not fit beside the rest, they stand beneath.
+/// The lines as a table. Notes that do not fit into a row are printed below it.
 fn table(lines: &[Line], wide: bool, width: Option<usize>) -> String {
     let mut header = vec!["RESOURCE", "STORED AS", "OBJECTS", "NEEDED", "TIME", "NOTE"];
     if wide {
@@ -107,7 +107,7 @@ fn table(lines: &[Line], wide: bool, width: Option<usize>) -> String {
 fn row(line: &Line, wide: bool) -> Vec<String> {
     let number = |number: Option<u64>| number.map(count).unwrap_or_default();
     let mut notes = Vec::new();
-    // What cannot be migrated says so below.
+    // The reason why a resource cannot be migrated is printed below.
     let doubtful = line.needed == "maybe" && line.reason != NO_EVIDENCE;
     let explained = line.needed == "yes" || (wide || doubtful) && line.why_not.is_none();
     notes.extend(explained.then(|| line.reason.clone()));

@@ -1,4 +1,4 @@
-//! What a person sees of a run: bars on a terminal, plain lines elsewhere. Always on stderr.
+//! The progress of a run on stderr: bars on a terminal, plain lines elsewhere.
 
 use std::io::IsTerminal as _;
 use std::sync::Mutex;
@@ -16,9 +16,9 @@ use restow_migrate::migration::Observer;
 use crate::output::say;
 use crate::render::text::{count, counted, time};
 
-/// How often a line is written where there is no terminal.
+/// How often a line is written without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
-/// Waits shorter than this are not worth telling.
+/// Shorter waits are not printed.
 const WORTH_TELLING: Duration = Duration::from_secs(1);
 
 /// The view of one resource's migration.
@@ -42,9 +42,9 @@ struct State {
 
 impl<'a> ProgressView<'a> {
     pub(crate) fn new(name: String, throttle: &'a Throttle, dry_run: bool) -> Self {
-        // Beside log lines, a bar would be torn.
+        // Log lines would break a bar.
         let bar = (std::io::stderr().is_terminal() && !tracing::enabled!(tracing::Level::INFO)).then(|| {
-            // Nothing is drawn before the first pass begins.
+            // Nothing is drawn before the first pass.
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
             bar.set_style(style());
             bar.set_prefix(name.clone());
@@ -63,14 +63,14 @@ impl<'a> ProgressView<'a> {
         Self { name, throttle, bar, dry_run, state: Mutex::new(state) }
     }
 
-    /// Takes the bar away, for the summary to follow.
+    /// Removes the bar before the summary.
     pub(crate) fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }
 
-    /// Says something beside the bar.
+    /// Prints a message above the bar.
     pub(crate) fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| say!("{}: {text}", self.name)),
@@ -94,7 +94,7 @@ impl<'a> ProgressView<'a> {
     }
 }
 
-/// How fast a pass is, and how long it will take.
+/// The rate of a pass, and how long it will take.
 struct Pace {
     rate: f64,
     left: Option<Duration>,
@@ -116,7 +116,7 @@ impl std::fmt::Display for Pace {
     }
 }
 
-/// What stands behind a bar.
+/// The text after the bar.
 fn bar_message(state: &State, pace: &Pace, in_flight: f64) -> String {
     if state.expected.is_some_and(|all| state.decided >= all) {
         format!("{}: checking for remaining objects, and that the API servers still agree", state.doing)
@@ -125,25 +125,25 @@ fn bar_message(state: &State, pace: &Pace, in_flight: f64) -> String {
     }
 }
 
-/// How far a pass is, in one line.
+/// The line for the progress of a pass.
 fn progress_line(state: &State, pace: &Pace) -> String {
     let of = state.expected.map(|all| format!(" of {}", count(all))).unwrap_or_default();
     format!("{} {}{of}, {pace}", state.doing, count(state.decided))
 }
 
-/// That a pass begins, in one line.
+/// The line for the beginning of a pass.
 fn pass_line(doing: &str, progress: &Progress) -> String {
     let of = progress.expected.map(|all| format!(" {}", counted(all, "object"))).unwrap_or_default();
     let basis = progress.basis.map(|basis| format!(", agreement {basis}")).unwrap_or_default();
     format!("{doing}{of}{basis}")
 }
 
-/// That a pass goes on which an earlier process began, in one line.
+/// The line for a pass that is resumed.
 pub(crate) fn resuming_line(done: u64) -> String {
     format!("resuming; {} already done", counted(done, "object"))
 }
 
-/// That objects were rewritten which no count has, in one line.
+/// The line for rewritten objects that no count includes.
 fn uncounted_line(rewritten: u64) -> String {
     let (were, are) = if rewritten == 1 { ("object was", "is") } else { ("objects were", "are") };
     format!("{} more {were} rewritten and {are} checked again when it goes on", count(rewritten))
@@ -157,7 +157,7 @@ fn waiting_line(why: &str) -> String {
     format!("waiting: {why} (ctrl-C is safe)")
 }
 
-/// What is done to the objects of a pass.
+/// What a pass does to objects.
 fn doing(phase: Phase, dry_run: bool) -> &'static str {
     match phase {
         _ if dry_run => "dry run of",
@@ -208,7 +208,7 @@ impl Observer for ProgressView<'_> {
         state.doing = doing(progress.phase, self.dry_run);
         if let Some(bar) = &self.bar {
             bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
-            // It moves while nothing is decided, too.
+            // The bar also moves while no object is decided.
             bar.enable_steady_tick(Duration::from_millis(125));
             bar.set_length(progress.expected.unwrap_or(done));
         } else {

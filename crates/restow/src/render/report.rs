@@ -1,4 +1,4 @@
-//! What a run did, for eyes and for scripts.
+//! The report of a run, as text and for scripts.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::render::table::{wrap, wrap_hanging};
 use crate::render::text::{count, time};
 use crate::state_dir::ResourceState;
 
-/// How many of the objects that were left a summary names.
+/// How many quarantined objects a summary names.
 const NAMED: usize = 10;
 
 /// The report of a run.
@@ -27,7 +27,7 @@ pub(crate) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     pub(crate) resources: Vec<ResourceReport>,
-    /// What `--all` had to leave out, because its server did not even say what there is.
+    /// Versions that `--all` left out, because their server did not answer discovery.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) unavailable: Vec<Unavailable>,
 }
@@ -48,18 +48,18 @@ pub(crate) struct ResourceReport {
     pub(crate) error: Option<String>,
     pub(crate) pruned: Option<Pruned>,
     pub(crate) dry_run: bool,
-    /// Whether just those objects were tried that an earlier run had left.
+    /// Whether only the objects that an earlier run quarantined were retried.
     pub(crate) retried: bool,
 }
 
-/// The objects that were left: read from their file when they are wanted, because there may be many.
+/// The quarantined objects, read from their file when needed, because there may be many.
 pub(crate) enum Left {
     File(PathBuf),
     Here(Vec<Quarantined>),
 }
 
 impl ResourceReport {
-    /// The report of a resource whose run came to its end.
+    /// The report of a resource whose run is complete.
     pub(crate) fn finished(state: &ResourceState, progress: Progress) -> Self {
         Self {
             end: finished(&progress),
@@ -72,9 +72,9 @@ impl ResourceReport {
         }
     }
 
-    /// The report of a resource whose turn had not come when the run was stopped.
+    /// The report of a resource that had not been started when the run was stopped.
     pub(crate) fn stopped(state: &ResourceState, progress: Progress) -> Self {
-        // Whether an earlier proof still stands was not looked at.
+        // Whether an earlier proof still holds was not checked.
         let progress = Progress { verified: false, ..progress };
         let error = Some("the run was stopped before this resource's turn".to_owned());
         Self { end: End::Stopped, error, ..Self::finished(state, progress) }
@@ -168,7 +168,7 @@ impl Serialize for ResourceReport {
     }
 }
 
-/// How a run that came to its end ended.
+/// The end of a complete run.
 pub(crate) fn finished(progress: &Progress) -> End {
     match progress.unproven {
         _ if progress.counts.quarantined + progress.verify.quarantined > 0 => End::ObjectsLeft,
@@ -177,7 +177,7 @@ pub(crate) fn finished(progress: &Progress) -> End {
     }
 }
 
-/// What a run that is complete does not prove.
+/// What a complete run does not prove.
 pub(crate) fn unproven(progress: &Progress) -> Option<String> {
     let why = progress.unproven.as_ref()?;
     let advice = if progress.keys.unchecked.is_empty() && !progress.keys.untold.is_empty() {
@@ -193,14 +193,14 @@ pub(crate) fn unproven(progress: &Progress) -> Option<String> {
     Some(explained(Reason::Unverified, &text))
 }
 
-/// What a run that came to its end did not check.
+/// What a complete run did not check.
 fn not_checked(report: &ResourceReport) -> Vec<String> {
     let ended = matches!(report.end, End::Succeeded | End::Unsafe | End::ObjectsLeft) && !report.dry_run;
     if ended && report.progress.phase == Phase::Done { report.progress.unchecked() } else { Vec::new() }
 }
 
-/// The summary of one resource, and the command for what is left to do, with the flags it needs. Text wraps to a width;
-/// the command does not, so that it can be copied.
+/// The summary of one resource, and the command for what is left to do. The text wraps at a width; the command does not, so
+/// that it can be copied.
 pub(crate) fn summary(report: &ResourceReport, flags: &str, width: Option<usize>) -> String {
     let mut text = String::new();
     for (index, line) in told(report).iter().enumerate() {
@@ -212,7 +212,7 @@ pub(crate) fn summary(report: &ResourceReport, flags: &str, width: Option<usize>
     text
 }
 
-/// What is said of one resource, line by line.
+/// The lines of the summary of one resource.
 fn told(report: &ResourceReport) -> Vec<String> {
     let (progress, counts) = (&report.progress, &report.progress.counts);
     let name = &progress.resource;
@@ -276,7 +276,7 @@ fn told(report: &ResourceReport) -> Vec<String> {
     lines
 }
 
-/// When to go on, and by which command.
+/// When to continue, and with which command.
 fn next(report: &ResourceReport, flags: &str) -> Option<(&'static str, String)> {
     let (program, name) = (program(), &report.progress.resource);
     match report.end {
@@ -287,7 +287,7 @@ fn next(report: &ResourceReport, flags: &str) -> Option<(&'static str, String)> 
         End::Stopped | End::Failed => {
             let how = match report.progress.phase {
                 _ if report.retried => " --retry-quarantined",
-                // Nothing is left of the run that could be resumed.
+                // There is no progress that could be resumed.
                 Phase::Done => "",
                 Phase::Rewriting | Phase::Verifying => " --resume",
             };
@@ -367,7 +367,7 @@ mod tests {
         }
     }
 
-    /// Runs that ended in every way, by name.
+    /// Runs with every kind of end, by name.
     fn reports() -> Vec<(&'static str, ResourceReport)> {
         let left = |number: u64| {
             let one = |index| Quarantined {

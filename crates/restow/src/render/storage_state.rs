@@ -1,4 +1,4 @@
-//! How the storage of a resource stands, told from its StorageState and the time.
+//! Summarizes a StorageState for display, given the time.
 
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -9,15 +9,15 @@ use serde::Serialize;
 use crate::render::migration::seconds;
 use crate::render::table::Row;
 
-/// The columns of a listing of storage states.
+/// The columns of the table of StorageStates.
 pub(crate) const HEADER: [&str; 5] = ["STORAGE STATE", "SETTLED", "CURRENT", "AGREEMENT", "HEARTBEAT"];
 
-/// How the storage of one resource stands.
+/// The summary of a StorageState.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct StorageSummary {
     pub(crate) resource: String,
-    /// Whether all objects are stored as the API servers write them now.
+    /// Whether all objects are stored in the current version and under the current key.
     pub(crate) settled: bool,
     #[serde(skip)]
     encryption_settled: bool,
@@ -27,7 +27,7 @@ pub(crate) struct StorageSummary {
     current_version: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     persisted_versions: Vec<String>,
-    /// Each hash beside the name of its version.
+    /// Each hash with the name of its version.
     #[serde(skip)]
     named: (String, Vec<String>),
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,7 +42,7 @@ pub(crate) struct StorageSummary {
 }
 
 impl StorageSummary {
-    /// How the storage of a resource stands now.
+    /// Summarizes a StorageState now.
     pub(crate) fn of(state: &StorageState, now: Timestamp) -> Self {
         let status: StorageStateStatus = state.status.clone().unwrap_or_default();
         let (settled, encryption_settled) = (status.is_settled(), status.encryption_is_settled());
@@ -65,12 +65,12 @@ impl StorageSummary {
         }
     }
 
-    /// Those that are not settled first, then by name.
+    /// Sorts those that are not settled first, then by name.
     pub(crate) fn order(&self) -> (bool, &str) {
         (self.settled, &self.resource)
     }
 
-    /// Its row in a listing, and what is to be said beneath.
+    /// The row in the table, and the lines below it.
     pub(crate) fn row(&self) -> Row {
         let cells = vec![
             self.resource.clone(),
@@ -91,7 +91,7 @@ impl StorageSummary {
         if self.settled { "yes" } else { "no" }
     }
 
-    /// What objects may still be stored as, where that is not just the current version and key.
+    /// The other versions and keys that objects may still be stored in.
     fn persisted(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.settled {
@@ -107,7 +107,7 @@ impl StorageSummary {
         lines
     }
 
-    /// All of it in one line that only a change of the storage changes, and no heartbeat.
+    /// The summary in one line, which a heartbeat alone does not change.
     pub(crate) fn line(&self) -> String {
         let verdict = if self.settled { "settled" } else { "not settled" };
         let mut parts = vec![verdict.to_owned(), format!("current: {}", self.named.0)];

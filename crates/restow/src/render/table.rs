@@ -1,6 +1,6 @@
-//! Tables without lines, as kubectl draws them.
+//! Tables without borders, as in kubectl.
 
-/// Sets the columns of these names to the right.
+/// Aligns the columns with these names to the right.
 pub(crate) fn right(header: &[&str], rows: &mut [Vec<String>], columns: &[&str]) {
     for (index, name) in header.iter().enumerate().filter(|(_, name)| columns.contains(name)) {
         let cells = rows.iter().filter_map(|row| row.get(index)).map(|cell| wide(cell));
@@ -17,15 +17,15 @@ fn terminal_width() -> Option<u16> {
     (width >= 40).then_some(width)
 }
 
-/// A row of a listing, and the lines beneath it.
+/// A row of a table, and the lines below it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Row {
     pub(crate) cells: Vec<String>,
     pub(crate) beneath: Vec<String>,
 }
 
-/// A table with lines beneath its rows, no wider than `width` where there is one: a first cell that is too long then
-/// stands on a line of its own, and the lines beneath wrap.
+/// A table with lines below its rows, at most `width` wide if that is given: a first cell that is too long gets its own line,
+/// and the lines below wrap.
 pub(crate) fn listing(header: &[&str], rows: &[Row], width: Option<usize>) -> String {
     let header: Vec<String> = header.iter().map(|&name| name.to_owned()).collect();
     let all = || std::iter::once(&header).chain(rows.iter().map(|row| &row.cells));
@@ -45,7 +45,7 @@ pub(crate) fn listing(header: &[&str], rows: &[Row], width: Option<usize>) -> St
     text
 }
 
-/// The space between two columns, and before a line beneath.
+/// The space between two columns, and before a line below a row.
 const GAP: usize = 2;
 
 fn wide(text: &str) -> usize {
@@ -67,19 +67,19 @@ fn line(cells: &[String], widths: &[usize]) -> String {
     line.trim_end().to_owned() + "\n"
 }
 
-/// Adds a line set in a little, in several where it is too long.
+/// Adds an indented line, wrapped if it is too long.
 pub(crate) fn wrap(text: &str, width: Option<usize>, into: &mut String) {
     wrap_from(GAP, text, width, into);
 }
 
-/// Adds a line, in several where it is too long; the others are set in a little.
+/// Adds a line, wrapped and indented if it is too long.
 pub(crate) fn wrap_hanging(text: &str, width: Option<usize>, into: &mut String) {
     wrap_from(0, text, width, into);
 }
 
 fn wrap_from(first: usize, text: &str, width: Option<usize>, into: &mut String) {
     let Some(width) = width else {
-        // A pipe takes a line of any length.
+        // In a pipe, a line may have any length.
         let words: Vec<&str> = text.split_whitespace().collect();
         let indent = if words.is_empty() { 0 } else { first };
         into.push_str(&format!("{}{}\n", " ".repeat(indent), words.join(" ")));
@@ -107,13 +107,13 @@ fn wrap_from(first: usize, text: &str, width: Option<usize>, into: &mut String) 
     into.push('\n');
 }
 
-/// A word in pieces that fit.
+/// Splits a word into pieces that fit.
 fn pieces(word: &str, room: usize) -> Vec<String> {
     let characters: Vec<char> = word.chars().collect();
     characters.chunks(room).map(|piece| piece.iter().collect()).collect()
 }
 
-/// How wide a listing may be: a pipe takes any.
+/// The width of the terminal; none in a pipe.
 pub(crate) fn width() -> Option<usize> {
     terminal_width().map(usize::from)
 }
@@ -141,7 +141,7 @@ mod tests {
         let narrow = listing(&header, &rows, Some(40));
         let lines: Vec<&str> = narrow.lines().collect();
         assert_eq!(lines[1], "secrets-x7k2p          Running  42%");
-        // Too long for its column: the rest of its row follows beneath.
+        // Too long for its column: the rest of its row follows below.
         assert_eq!(lines[3], "customresourcedefinitions.apiextensions.k8s.io-abcde");
         assert_eq!(lines[4], "                       Failed");
         for width in [52, 60, 80, 120] {

@@ -9,12 +9,12 @@ pub(crate) fn json(document: &impl Serialize) -> String {
 
 /// As YAML.
 pub(crate) fn yaml(document: &impl Serialize) -> String {
-    // By way of JSON, so that both have the same numbers and field names.
+    // Through JSON, so that both have the same numbers and field names.
     let value = serde_json::to_value(document).unwrap_or_default();
     serde_saphyr::to_string(&value).unwrap_or_default()
 }
 
-/// A count with its thousands set apart.
+/// A count with thousands separators.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -33,7 +33,7 @@ pub(crate) fn counted(number: u64, thing: &str) -> String {
     format!("{} {thing}{plural}", count(number))
 }
 
-/// A duration as a person says it.
+/// A duration as text.
 pub(crate) fn time(duration: std::time::Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {

@@ -8,13 +8,14 @@ use restow_lab::{Action, ClusterSpec, Observer, Part, Recorder, Seen, ServerSpec
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::support::{Lab, Ran, Restow, Widgets, cluster, create_all, lab, name, send, shared, wait};
+use crate::support::{Lab, Ran, Restow, Widgets, cluster, create_all, lab, name, send, wait};
 use crate::traffic::Traffic;
 
 scenarios! {
     a_storage_version_change_ends_the_run,
     a_double_change_during_the_verifying_pass_is_detected,
     a_resumed_run_waits_for_a_changed_crd_to_settle,
+    a_watched_change_ends_the_run_in_the_middle_of_a_page,
     ; real:
     // It needs two API servers.
     a_disagreement_stops_the_run_within_a_page,
@@ -280,10 +281,9 @@ async fn servers_behind_one_address_are_sampled_on_request(lab: Lab) {
     assert_eq!(assumed["agreement"], "assumed");
 }
 
-#[tokio::test]
-async fn a_watched_change_ends_the_run_in_the_middle_of_a_page() {
+async fn a_watched_change_ends_the_run_in_the_middle_of_a_page(lab: Lab) {
     const MANY: usize = 200;
-    let Some(cluster) = shared() else { return };
+    let cluster = lab.shared();
     let client = cluster.client(0).unwrap();
     for (plural, may_watch) in [("disturbed", true), ("unwatched", false)] {
         let widgets = Widgets { plural };

@@ -19,7 +19,7 @@ use crate::keys;
 use crate::support::{Ran, Restow, Widgets, cluster, create_all, lab, name, send, shared, try_send, wait};
 
 /// How long a start or an end may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PROCESS_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_restow"));
@@ -29,7 +29,7 @@ fn command(args: &[&str]) -> Command {
 }
 
 async fn run(args: &[&str]) -> Ran {
-    let ended = tokio::time::timeout(PATIENCE, command(args).output()).await.expect("an end");
+    let ended = tokio::time::timeout(PROCESS_TIMEOUT, command(args).output()).await.expect("an end");
     ended.unwrap().into()
 }
 
@@ -61,7 +61,7 @@ impl Running {
             }
             false
         };
-        if !tokio::time::timeout(PATIENCE, read).await.expect("a start in time") {
+        if !tokio::time::timeout(PROCESS_TIMEOUT, read).await.expect("a start in time") {
             let mut told = String::new();
             stderr.read_to_string(&mut told).await.unwrap();
             panic!("it did not start: {told}");
@@ -85,7 +85,8 @@ impl Running {
     async fn terminate(mut self) -> (Option<i32>, String) {
         let pid = Pid::from_raw(i32::try_from(self.child.id().unwrap()).unwrap()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
-        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("an end in time").unwrap();
+        let ended =
+            tokio::time::timeout(PROCESS_TIMEOUT, self.child.wait()).await.expect("an end in time").unwrap();
         let mut told = String::new();
         self.stderr.read_to_string(&mut told).await.unwrap();
         (ended.code(), told)

@@ -1,6 +1,4 @@
 //! Controllers that are killed, paused and replaced do everything once.
-//!
-//! Only on a real kube-apiserver: it counts the writes in etcd.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,8 +11,12 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::controller::{Controller, MIGRATIONS, STATES, is, migrations, prepared};
-use crate::support::{Restow, Widgets, cluster, lab, send, try_send, wait};
+use crate::support::{Lab, Restow, Widgets, send, try_send, wait};
 use crate::traffic::Traffic;
+
+scenarios! {
+    ten_migrations_complete_under_twenty_kills_and_a_paused_leader,
+}
 
 const PLURALS: [&str; 10] = ["ra", "rb", "rc", "rd", "re", "rf", "rg", "rh", "ri", "rj"];
 const MANY: usize = 40;
@@ -108,10 +110,8 @@ impl Watch {
     }
 }
 
-#[tokio::test]
-async fn ten_migrations_complete_under_twenty_kills_and_a_paused_leader() {
-    let assets = lab!();
-    let cluster = cluster(&assets, ClusterSpec::new()).await;
+async fn ten_migrations_complete_under_twenty_kills_and_a_paused_leader(lab: Lab) {
+    let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, _) = prepared(&cluster).await;
     let resources: Vec<Widgets> = PLURALS.iter().map(|plural| Widgets { plural }).collect();
     for widgets in &resources {

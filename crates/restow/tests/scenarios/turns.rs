@@ -114,7 +114,7 @@ async fn a_migration_that_is_not_possible_fails_with_a_reason(lab: Lab) {
         assert_eq!(done["status"]["progress"]["verified"], true);
     }
     for (name, resource, reason, words) in [
-        ("nowhere", "gadgets.example.com", "NotServed", "no resource gadgets.example.com"),
+        ("nowhere", "gadgets.example.com", "NotServed", "no API server serves gadgets.example.com"),
         ("virtual", "tokenreviews.authentication.k8s.io", "NotMigratable", "does not support list"),
     ] {
         ask_for(&client, name, resource).await;

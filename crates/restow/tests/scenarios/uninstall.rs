@@ -104,7 +104,10 @@ async fn an_api_is_down(client: &kube::Client, restow: &Restow) {
     })
     .await;
     let ran = restow.run(&["uninstall"]).await.expect(1);
-    assert!(ran.stderr.contains("restow-system was kept: down.example.com/v1: its API server"), "{ran:#?}");
+    assert!(
+        ran.stderr.contains("restow-system was kept: down.example.com/v1: cannot query its API server"),
+        "{ran:#?}"
+    );
     send(client, "DELETE", &format!("{services}/v1.down.example.com"), None).await;
     wait("the group to be gone", || async {
         !send(client, "GET", "/apis", None).await.to_string().contains("down.example.com")

@@ -1,4 +1,4 @@
-//! The demo's resource: boats, a custom resource that is to leave v1 for v2.
+//! The resource of the demo: boats, a custom resource whose storage version changes from v1 to v2.
 
 use serde_json::{Value, json};
 

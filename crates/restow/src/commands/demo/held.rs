@@ -1,4 +1,4 @@
-//! A store that can be held up, as a disk or a network is: what the demo does to its servers.
+//! A store whose writes and watches the demo can delay, as a slow disk or network does.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const STORAGE_VERSIONS: &str = "/registry/storageversions/";
 /// Where CustomResourceDefinitions are kept.
 const DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
 
-/// What is held up.
+/// What is delayed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holds {
     registrations: watch::Sender<bool>,
@@ -21,23 +21,23 @@ pub(crate) struct Holds {
 }
 
 impl Holds {
-    /// Keeps the server from registering its storage versions, or lets it.
+    /// Delays the registration of storage versions, or stops delaying it.
     pub(crate) fn registrations(&self, held: bool) {
         self.registrations.send_replace(held);
     }
 
-    /// Keeps the server from hearing of changed definitions, or lets it.
+    /// Delays the events of changed CRDs, or stops delaying them.
     pub(crate) fn definitions(&self, held: bool) {
         self.definitions.send_replace(held);
     }
 }
 
 async fn released(hold: &watch::Sender<bool>) {
-    // The sender lives as long as this.
+    // It never fails: the sender lives as long as this.
     let _ = hold.subscribe().wait_for(|held| !held).await;
 }
 
-/// A store behind such holds.
+/// A store with such delays.
 pub(crate) struct Held {
     pub(crate) inner: Arc<dyn Store>,
     pub(crate) holds: Holds,

@@ -1,4 +1,4 @@
-//! The demo's two API servers on one store, and what can be seen of them.
+//! The two API servers of the demo on one store, and what they store.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,12 +21,12 @@ use crate::commands::demo::boats;
 use crate::commands::demo::held::{Held, Holds};
 use crate::error::{CliError, chain};
 
-/// How many objects are looked at in one read.
+/// How many objects are read at a time.
 const PAGE: usize = 1000;
 /// The names of the servers.
 const IDS: [&str; 2] = ["api-1", "api-2"];
 
-/// One server, as it is shown.
+/// A server, for display.
 pub(crate) struct Shown {
     pub(crate) id: &'static str,
     pub(crate) url: String,
@@ -85,7 +85,7 @@ impl Stage {
             .map_err(|error| CliError::failed(chain(&error)))?;
         let connection =
             server.connection_info().ok_or_else(|| CliError::failed("the server has no address"))?;
-        // Users are to hear of it when they are turned away.
+        // Users must see that they are refused.
         let mut config = connection.config().map_err(CliError::failed)?;
         config.default_retry = false;
         let client = Client::try_from(config).map_err(CliError::failed)?;
@@ -106,7 +106,7 @@ impl Stage {
     ) -> Result<JoinHandle<Result<Server, StartError>>, CliError> {
         let credentials = Credentials::open(&self.dir, restow_clock::now())
             .map_err(|error| CliError::failed(chain(&error)))?;
-        // Only the second one is ever held up.
+        // Only the second one is ever delayed.
         let store: Arc<dyn Store> = if id == IDS[1] {
             Arc::new(Held { inner: Arc::clone(&self.store), holds: self.holds.clone() })
         } else {
@@ -135,7 +135,7 @@ impl Stage {
         self.begin(IDS[1], address)
     }
 
-    /// Takes the second server in again, once it is ready.
+    /// Uses the second server again, once it is ready.
     pub(crate) async fn restarted(
         &mut self,
         starting: JoinHandle<Result<Server, StartError>>,
@@ -146,7 +146,7 @@ impl Stage {
         Ok(())
     }
 
-    /// What can be held up at the second server.
+    /// What can be delayed at the second server.
     pub(crate) fn holds(&self) -> &Holds {
         &self.holds
     }
@@ -212,7 +212,7 @@ impl Stage {
         }
     }
 
-    /// What the definition says is stored.
+    /// `storedVersions` of the CRD.
     pub(crate) async fn stored_versions(&self) -> Result<Vec<String>, CliError> {
         let path = format!("{}/{}", boats::DEFINITIONS, boats::NAME);
         let definition = request(&self.clients[0], "GET", &path, &Value::Null).await?;

@@ -20,16 +20,16 @@ use crate::render::table::{width, wrap};
 use crate::render::text::{count, time};
 use crate::signals;
 
-/// How long something may take that should take a moment.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is looked for.
+/// How long a step may take that should take a moment.
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a step is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How many writes the restarted server turns away before its storage is fast again.
+/// How many writes the restarted server refuses before its storage is fast again.
 const ENOUGH: u64 = 30;
-/// How many objects a second the migration that is to be killed writes at most, so that there is a middle.
+/// The most objects per second of the migration that is killed, so that it does not end too early.
 const VISIBLE: &str = "1500";
 
-/// The story and who plays in it.
+/// The demo, its servers and its users.
 pub(crate) struct Story {
     stage: Stage,
     users: Users,
@@ -38,7 +38,7 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    /// Sets the stage: two servers, a resource, its objects, and users.
+    /// Starts two servers, creates a resource and its objects, and starts the users.
     pub(crate) async fn begin(objects: u64, dir: Option<&Path>) -> Result<Self, CliError> {
         show!(
             "\x1b[1mrestow demo\x1b[0m: two API servers, one store, {} boats, and users who never stop.",
@@ -74,13 +74,13 @@ impl Story {
         Ok(Self { stage, users, objects, step: 1 })
     }
 
-    /// Tells the rest.
-    pub(crate) async fn tell(mut self, keep: bool) -> Result<u8, CliError> {
+    /// Runs all steps.
+    pub(crate) async fn run(mut self, keep: bool) -> Result<u8, CliError> {
         self.restart().await?;
         self.disagree().await?;
         self.agree().await?;
         self.crash().await?;
-        self.go_on().await?;
+        self.resume().await?;
         self.audit(keep).await
     }
 
@@ -89,7 +89,7 @@ impl Story {
         headline(self.step, title);
     }
 
-    /// A server restarts while its storage is slow: it turns writes away until it is registered.
+    /// A server restarts while its storage is slow: it refuses writes until it has registered.
     async fn restart(&mut self) -> Result<(), CliError> {
         self.next("api-2 restarts, and its storage is slow");
         let before = self.users.tally().turned_away.load(Ordering::Relaxed);
@@ -117,7 +117,7 @@ impl Story {
         Ok(())
     }
 
-    /// The storage version changes, and one server does not know yet.
+    /// The storage version changes, and one server has not noticed yet.
     async fn disagree(&mut self) -> Result<(), CliError> {
         self.next("v2 becomes the storage version, and api-2 does not know it yet");
         self.stage.holds().definitions(true);
@@ -136,7 +136,7 @@ impl Story {
         Ok(())
     }
 
-    /// The other server hears of it.
+    /// The other server notices the change.
     async fn agree(&mut self) -> Result<(), CliError> {
         self.next("api-2 learns of it: it pauses writes, registers v2, and accepts writes again");
         self.stage.holds().definitions(false);
@@ -165,8 +165,8 @@ impl Story {
         self.show_stored().await
     }
 
-    /// It goes on.
-    async fn go_on(&mut self) -> Result<(), CliError> {
+    /// The migration is resumed.
+    async fn resume(&mut self) -> Result<(), CliError> {
         self.next("It resumes where it was killed, verifies, and prunes storedVersions");
         let code = self
             .restow(&["migrate", boats::NAME, "--prune-stored-versions", "--pace", "fast", "--resume"])
@@ -178,7 +178,7 @@ impl Story {
         }
     }
 
-    /// What is stored, and what became of the users' writes.
+    /// Checks what is stored, and that no write of a user was lost.
     async fn audit(mut self, keep: bool) -> Result<u8, CliError> {
         self.next("What is stored now, read from the store");
         self.show_stored().await?;
@@ -233,7 +233,7 @@ impl Story {
         Ok(())
     }
 
-    /// Runs restow as a user would, and shows what it says.
+    /// Runs restow as a user would, and shows its output.
     async fn restow(&self, args: &[&str]) -> Result<i32, CliError> {
         let status = self.command(args).status().await.map_err(CliError::failed)?;
         Ok(status.code().unwrap_or(-1))
@@ -262,7 +262,7 @@ fn say(text: &str) {
     anstream::print!("{lines}");
 }
 
-/// What there is to learn from it, and what to do next.
+/// Prints the conclusion, and what to do next.
 fn lesson() {
     show!("\n\x1b[1mWhat happened\x1b[0m");
     say(
@@ -283,7 +283,7 @@ fn lesson() {
 
 /// Waits for something that should take a moment.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool, CliError>) -> Result<(), CliError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + STEP_TIMEOUT;
     while !is_so().await? {
         if Instant::now() > deadline {
             return Err(CliError::failed(format!("timed out waiting for {what}")));

@@ -1,6 +1,6 @@
-//! The demo's users: they create, change and delete objects through either server, and remember what was acknowledged.
+//! The users of the demo. They create, change and delete objects through either server, and remember what was acknowledged.
 //!
-//! One writes ConfigMaps, which the servers have built in; the others write boats, which are defined.
+//! One writes ConfigMaps, a built-in resource; the others write boats, a custom resource.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,14 +34,14 @@ pub(crate) struct Tally {
     pub(crate) unanswered: AtomicU64,
 }
 
-/// What became of all that was acknowledged.
+/// Whether all acknowledged writes were kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     /// Objects that are as they were last written.
     pub(crate) intact: usize,
     /// Objects that were deleted and are gone.
     pub(crate) gone: usize,
-    /// Objects that are otherwise: lost writes.
+    /// Objects that differ: lost writes.
     pub(crate) lost: usize,
 }
 
@@ -49,11 +49,11 @@ pub(crate) struct Kept {
 pub(crate) struct Users {
     tally: Arc<Tally>,
     stop: CancellationToken,
-    work: JoinSet<(Ware, Memory)>,
+    work: JoinSet<(WrittenKind, Memory)>,
     servers: Vec<Client>,
 }
 
-/// What one object should be; none when it should not be, unknown after a write that nobody answered.
+/// The expected state of an object; unknown after a write without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     Absent,
@@ -65,7 +65,7 @@ type Memory = BTreeMap<String, Expected>;
 
 /// What a user writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ware {
+enum WrittenKind {
     Boats,
     ConfigMaps,
 }
@@ -79,14 +79,14 @@ enum Answer {
 }
 
 impl Users {
-    /// Sets them to work on these servers.
+    /// Starts them on these servers.
     pub(crate) fn start(servers: Vec<Client>) -> Self {
         let (tally, stop) = (Arc::new(Tally::default()), CancellationToken::new());
         let mut work = JoinSet::new();
         for user in 0..USERS {
-            let ware = if user == 0 { Ware::ConfigMaps } else { Ware::Boats };
+            let kind = if user == 0 { WrittenKind::ConfigMaps } else { WrittenKind::Boats };
             let user = User {
-                ware,
+                kind,
                 servers: servers.clone(),
                 tally: Arc::clone(&tally),
                 first: user,
@@ -102,14 +102,14 @@ impl Users {
         &self.tally
     }
 
-    /// Ends their work, and looks at every object they have written.
+    /// Stops them, and checks every object that they have written.
     pub(crate) async fn stop(mut self) -> Result<Kept, kube::Error> {
         self.stop.cancel();
         let mut kept = Kept::default();
         while let Some(worked) = self.work.join_next().await {
-            let Ok((ware, memory)) = worked else { continue };
+            let Ok((kind, memory)) = worked else { continue };
             for (name, expected) in memory {
-                let found = ware.number(&self.servers[0], &name).await?;
+                let found = kind.number(&self.servers[0], &name).await?;
                 match (expected, found) {
                     (Expected::Unknown, _) => {}
                     (Expected::Absent, None) => kept.gone += 1,
@@ -123,7 +123,7 @@ impl Users {
 }
 
 struct User {
-    ware: Ware,
+    kind: WrittenKind,
     servers: Vec<Client>,
     tally: Arc<Tally>,
     first: usize,
@@ -131,7 +131,7 @@ struct User {
 }
 
 impl User {
-    async fn work(mut self, stop: CancellationToken) -> (Ware, Memory) {
+    async fn work(mut self, stop: CancellationToken) -> (WrittenKind, Memory) {
         let names: Vec<String> = self.memory.keys().cloned().collect();
         let mut number = 0;
         while !stop.is_cancelled() {
@@ -140,17 +140,17 @@ impl User {
             self.write(name, number).await;
             tokio::time::sleep(REST).await;
         }
-        (self.ware, self.memory)
+        (self.kind, self.memory)
     }
 
-    /// One write, through one server or, when that turns it away, the other.
+    /// Sends one write to one server or, if that refuses it, to the other.
     async fn write(&mut self, name: &str, number: u64) {
         let before = self.memory.get(name).copied().unwrap_or(Expected::Absent);
         let (request, after) = match before {
             Expected::Unknown => return self.look(name).await,
-            Expected::Absent => (self.ware.create(name, number), Expected::Number(number)),
-            Expected::Number(_) if fastrand::u8(..8) == 0 => (self.ware.delete(name), Expected::Absent),
-            Expected::Number(_) => (self.ware.change(name, number), Expected::Number(number)),
+            Expected::Absent => (self.kind.create(name, number), Expected::Number(number)),
+            Expected::Number(_) if fastrand::u8(..8) == 0 => (self.kind.delete(name), Expected::Absent),
+            Expected::Number(_) => (self.kind.change(name, number), Expected::Number(number)),
         };
         self.first = self.first.wrapping_add(1);
         for turn in 0..self.servers.len() {
@@ -176,11 +176,11 @@ impl User {
         }
     }
 
-    /// Learns what became of a write that nobody answered.
+    /// Reads the object after a write without an answer.
     async fn look(&mut self, name: &str) {
         self.first = self.first.wrapping_add(1);
         let server = self.servers[self.first % self.servers.len()].clone();
-        if let Ok(found) = self.ware.number(&server, name).await {
+        if let Ok(found) = self.kind.number(&server, name).await {
             self.memory.insert(name.to_owned(), found.map_or(Expected::Absent, Expected::Number));
         }
     }
@@ -188,7 +188,7 @@ impl User {
 
 type Write = (Method, String, &'static str, Value);
 
-impl Ware {
+impl WrittenKind {
     fn all(self, version: &str) -> String {
         match self {
             Self::Boats => boats::all(version),
@@ -223,7 +223,7 @@ impl Ware {
         (Method::DELETE, self.one("v1", name), "application/json", json!({}))
     }
 
-    /// The number an object holds, if it is there.
+    /// The number in an object, if it exists.
     async fn number(self, server: &Client, name: &str) -> Result<Option<u64>, kube::Error> {
         let request = Request::get(self.one("v1", name)).body(Vec::new()).map_err(kube::Error::HttpError)?;
         let found = match server.request::<Value>(request).await {

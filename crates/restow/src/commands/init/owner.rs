@@ -1,4 +1,4 @@
-//! What the migrations that `restow init` makes belong to, so that they go with it.
+//! The owner of the migrations that `restow init` creates: they are deleted with it.
 
 use restow_core::resource::inventory::{Resource, find};
 use restow_core::resource::name::GroupVersion;
@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 use crate::connect::unreached;
 use crate::error::CliError;
 
-/// What `restow install` makes.
+/// The ClusterRole that `restow install` creates.
 const INSTALLED: &str = "restow";
 
-/// Which owner was asked for.
+/// The requested owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// None.
+    /// No owner.
     Nobody,
-    /// This one.
+    /// This object.
     Named {
         /// A kind, or another name of a resource.
         kind: String,
@@ -46,7 +46,7 @@ impl std::str::FromStr for Owner {
     }
 }
 
-/// The reference to the owner; by default the ClusterRole that `restow install` makes, where there is one.
+/// The reference to the owner; by default the ClusterRole that `restow install` creates, if it exists.
 pub(crate) async fn reference(
     cluster: &Cluster,
     inventory: &Inventory,
@@ -71,7 +71,7 @@ pub(crate) async fn reference(
             };
             match look_up(cluster, role, version, INSTALLED).await {
                 Ok(reference) => Ok(Some(reference)),
-                // Nobody asked for it.
+                // It was not requested.
                 Err(error) if error.is_final() => Ok(None),
                 Err(error) => Err(unreached(cluster.server(), &error)),
             }
@@ -79,7 +79,7 @@ pub(crate) async fn reference(
     }
 }
 
-/// The version to refer to it by, if objects without a namespace can belong to it.
+/// The version for the reference, if the resource can own cluster-scoped objects.
 fn owning_version(resource: &Resource) -> Result<&GroupVersion, CliError> {
     let version = resource.served.first().filter(|_| !resource.namespaced);
     version.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Applies manifests to a cluster, and says what became of each.
+//! Applies manifests to a cluster, and prints the result for each.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::error::CliError;
 use crate::output::say;
 use crate::program::program;
 
-/// Where namespaced objects are tried in a dry run, while their own namespace is not there.
+/// The namespace for a dry run of namespaced objects while their own namespace does not exist.
 const STAND_IN: &str = "default";
 /// The definition of the built-in migrator's API.
 const IN_TREE: &str = "storageversionmigrations.storagemigration.k8s.io";
@@ -37,22 +37,22 @@ impl fmt::Display for Change {
     }
 }
 
-/// What is to be done about an object, as it is found.
+/// What to do about an object, given what exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stance {
+enum ApplyAction {
     /// Apply it.
     Apply,
-    /// It was there before, in a form that ours extends.
+    /// Apply it to an object that existed before and that ours extends.
     TakeOver,
-    /// It was there before, and serves as it is.
+    /// Keep the object that existed before.
     Keep,
-    /// It is somebody else's.
+    /// Refuse: it belongs to something else.
     Refuse,
-    /// It is going.
+    /// Wait: it is being deleted.
     Wait,
 }
 
-/// Looks at everything first, so that nothing is written when something cannot be; then applies it in order.
+/// Checks everything first, so that nothing is written if something cannot be applied; then applies it in order.
 pub(crate) async fn apply(server: &Server, manifests: Vec<Manifest>, dry_run: bool) -> Result<(), CliError> {
     let namespace = manifests.iter().find(|manifest| manifest.kind() == "Namespace");
     let namespace = namespace.map(|namespace| namespace.name().to_owned());
@@ -63,20 +63,20 @@ pub(crate) async fn apply(server: &Server, manifests: Vec<Manifest>, dry_run: bo
     for manifest in &manifests {
         found.push(look(server, manifest).await?);
     }
-    let judge = |(manifest, found): (&Manifest, &Option<Value>)| stance(manifest, found.as_ref());
-    let stances: Vec<Stance> = manifests.iter().zip(&found).map(judge).collect();
-    refuse(&manifests, &stances)?;
+    let judge = |(manifest, found): (&Manifest, &Option<Value>)| apply_action(manifest, found.as_ref());
+    let actions: Vec<ApplyAction> = manifests.iter().zip(&found).map(judge).collect();
+    refuse(&manifests, &actions)?;
     let absent =
         |(manifest, found): (&Manifest, &Option<Value>)| manifest.kind() == "Namespace" && found.is_none();
     let unmade = namespace.filter(|_| dry_run && manifests.iter().zip(&found).any(absent));
-    for ((manifest, before), stance) in manifests.into_iter().zip(found).zip(stances) {
+    for ((manifest, before), action) in manifests.into_iter().zip(found).zip(actions) {
         let title = manifest.title();
-        if stance == Stance::Keep {
+        if action == ApplyAction::Keep {
             say!("{title} kept as it is: it existed before");
             continue;
         }
         let after = send(server, tried(manifest, unmade.as_deref()), dry_run).await?;
-        let taken = if stance == Stance::TakeOver { ", taken over from an earlier install" } else { "" };
+        let taken = if action == ApplyAction::TakeOver { ", taken over from an earlier install" } else { "" };
         say!("{title} {}{taken}{}", change(before.as_ref(), &after), note(dry_run));
         if let Some(before) = &before {
             changes(before, &after).iter().for_each(|line| say!("  {line}"));
@@ -85,7 +85,7 @@ pub(crate) async fn apply(server: &Server, manifests: Vec<Manifest>, dry_run: bo
     Ok(())
 }
 
-/// Fails if another namespace has it: all that is not in a namespace is there once.
+/// Fails if restow is installed in another namespace: cluster-scoped objects exist once.
 async fn only_here(server: &Server, namespace: &str) -> Result<(), CliError> {
     match installed_in(server).await?.filter(|other| other != namespace) {
         Some(other) => Err(CliError::failed(format!("restow is already installed in the namespace {other}"))
@@ -97,12 +97,12 @@ async fn only_here(server: &Server, namespace: &str) -> Result<(), CliError> {
     }
 }
 
-/// An object as it can be tried while its namespace is not made: elsewhere.
+/// The object in another namespace for a dry run, while its own does not exist.
 fn tried(manifest: Manifest, unmade: Option<&str>) -> Manifest {
     if unmade.is_some() && manifest.namespace() == unmade { manifest.moved(STAND_IN) } else { manifest }
 }
 
-/// What is said behind everything that was only tried.
+/// The suffix of messages in a dry run.
 pub(crate) fn note(dry_run: bool) -> &'static str {
     if dry_run { " (dry run)" } else { "" }
 }
@@ -116,7 +116,7 @@ pub(crate) async fn look(server: &Server, manifest: &Manifest) -> Result<Option<
     }
 }
 
-/// The namespace of the account that restow's cluster-wide role is bound to.
+/// The namespace of the ServiceAccount that the ClusterRole of restow is bound to.
 pub(crate) async fn installed_in(server: &Server) -> Result<Option<String>, CliError> {
     let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{NAME}");
     match server.get::<Value>(&path).await {
@@ -129,28 +129,28 @@ pub(crate) async fn installed_in(server: &Server) -> Result<Option<String>, CliE
     }
 }
 
-fn stance(manifest: &Manifest, found: Option<&Value>) -> Stance {
+fn apply_action(manifest: &Manifest, found: Option<&Value>) -> ApplyAction {
     match (manifest.kind(), found) {
-        (_, Some(found)) if !found["metadata"]["deletionTimestamp"].is_null() => Stance::Wait,
-        (_, Some(found)) if is_ours(found) => Stance::Apply,
-        (_, None) => Stance::Apply,
-        ("CustomResourceDefinition", Some(_)) if manifest.name() != IN_TREE => Stance::TakeOver,
-        // Whoever defines the built-in API may serve other objects of it.
-        ("CustomResourceDefinition", Some(_)) => Stance::Keep,
-        ("Namespace", Some(_)) => Stance::Keep,
-        _ => Stance::Refuse,
+        (_, Some(found)) if !found["metadata"]["deletionTimestamp"].is_null() => ApplyAction::Wait,
+        (_, Some(found)) if is_ours(found) => ApplyAction::Apply,
+        (_, None) => ApplyAction::Apply,
+        ("CustomResourceDefinition", Some(_)) if manifest.name() != IN_TREE => ApplyAction::TakeOver,
+        // Another program may have defined the built-in API with other objects.
+        ("CustomResourceDefinition", Some(_)) => ApplyAction::Keep,
+        ("Namespace", Some(_)) => ApplyAction::Keep,
+        _ => ApplyAction::Refuse,
     }
 }
 
-fn refuse(manifests: &[Manifest], stances: &[Stance]) -> Result<(), CliError> {
-    for (manifest, stance) in manifests.iter().zip(stances) {
+fn refuse(manifests: &[Manifest], actions: &[ApplyAction]) -> Result<(), CliError> {
+    for (manifest, action) in manifests.iter().zip(actions) {
         let title = manifest.title();
-        match stance {
-            Stance::Wait => {
+        match action {
+            ApplyAction::Wait => {
                 return Err(CliError::failed(format!("{title} is being deleted"))
                     .hint("wait until it is gone, then install again"));
             }
-            Stance::Refuse => {
+            ApplyAction::Refuse => {
                 let labels = format!("{}=restow and {PART_OF}=restow", restow_api::MANAGED_BY);
                 return Err(CliError::failed(format!("{title} already exists, and is not restow's"))
                     .hint(format!("delete it, or hand it over to restow with the labels {labels}")));
@@ -173,7 +173,7 @@ async fn send(server: &Server, manifest: Manifest, dry_run: bool) -> Result<Valu
     sent.map_err(|error| refused(server, &manifest.title(), &error))
 }
 
-/// What a server's refusal means.
+/// The error for a refused request, with what to do about it.
 pub(crate) fn refused(server: &Server, title: &str, error: &RequestError) -> CliError {
     let failure = CliError::failed(format!("{title}: {error}"));
     match error.code() {
@@ -193,7 +193,7 @@ pub(crate) fn refused(server: &Server, title: &str, error: &RequestError) -> Cli
     }
 }
 
-/// Compares what is kept of an object, without what every write or its controllers change.
+/// Compares an object before and after, without the fields that every write or its controllers change.
 fn change(before: Option<&Value>, after: &Value) -> Change {
     let kept = |object: &Value| {
         let mut object = object.clone();
@@ -224,20 +224,20 @@ mod tests {
         let going = json!({"metadata": {"labels": labels(), "deletionTimestamp": "2026-01-01T00:00:00Z"}});
         let own = "storagestates.migration.k8s.io";
         for (kind, name, found, expected) in [
-            ("ClusterRole", NAME, None, Stance::Apply),
-            ("ClusterRole", NAME, Some(&ours), Stance::Apply),
-            ("ClusterRole", NAME, Some(&other), Stance::Refuse),
-            ("ClusterRole", NAME, Some(&going), Stance::Wait),
-            ("Namespace", NAME, Some(&ours), Stance::Apply),
-            ("Namespace", NAME, Some(&other), Stance::Keep),
-            ("Namespace", NAME, Some(&going), Stance::Wait),
-            ("CustomResourceDefinition", own, Some(&other), Stance::TakeOver),
-            ("CustomResourceDefinition", own, Some(&ours), Stance::Apply),
-            ("CustomResourceDefinition", IN_TREE, Some(&other), Stance::Keep),
-            ("CustomResourceDefinition", IN_TREE, Some(&ours), Stance::Apply),
+            ("ClusterRole", NAME, None, ApplyAction::Apply),
+            ("ClusterRole", NAME, Some(&ours), ApplyAction::Apply),
+            ("ClusterRole", NAME, Some(&other), ApplyAction::Refuse),
+            ("ClusterRole", NAME, Some(&going), ApplyAction::Wait),
+            ("Namespace", NAME, Some(&ours), ApplyAction::Apply),
+            ("Namespace", NAME, Some(&other), ApplyAction::Keep),
+            ("Namespace", NAME, Some(&going), ApplyAction::Wait),
+            ("CustomResourceDefinition", own, Some(&other), ApplyAction::TakeOver),
+            ("CustomResourceDefinition", own, Some(&ours), ApplyAction::Apply),
+            ("CustomResourceDefinition", IN_TREE, Some(&other), ApplyAction::Keep),
+            ("CustomResourceDefinition", IN_TREE, Some(&ours), ApplyAction::Apply),
         ] {
             let manifest = Manifest::new("", json!({"kind": kind, "metadata": {"name": name}}));
-            assert_eq!(stance(&manifest, found), expected, "{kind} {name} {found:?}");
+            assert_eq!(apply_action(&manifest, found), expected, "{kind} {name} {found:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What applying an object changes that an administrator wants to know: permissions, and what the pods run.
+//! Changes of an object that matter to an administrator: permissions, and what the pods run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,10 +31,10 @@ fn container(object: &Value) -> &Value {
     &object["spec"]["template"]["spec"]["containers"][0]
 }
 
-/// Something that may be done: what, and how.
+/// A permission: the resource and the verb.
 type Grant = (String, String);
 
-/// All that a role grants.
+/// All permissions that a role grants.
 fn grants(role: &Value) -> BTreeSet<Grant> {
     let words = |rule: &Value, field: &str| -> Vec<String> {
         rule[field].as_array().into_iter().flatten().map(text).collect()
@@ -58,7 +58,7 @@ fn grants(role: &Value) -> BTreeSet<Grant> {
     grants
 }
 
-/// Grants in lines, those of the same verbs together.
+/// Permissions as lines, grouped by verbs.
 fn listed<'a>(sign: &str, grants: impl Iterator<Item = &'a Grant>) -> Vec<String> {
     let mut verbs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (thing, verb) in grants {

@@ -1,4 +1,4 @@
-//! What an install is to be like: what it was given, and what it keeps of an earlier one.
+//! The settings of an install: from the command line, and those kept from an earlier install.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,27 +18,27 @@ use crate::error::CliError;
 use crate::output::say;
 use crate::resources::is_name;
 
-/// The annotation of the ClusterRole that has the words `restow install` was given, as a list in JSON.
+/// The annotation of the ClusterRole with the arguments of `restow install`, as a JSON list.
 pub(crate) const GIVEN: &str = "restow.dev/install";
 
-/// What to do when nothing tells which resources are wanted.
+/// The hint if it is not known which resources are wanted.
 const NAME_RESOURCES: &str =
     "name the resources that restow may rewrite, or use --all for all that can be migrated";
 
-/// What was chosen.
+/// The chosen settings.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Choice {
-    /// The resources that may be rewritten; all when there is none, unsaid when nothing was given.
+pub(crate) struct InstallChoice {
+    /// The resources that may be rewritten; empty for all, none if not specified.
     pub(crate) resources: Option<Vec<String>>,
     /// Whether events are among all resources.
     pub(crate) include_events: bool,
     /// The flags of `restow controller`.
     pub(crate) controller: ControllerFlags,
-    /// How API servers are told apart.
+    /// How API servers are found.
     servers: Servers,
 }
 
-/// The connection flags on how API servers are told apart.
+/// The connection flags that say how API servers are found.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Servers {
     named: Vec<String>,
@@ -46,7 +46,7 @@ struct Servers {
     sampled: Option<Duration>,
 }
 
-/// What `restow install` was given, without the name of the program.
+/// The arguments of `restow install`, without the name of the program.
 #[derive(clap::Parser)]
 struct Typed {
     #[command(flatten)]
@@ -55,17 +55,17 @@ struct Typed {
     install: Install,
 }
 
-/// What is in place.
+/// An existing install.
 #[derive(Default)]
-pub(crate) struct Earlier {
-    choice: Choice,
+pub(crate) struct ExistingInstall {
+    choice: InstallChoice,
     image: Option<String>,
-    /// Whether nothing tells which resources it was for.
+    /// Whether it is not known which resources it was for.
     unclear: bool,
 }
 
-impl Choice {
-    /// What the command line says.
+impl InstallChoice {
+    /// The settings on the command line.
     pub(crate) fn given(connection: &Connection, flags: &Install) -> Self {
         let said = flags.all || !flags.resources.is_empty();
         Self {
@@ -80,12 +80,12 @@ impl Choice {
         }
     }
 
-    /// What is left unsaid is as it was.
+    /// Takes settings that are not specified from the earlier install.
     pub(crate) fn or(self, earlier: Self) -> Self {
         let kept = self.resources.is_none();
         let (given, before) = (self.controller, earlier.controller);
         let either = |given: Vec<String>, before: Vec<String>| if given.is_empty() { before } else { given };
-        // Each of the two excludes the other.
+        // The two exclude each other.
         let in_tree = if given.backend.is_some() || given.adopt.is_some() {
             (given.backend, given.adopt)
         } else {
@@ -123,14 +123,14 @@ impl Choice {
         self.resources.as_deref().unwrap_or_default()
     }
 
-    /// All resources that are named, those among them that are encrypted twice perhaps.
+    /// All named resources, also the encrypted ones; some may be named twice.
     pub(crate) fn all_named(&self) -> Vec<String> {
         let encrypted = self.controller.encryption_resources.iter().filter(|word| is_name(word));
         self.named().iter().chain(encrypted).cloned().collect()
     }
 
-    /// Leaves out what the earlier install was for and is gone, and says so. Without any that is left, nothing tells what
-    /// is wanted: it would become everything.
+    /// Drops resources of the earlier install that are gone, and prints them. If none is left, it fails, because an empty
+    /// list would mean all resources.
     pub(crate) fn drop_gone(&mut self, given: &Self, is_gone: impl Fn(&str) -> bool) -> Result<(), CliError> {
         let had = self.named().len();
         let mut gone = BTreeSet::new();
@@ -157,7 +157,7 @@ impl Choice {
         Ok(())
     }
 
-    /// What the flags of a Deployment tell of the install that made it.
+    /// The settings of an install, from the flags of its Deployment.
     fn deployed(args: &[String]) -> Option<Self> {
         const ALWAYS: [&str; 3] = ["--leader-election-namespace=", "--listen=", "--log-format="];
         let chosen = args.iter().skip_while(|word| *word == "controller");
@@ -167,14 +167,14 @@ impl Choice {
         Self::read(&words)
     }
 
-    /// What the Deployment gives `restow controller`: always which controllers run, else what was chosen.
+    /// The flags of `restow controller` in the Deployment: always the controllers, and whatever was chosen.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let mut all = vec![controllers_flag(&self.controllers())];
         all.extend(self.flags());
         all
     }
 
-    /// The words that an upgrade keeps.
+    /// The arguments that an upgrade keeps.
     pub(crate) fn words(&self) -> Vec<String> {
         let mut words = self.named().to_vec();
         words.extend(self.include_events.then(|| "--include-events".to_owned()));
@@ -185,7 +185,7 @@ impl Choice {
         words
     }
 
-    /// The flags that were given, but for which controllers run.
+    /// The flags that were given, without the one for the controllers.
     fn flags(&self) -> Vec<String> {
         let flags = &self.controller;
         let mut all = Vec::new();
@@ -204,7 +204,7 @@ impl Choice {
         all
     }
 
-    /// Reads the words of an earlier install.
+    /// Parses the arguments of an earlier install.
     fn read(words: &[String]) -> Option<Self> {
         let typed = std::iter::once("install").chain(words.iter().map(String::as_str));
         let typed = Typed::try_parse_from(typed).ok()?;
@@ -221,8 +221,8 @@ fn controllers_flag(controllers: &[Controller]) -> String {
     format!("--controllers={}", names.join(","))
 }
 
-impl Earlier {
-    /// What is installed now. Who only prints need not be able to see it.
+impl ExistingInstall {
+    /// Reads what is installed now. To print manifests, this may fail.
     pub(crate) async fn find(server: &Server, flags: &Install) -> Result<Self, CliError> {
         if flags.reset {
             return Ok(Self::default());
@@ -242,11 +242,11 @@ impl Earlier {
         }
         let Deployed { image, args } = deployed(server).await?;
         let Some(words) = words(&role) else {
-            // It was made by an earlier version, which did not write down what it was given.
-            let choice = Choice::deployed(&args).unwrap_or_default();
+            // An earlier version of restow created it and did not record its arguments.
+            let choice = InstallChoice::deployed(&args).unwrap_or_default();
             return Ok(Self { unclear: choice.resources.is_none(), choice, image });
         };
-        let choice = Choice::read(&words).ok_or_else(|| {
+        let choice = InstallChoice::read(&words).ok_or_else(|| {
             CliError::failed(format!(
                 "this version of restow cannot read the settings of the earlier install: {}",
                 words.join(" ")
@@ -256,12 +256,12 @@ impl Earlier {
         Ok(Self { choice, image, unclear: false })
     }
 
-    /// What is to be installed, given what the command line says; tells what is kept.
+    /// The settings to install, given those on the command line; prints what is kept.
     pub(crate) fn keep(
         self,
-        given: Choice,
+        given: InstallChoice,
         new_image: Option<&String>,
-    ) -> Result<(Choice, Option<String>), CliError> {
+    ) -> Result<(InstallChoice, Option<String>), CliError> {
         if self.unclear && given.resources.is_none() {
             let why = format!("clusterrole/{NAME} does not say which resources the earlier install was for");
             return Err(CliError::usage(why).hint(NAME_RESOURCES));
@@ -276,12 +276,12 @@ impl Earlier {
     }
 }
 
-/// The words that a ClusterRole remembers.
+/// The arguments that a ClusterRole records.
 fn words(role: &Value) -> Option<Vec<String>> {
     serde_json::from_str(role["metadata"]["annotations"][GIVEN].as_str()?).ok()
 }
 
-/// What runs.
+/// The Deployment that runs.
 #[derive(Default)]
 struct Deployed {
     image: Option<String>,
@@ -309,9 +309,9 @@ async fn deployed(server: &Server) -> Result<Deployed, CliError> {
 mod tests {
     use super::*;
 
-    fn choice(words: &str) -> Choice {
+    fn choice(words: &str) -> InstallChoice {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-        Choice::read(&words).unwrap()
+        InstallChoice::read(&words).unwrap()
     }
 
     #[test]
@@ -400,8 +400,9 @@ mod tests {
             ("--unknown --resources=secrets", "", None),
         ] {
             let args: Vec<String> = always.split(' ').chain(flags.split(' ')).map(str::to_owned).collect();
-            let earlier = Choice::deployed(&args).unwrap_or_default();
-            let earlier = Earlier { unclear: earlier.resources.is_none(), choice: earlier, image: None };
+            let earlier = InstallChoice::deployed(&args).unwrap_or_default();
+            let earlier =
+                ExistingInstall { unclear: earlier.resources.is_none(), choice: earlier, image: None };
             let kept = earlier.keep(choice(given), None).ok().map(|(kept, _)| kept.words().join(" "));
             assert_eq!(kept.as_deref(), expected, "{flags} then {given}");
         }
@@ -424,6 +425,6 @@ mod tests {
 
     #[test]
     fn settings_of_another_version_are_not_guessed() {
-        assert!(Choice::read(&["--no-such-flag".to_owned()]).is_none());
+        assert!(InstallChoice::read(&["--no-such-flag".to_owned()]).is_none());
     }
 }

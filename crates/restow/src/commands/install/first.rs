@@ -1,4 +1,4 @@
-//! What the controllers will do when they start, said before it happens.
+//! Announces what the controllers will do when they start.
 
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -14,9 +14,9 @@ use crate::objects;
 use crate::output::say;
 use crate::render::text::counted;
 
-/// Says that everything will be rewritten once, where it is not known how it is stored.
+/// Prints which resources will be rewritten once, because it is not known how they are stored.
 pub(crate) async fn announce(server: &Server, setup: &Setup) {
-    // Without the definitions there are no states; whoever may not read them is warned of too much.
+    // Without the CRDs there are no states. Without permission to read them, the warning names too many resources.
     let states: Vec<StorageState> = objects::list_if_defined(server).await.unwrap_or_default();
     let count = unknown(setup, &states, restow_clock::now()).len();
     if setup.workload.is_none() || count == 0 {

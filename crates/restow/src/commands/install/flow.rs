@@ -1,4 +1,4 @@
-//! How the API servers queue restow's requests: behind everybody else's, but its Lease among the first.
+//! API Priority and Fairness for restow: its requests come after those of others, except for its Lease.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::rules::NAME;
 
 const API: &str = "flowcontrol.apiserver.k8s.io/v1";
 
-/// A priority level and what goes there.
+/// The priority level and the flow schemas.
 pub(crate) fn manifests(namespace: &str) -> Vec<Manifest> {
     vec![level(), everything(namespace), lease(namespace)]
 }
@@ -58,7 +58,7 @@ fn everything(namespace: &str) -> Manifest {
         ],
         "nonResourceRules": [{"nonResourceURLs": ["*"], "verbs": ["*"]}],
     });
-    // Before the schema that takes all service accounts to a higher level (9000).
+    // It must precede the schema that puts all service accounts on a higher level (9000).
     schema(why, NAME, NAME, 1000, rules)
 }
 

@@ -1,4 +1,4 @@
-//! One object that `restow install` makes: where it stands, whose it is, and its YAML with the reasons.
+//! One object that `restow install` creates: its path, its labels, and its YAML with comments.
 
 use restow_api::{MANAGED_BY, MANAGER};
 use restow_core::resource::name::GroupVersion;
@@ -6,33 +6,33 @@ use serde_json::{Value, json};
 
 use crate::render::text::yaml;
 
-/// The label of what belongs to restow, with the value [`MANAGER`].
+/// The label of objects that belong to restow, with the value [`MANAGER`].
 pub(crate) const PART_OF: &str = "app.kubernetes.io/part-of";
 
-/// An object, and why it is there.
+/// An object, and why it is needed.
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
-    /// Said above it.
+    /// The comment above it.
     why: &'static str,
-    /// Said above each of its rules, where it is a role.
+    /// The comment above each rule of a role.
     notes: Vec<&'static str>,
     /// The object.
     pub(crate) object: Value,
 }
 
-/// The labels of everything restow makes.
+/// The labels of everything that restow creates.
 pub(crate) fn labels() -> Value {
     json!({"app.kubernetes.io/name": MANAGER, PART_OF: MANAGER, MANAGED_BY: MANAGER})
 }
 
-/// Whether an object has the labels of what `restow install` makes.
+/// Whether an object has the labels of `restow install`.
 pub(crate) fn is_ours(object: &Value) -> bool {
     let labels = &object["metadata"]["labels"];
     [PART_OF, MANAGED_BY].iter().all(|label| labels[label] == MANAGER)
 }
 
 impl Manifest {
-    /// An object with the labels of what restow makes, beside its own.
+    /// Adds the labels of `restow install` to an object.
     pub(crate) fn new(why: &'static str, mut object: Value) -> Self {
         if let Value::Object(common) = labels() {
             match &mut object["metadata"]["labels"] {
@@ -43,40 +43,40 @@ impl Manifest {
         Self { why, notes: Vec::new(), object }
     }
 
-    /// Says something above each rule.
+    /// Adds a comment above each rule.
     pub(crate) fn noted(mut self, notes: Vec<&'static str>) -> Self {
         self.notes = notes;
         self
     }
 
-    /// Its kind.
+    /// The kind of the object.
     pub(crate) fn kind(&self) -> &str {
         self.object["kind"].as_str().unwrap_or_default()
     }
 
-    /// Its name.
+    /// `metadata.name`.
     pub(crate) fn name(&self) -> &str {
         self.object["metadata"]["name"].as_str().unwrap_or_default()
     }
 
-    /// Its namespace, where it lives in one.
+    /// `metadata.namespace`, if the object is namespaced.
     pub(crate) fn namespace(&self) -> Option<&str> {
         self.object["metadata"]["namespace"].as_str()
     }
 
-    /// The same in another namespace.
+    /// Moves the object to another namespace.
     pub(crate) fn moved(mut self, namespace: &str) -> Self {
         self.object["metadata"]["namespace"] = namespace.into();
         self
     }
 
-    /// What it is called in messages.
+    /// The name in messages.
     pub(crate) fn title(&self) -> String {
         let place = self.namespace().map(|namespace| format!(" in {namespace}")).unwrap_or_default();
         format!("{}/{}{place}", self.kind().to_lowercase(), self.name())
     }
 
-    /// Where the API server has it.
+    /// The path of the object on an API server.
     pub(crate) fn path(&self) -> String {
         let version = GroupVersion::parse(self.object["apiVersion"].as_str().unwrap_or_default());
         let kind = self.kind().to_lowercase();

@@ -1,4 +1,4 @@
-//! Everything that `restow install` makes, in the order in which it can be made.
+//! Everything that `restow install` creates, in the order in which it can be created.
 
 use restow_core::agreement::encryption::Pattern;
 use restow_core::resource::name::GroupResource;
@@ -26,21 +26,21 @@ pub(crate) struct Setup {
     pub(crate) resources: Vec<GroupResource>,
     /// The controllers that run.
     pub(crate) controllers: Vec<Controller>,
-    /// What they have to do with the API of the built-in migrator.
+    /// How they use the API of the built-in migrator.
     pub(crate) in_tree: InTree,
-    /// How they list what they rewrite.
+    /// How they list objects.
     pub(crate) listing: Listing,
     /// Whether that API has to be defined.
     pub(crate) define_in_tree: bool,
-    /// What the controllers are told to be encrypted, if anything.
+    /// The resources declared as encrypted, if any.
     pub(crate) encrypted: Option<Vec<Pattern>>,
-    /// The words of the command line that an upgrade keeps.
+    /// The arguments that an upgrade keeps.
     pub(crate) given: Vec<String>,
-    /// The program, unless it runs elsewhere.
+    /// The Deployment, unless the controllers run elsewhere.
     pub(crate) workload: Option<Workload>,
 }
 
-/// The definitions of restow's own API.
+/// The CRDs of restow.
 pub(crate) fn crds() -> Vec<Manifest> {
     let why = [
         "A migration of one resource, with its progress: the API of kube-storage-version-migrator, with optional\n\
@@ -58,7 +58,7 @@ fn in_tree_crd() -> Manifest {
     Manifest::new(why, serde_json::to_value(restow_api::in_tree_crd()).unwrap_or_default())
 }
 
-/// All of it.
+/// All manifests.
 pub(crate) fn manifests(setup: &Setup) -> Vec<Manifest> {
     let namespace = setup.namespace.as_str();
     let mut all = vec![own_namespace(namespace)];
@@ -73,7 +73,7 @@ pub(crate) fn manifests(setup: &Setup) -> Vec<Manifest> {
     all
 }
 
-/// All of it as one YAML text.
+/// The manifests as one YAML text.
 pub(crate) fn yaml(manifests: &[Manifest]) -> String {
     let head = format!(
         "What restow {} needs in a cluster. To apply it: kubectl apply --server-side -f FILE",

@@ -1,4 +1,4 @@
-//! Waits until what was applied works, or what was deleted is gone.
+//! Waits until applied objects are ready, or deleted objects are gone.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use crate::render::text::time;
 
 /// An object that was deleted.
 pub(crate) struct Deleted {
-    /// What it is called.
+    /// The name in messages.
     pub(crate) title: String,
-    /// Where it was.
+    /// Its path on the API server.
     pub(crate) path: String,
-    /// Which of the objects of that name it was.
+    /// Its uid, which distinguishes it from later objects of the same name.
     pub(crate) uid: String,
 }
 
 const POLL: Duration = Duration::from_millis(500);
 
-/// Waits until each object of a kind that has to become ready is.
+/// Waits until each object is ready, for kinds that report readiness.
 pub(crate) async fn ready(
     server: &Server,
     manifests: &[Manifest],
@@ -72,7 +72,7 @@ pub(crate) async fn gone(server: &Server, objects: &[Deleted], timeout: Duration
     Ok(())
 }
 
-/// Asks until nothing stands in the way any more; what still does at the deadline comes back.
+/// Checks until there is no reason to wait any more; returns the reason that remains at the deadline.
 async fn until<F: Future<Output = Option<String>>>(
     deadline: Instant,
     mut ask: impl FnMut() -> F,
@@ -90,7 +90,7 @@ fn becomes_ready(kind: &str) -> bool {
     ["CustomResourceDefinition", "Deployment"].contains(&kind)
 }
 
-/// Why an object does not work yet.
+/// Why an object is not ready yet.
 fn unready(object: &Value) -> Option<String> {
     let status = &object["status"];
     let condition = |name: &str| {
@@ -116,7 +116,7 @@ fn unready(object: &Value) -> Option<String> {
     }
 }
 
-/// Why a deleted object is still there.
+/// Why a deleted object still exists.
 fn remains(object: &Value, uid: &str) -> Option<String> {
     if object["metadata"]["uid"] != uid {
         return None;

@@ -1,4 +1,4 @@
-//! What the controllers may do: the fewest rules for the resources that were chosen.
+//! The permissions of the controllers: the fewest rules for the chosen resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,9 +24,9 @@ pub(crate) struct Rule {
     verbs: Vec<&'static str>,
 }
 
-/// The API group of migrations, which is granted whole.
+/// The API group of migrations; all of it is granted.
 const MIGRATION: &str = "migration.k8s.io";
-/// The name of the one Lease, and of nearly all that restow makes.
+/// The name of the Lease, and of most objects that restow creates.
 pub(crate) const NAME: &str = "restow";
 
 fn rule(why: &'static str, group: &str, resources: &[&str], verbs: &[&'static str]) -> Rule {
@@ -39,15 +39,15 @@ fn rule(why: &'static str, group: &str, resources: &[&str], verbs: &[&'static st
     }
 }
 
-/// What the controllers have to do with `storagemigration.k8s.io`, the API of the built-in migrator.
+/// How the controllers use `storagemigration.k8s.io`, the API of the built-in migrator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum InTree {
-    /// Nothing.
+    /// They do not use it.
     #[default]
     Unused,
-    /// Its controller rewrites for restow.
+    /// They delegate to its controller.
     Backend,
-    /// Its objects are served by restow.
+    /// They serve its objects.
     Adopted,
 }
 
@@ -74,8 +74,8 @@ pub(crate) fn cluster(
     usage: InTree,
     listing: Listing,
 ) -> Vec<Rule> {
-    let mut rules = rewriting(chosen, listing);
-    rules.extend(knowing(controllers));
+    let mut rules = rewrite_rules(chosen, listing);
+    rules.extend(discovery_rules(controllers));
     if controllers.contains(&Controller::Pruner) {
         let why = "The pruner reduces status.storedVersions after a verified migration.";
         let status = ["customresourcedefinitions/status"];
@@ -96,12 +96,12 @@ pub(crate) enum Listing {
     /// In chunks.
     #[default]
     Chunked,
-    /// As a stream, at least where there are many: a watch is what brings it.
+    /// As a stream, at least for long lists; this needs permission to watch.
     Streamed,
 }
 
-/// List and patch on what is to be rewritten, watch where lists are streamed, and nothing else.
-fn rewriting(chosen: &[GroupResource], listing: Listing) -> Vec<Rule> {
+/// List and patch on the chosen resources, watch if lists are streamed, and nothing else.
+fn rewrite_rules(chosen: &[GroupResource], listing: Listing) -> Vec<Rule> {
     let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for name in chosen.iter().filter(|name| name.group != MIGRATION) {
         groups.entry(&name.group).or_default().insert(&name.resource);
@@ -117,8 +117,8 @@ fn rewriting(chosen: &[GroupResource], listing: Listing) -> Vec<Rule> {
     groups.into_iter().map(each).collect()
 }
 
-/// What tells which resources there are, and in which version they are stored.
-fn knowing(controllers: &[Controller]) -> Vec<Rule> {
+/// Permissions to find out which resources exist and in which version they are stored.
+fn discovery_rules(controllers: &[Controller]) -> Vec<Rule> {
     let watch = ["get", "list", "watch"];
     let mut urls = vec!["/api", "/api/*", "/apis", "/apis/*", "/readyz"];
     if controllers.contains(&Controller::Encryption) {

@@ -1,4 +1,4 @@
-//! What runs the controllers: the Deployment, and what stands beside it.
+//! The Deployment of the controllers, and the objects that go with it.
 
 use serde_json::{Value, json};
 
@@ -17,11 +17,11 @@ const USER: u32 = 65532;
 pub(crate) struct Workload {
     /// An image whose entrypoint is restow.
     pub(crate) image: String,
-    /// Flags of `restow controller`, beside those that every install gives.
+    /// Flags of `restow controller`, in addition to those of every install.
     pub(crate) flags: Vec<String>,
 }
 
-/// What tells the pods from others.
+/// The labels that select the pods.
 fn selector() -> Value {
     json!({"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "controller"})
 }
@@ -38,7 +38,7 @@ pub(crate) fn priority_class() -> Manifest {
     Manifest::new(why, object)
 }
 
-/// What is in the namespace: Service, NetworkPolicy, PodDisruptionBudget and Deployment.
+/// The namespaced objects: Service, NetworkPolicy, PodDisruptionBudget and Deployment.
 pub(crate) fn manifests(namespace: &str, workload: &Workload) -> Vec<Manifest> {
     vec![
         service(namespace),
@@ -105,7 +105,7 @@ fn deployment(namespace: &str, workload: &Workload) -> Manifest {
     Manifest::new(why, object)
 }
 
-/// Pods carry the labels of all that restow makes, so that an uninstall knows them.
+/// Pods have the labels of everything that restow creates, so that an uninstall recognizes them.
 fn pod_labels() -> Value {
     let mut all = labels();
     if let (Value::Object(all), Value::Object(own)) = (&mut all, selector()) {

@@ -11,11 +11,11 @@ use crate::render::report::{ResourceReport, Unavailable};
 use crate::resources;
 use crate::state_dir::StateDir;
 
-/// What a run is about.
+/// The resources of a run.
 #[derive(Default)]
 pub(crate) struct Chosen<'a> {
     pub(crate) resources: Vec<&'a Resource>,
-    /// Unfinished ones that cannot be resumed, because they are not served any more.
+    /// Unfinished ones that cannot be resumed, because they are no longer served.
     pub(crate) lost: Vec<ResourceReport>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn unavailable(inventory: &Inventory) -> Vec<Unavailable> {
         group_version: version.to_string(),
         message: obstacle.explain(),
     };
-    // It needs a migration and has none: that is not "everything".
+    // They need a migration and get none, so the run did not migrate everything.
     let unserved = |resource: &Resource| match &resource.obstacle {
         Some(why @ (Obstacle::Unserved(_) | Obstacle::Unregistered(_)))
             if resource.need() != Need::Unlikely =>

@@ -8,17 +8,17 @@ use restow_migrate::rewrite::Unfinished;
 use super::explain::explain;
 use crate::render::progress::ProgressView;
 use crate::render::report::{Left, ResourceReport, finished};
-use crate::state_dir::Nowhere;
+use crate::state_dir::NoJournal;
 
-/// The progress of a migration that nothing is agreed on yet; `begin` replaces it before the first write.
+/// The progress of a migration before the first agreement; `begin` replaces it before the first write.
 pub(crate) fn unbegun(resource: &Resource) -> Progress {
     let hash = resource.hash.as_deref().unwrap_or_default();
     Progress::new(resource.name.clone(), resource.storage_version_name(), hash, restow_clock::now())
 }
 
-/// Runs a migration whose writes are dry runs, and keeps nothing.
+/// Runs a migration whose writes are dry runs, and saves nothing.
 pub(crate) async fn rehearse(migration: &Migration<'_, ProgressView<'_>>) -> ResourceReport {
-    let mut left = Nowhere(Vec::new());
+    let mut left = NoJournal(Vec::new());
     let resource = migration.resource;
     let mut progress = unbegun(resource);
     let result = async {

@@ -11,7 +11,7 @@ use restow_migrate::list::PageError;
 use restow_migrate::migration::Failure;
 use restow_migrate::rewrite::Unfinished;
 
-/// Says why, names the permissions that are missing, and where more is said about it.
+/// Explains a failure, names missing permissions, and refers to docs/TROUBLESHOOTING.md.
 pub(crate) async fn explain(cluster: &Cluster, resource: &Resource, failure: &Failure) -> String {
     let cause = std::error::Error::source(failure).map(|cause| format!(": {cause}")).unwrap_or_default();
     let mut text = format!("{failure}{cause}");
@@ -35,7 +35,7 @@ pub(crate) async fn explain(cluster: &Cluster, resource: &Resource, failure: &Fa
     }
 }
 
-/// The reason that a controller would give, by which docs/TROUBLESHOOTING.md has it.
+/// The reason that a controller would give, which names a section of docs/TROUBLESHOOTING.md.
 fn reason(failure: &Failure) -> Option<Reason> {
     match failure {
         Failure::Disagreement(_) => Some(Reason::WaitingForAgreement),
@@ -55,7 +55,7 @@ fn reason(failure: &Failure) -> Option<Reason> {
     }
 }
 
-/// The reason for an answer that is about the user.
+/// The reason for a 401 or 403.
 fn refusal(code: Option<u16>) -> Option<Reason> {
     match code {
         Some(401) => Some(Reason::Unauthorized),
@@ -67,10 +67,10 @@ fn refusal(code: Option<u16>) -> Option<Reason> {
 /// A permission: in which namespace, on what, which verb.
 type Permission = (Option<&'static str>, GroupResource, &'static str);
 
-/// The permissions of which the first that is missing explains a failure.
+/// The permissions that may be missing after a failure; the first missing one explains it.
 fn suspected(resource: &Resource, failure: &Failure) -> Vec<Permission> {
     match failure {
-        // The endpoints are read where there is no Lease.
+        // The endpoints are read if there is no Lease.
         Failure::Disagreement(Disagreement::UnknownMembers(_)) => vec![
             (Some("kube-system"), GroupResource::new("coordination.k8s.io", "leases"), "list"),
             (Some("default"), GroupResource::new("discovery.k8s.io", "endpointslices"), "list"),
@@ -78,7 +78,7 @@ fn suspected(resource: &Resource, failure: &Failure) -> Vec<Permission> {
         Failure::Disagreement(Disagreement::StorageVersionUnreadable(_)) => {
             vec![(None, GroupResource::new("internal.apiserver.k8s.io", "storageversions"), "get")]
         }
-        // Before the first write, its definition is all that is read by name.
+        // Before the first write, only its CRD is read by name.
         Failure::Request(error) if error.code() == Some(403) && resource.crd.is_some() => {
             vec![(None, GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions"), "get")]
         }

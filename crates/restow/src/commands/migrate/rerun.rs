@@ -1,12 +1,12 @@
-//! The command that goes on with a resource: its name, and the flags that this run was given.
+//! The command that continues with a resource: its name, and the flags of this run.
 
 use std::fmt::Write as _;
 
 use super::flags::{Migrate, Verify};
 use crate::args::{Connection, PaceName, typed_duration};
 
-/// The flags that a further run of the same kind needs, as they are typed: where the cluster is, where the progress is
-/// kept, what is to be proven, and how fast.
+/// The flags that another run of the same kind needs, as they are typed: the cluster, the state directory, what must be
+/// proven, and the pace.
 pub(crate) fn flags(connection: &Connection, migrate: &Migrate) -> String {
     let mut flags = Flags::default();
     flags.value("--kubeconfig", connection.kubeconfig.as_ref().map(|path| path.display()));
@@ -67,7 +67,7 @@ impl Flags {
     }
 }
 
-/// A word that a shell takes as it is.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

@@ -23,12 +23,12 @@ use crate::state_dir::{ResourceState, Saved, newest_unfinished};
 
 /// What all resources of a run share.
 pub(crate) struct Run<'a> {
-    /// Tells this run from others in the state files.
+    /// Identifies this run in the state files.
     pub(crate) id: String,
     pub(crate) cluster: &'a Cluster,
     pub(crate) flags: &'a Migrate,
     pub(crate) settings: Settings,
-    /// What the user says is encrypted, if anything.
+    /// The resources declared as encrypted, if any.
     pub(crate) encrypted: Option<Vec<Pattern>>,
     pub(crate) throttle: Throttle,
     pub(crate) stop: Stop,
@@ -57,7 +57,7 @@ impl Run<'_> {
         ProgressView::new(resource.name.to_string(), &self.throttle, self.flags.dry_run)
     }
 
-    /// What earlier runs have left of each resource.
+    /// The saved progress of earlier runs, for each resource.
     pub(crate) fn earlier(&self, states: &mut [ResourceState]) -> Result<Vec<Option<Saved>>, CliError> {
         let load = |state: &mut ResourceState| match state.load() {
             Err(error) if self.flags.resume || self.flags.retry_quarantined => Err(error.into()),
@@ -66,15 +66,15 @@ impl Run<'_> {
         states.iter_mut().map(load).collect()
     }
 
-    /// The run that `--resume` goes on with: the newest one that has an unfinished resource among the chosen.
+    /// The run that `--resume` continues: the newest one with an unfinished resource among the chosen.
     pub(crate) fn resumed(&self, earlier: &[Option<Saved>]) -> Option<String> {
         newest_unfinished(earlier.iter().flatten())
             .filter(|_| self.flags.resume)
             .map(|saved| saved.run.clone())
     }
 
-    /// Takes up the state of a resource: where its last run stopped, or from the beginning. What the resumed run has
-    /// finished already is not done again.
+    /// Opens the state of a resource: where its last run stopped, or from the beginning. Resources that the resumed run
+    /// has finished are not migrated again.
     pub(crate) fn open(
         &self,
         resource: &Resource,
@@ -104,7 +104,7 @@ impl Run<'_> {
                 state.run = earlier.run;
                 return Ok((state, earlier.progress));
             }
-            // Finished in the run that is resumed: nothing is done again unless something has moved since.
+            // Finished in the run that is resumed: it is not migrated again unless something has changed since.
             Some(earlier) if resumed == Some(&earlier.run) => {
                 state.run = earlier.run;
                 return Ok((state, earlier.progress));
@@ -118,7 +118,7 @@ impl Run<'_> {
         state.run = resumed.unwrap_or(&self.id).to_owned();
         state.reset(&[])?;
         let progress = unbegun(resource);
-        // Kept at once, so that --resume knows the whole run even if it ends before this resource's turn.
+        // Saved at once, so that --resume knows the whole run even if it ends before this resource.
         state
             .write(&progress, &[])
             .map_err(|error| CliError::failed(format!("cannot save the progress: {error}")))?;

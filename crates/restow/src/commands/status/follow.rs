@@ -1,4 +1,4 @@
-//! `restow status -w`: the status as it changes, redrawn in place or line by line.
+//! `restow status -w`: shows changes of the status, redrawn in place or line by line.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -11,7 +11,7 @@ use restow_clock::Instant;
 use restow_migrate::client::{Server, plain};
 use serde_json::json;
 
-use super::snapshot::{Snapshot, is_meant, is_state_meant};
+use super::snapshot::{Snapshot, matches_migration, matches_state};
 use crate::args::Output;
 use crate::error::CliError;
 use crate::objects::typed_name;
@@ -21,14 +21,14 @@ use crate::render::migration::MigrationSummary;
 use crate::render::storage_state::StorageSummary;
 use crate::render::text::yaml;
 use crate::signals::in_time;
-use crate::watch::{Kept, Watched, check, events};
+use crate::watch::{Watched, WatchedObjects, check, events};
 
-/// How often a terminal is redrawn: times go on even when nothing changes.
+/// How often a terminal is redrawn, because ages change even if nothing else does.
 const EVERY: Duration = Duration::from_millis(500);
-/// A watch that has not broken for so long is well again: it is taken up anew more often than that.
+/// After this time without an error, a watch counts as healthy again; it is restarted more often than that.
 const WELL_AFTER: Duration = Duration::from_secs(45);
 
-/// Shows changes until the time is over.
+/// Shows changes until the timeout.
 pub(crate) async fn follow(
     server: &Server,
     names: &[String],
@@ -40,8 +40,8 @@ pub(crate) async fn follow(
         server,
         names,
         form,
-        migrations: Kept::default(),
-        states: Kept::default(),
+        migrations: WatchedObjects::default(),
+        states: WatchedObjects::default(),
         screen: picture.then(Screen::default),
         said: HashMap::new(),
         broke: None,
@@ -53,12 +53,12 @@ struct Follower<'a> {
     server: &'a Server,
     names: &'a [String],
     form: Output,
-    migrations: Kept<StorageVersionMigration>,
-    states: Kept<StorageState>,
+    migrations: WatchedObjects<StorageVersionMigration>,
+    states: WatchedObjects<StorageState>,
     screen: Option<Screen>,
     /// The last line about each object.
     said: HashMap<String, String>,
-    /// When the watch last broke, and how.
+    /// When the watch last failed, and why.
     broke: Option<(Instant, String)>,
 }
 
@@ -84,7 +84,7 @@ impl Follower<'_> {
         }
     }
 
-    /// The event, unless the watch broke.
+    /// The event, unless the watch failed.
     async fn sound<K: Watched>(
         &mut self,
         event: watcher::Result<Event<K>>,
@@ -111,7 +111,7 @@ impl Follower<'_> {
         for name in self.migrations.take(event) {
             let typed = typed_name::<StorageVersionMigration>(&name);
             match self.migrations.get(&name) {
-                Some(migration) if !is_meant(self.names, migration) => {}
+                Some(migration) if !matches_migration(self.names, migration) => {}
                 Some(migration) => {
                     let standing = MigrationSummary::of(migration, restow_clock::now());
                     self.say(typed, standing.line(), &json!({"migration": standing}));
@@ -125,7 +125,7 @@ impl Follower<'_> {
         for name in self.states.take(event) {
             let typed = typed_name::<StorageState>(&name);
             match self.states.get(&name) {
-                Some(state) if !is_state_meant(self.names, state) => {}
+                Some(state) if !matches_state(self.names, state) => {}
                 Some(state) => {
                     let storage = StorageSummary::of(state, restow_clock::now());
                     self.say(typed, storage.line(), &json!({"storageState": storage}));
@@ -135,7 +135,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Prints what an object is like now, unless that reads as before.
+    /// Prints an object, unless its line is unchanged.
     fn say(&mut self, typed: String, line: String, document: &serde_json::Value) {
         let text = change(self.form, &typed, line, document);
         if self.said.get(&typed) != Some(&text) {
@@ -152,7 +152,7 @@ impl Follower<'_> {
         }
     }
 
-    /// A picture shows it anyway.
+    /// Prints a line, unless the terminal is redrawn.
     fn print(&self, text: &str) {
         if self.screen.is_none() {
             output::print(text);
@@ -178,7 +178,7 @@ impl Follower<'_> {
     }
 }
 
-/// One change in one form.
+/// One change in an output format.
 fn change(form: Output, typed: &str, line: String, document: &serde_json::Value) -> String {
     match form {
         Output::Table | Output::Wide => line + "\n",
@@ -196,7 +196,7 @@ struct Screen {
 }
 
 impl Screen {
-    /// What to write so that the terminal shows a text in place of the last one, as much of it as there is room for.
+    /// The output that replaces the last text on the terminal, as much of it as fits.
     fn redraw(&mut self, text: &str, height: usize, width: usize) -> String {
         let room = height.saturating_sub(1).max(1);
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! What `restow status` shows at one moment.
+//! The output of `restow status` at one moment.
 
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -13,7 +13,7 @@ use crate::render::storage_state::{self, StorageSummary};
 use crate::render::table::{Row, listing};
 use crate::render::text::{json, yaml};
 
-/// What there is to show at one moment.
+/// The migrations and StorageStates to show.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Snapshot {
@@ -22,15 +22,15 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Those of these names, in the order they are shown in.
+    /// Those with these names, in the order of display.
     pub(crate) fn new<'a>(
         names: &[String],
         migrations: impl Iterator<Item = &'a StorageVersionMigration>,
         states: impl Iterator<Item = &'a StorageState>,
         now: Timestamp,
     ) -> Self {
-        let migrations = migrations.filter(|migration| is_meant(names, migration));
-        let states = states.filter(|state| is_state_meant(names, state));
+        let migrations = migrations.filter(|migration| matches_migration(names, migration));
+        let states = states.filter(|state| matches_state(names, state));
         let mut snapshot = Self {
             migrations: migrations.map(|migration| MigrationSummary::of(migration, now)).collect(),
             storage_states: states.map(|state| StorageSummary::of(state, now)).collect(),
@@ -44,7 +44,7 @@ impl Snapshot {
         self.migrations.is_empty() && self.storage_states.is_empty()
     }
 
-    /// All of it in one form.
+    /// The text in an output format.
     pub(crate) fn text(&self, form: Output, width: Option<usize>) -> String {
         match form {
             Output::Json => json(self),
@@ -77,7 +77,7 @@ impl Snapshot {
         text
     }
 
-    /// That of some no controller has said anything, in one line for all of them.
+    /// One line about all migrations that no controller has processed yet.
     fn untouched(&self) -> String {
         match self.migrations.iter().filter(|standing| standing.is_untouched()).count() {
             0 => String::new(),
@@ -86,8 +86,8 @@ impl Snapshot {
     }
 }
 
-/// Whether a migration is among those named: itself, or by its resource.
-pub(crate) fn is_meant(names: &[String], migration: &StorageVersionMigration) -> bool {
+/// Whether one of the names is that of a migration or of its resource.
+pub(crate) fn matches_migration(names: &[String], migration: &StorageVersionMigration) -> bool {
     let GroupVersionResource { resource, .. } = &migration.spec.resource;
     let name = |typed: &str| {
         [&migration.name_any(), resource, &migration.spec.resource.name()].iter().any(|name| *name == typed)
@@ -95,14 +95,14 @@ pub(crate) fn is_meant(names: &[String], migration: &StorageVersionMigration) ->
     names.is_empty() || names.iter().any(|typed| !typed.starts_with("storagestate") && name(bare(typed)))
 }
 
-/// Whether a storage state is among those named.
-pub(crate) fn is_state_meant(names: &[String], state: &StorageState) -> bool {
+/// Whether one of the names is that of a StorageState.
+pub(crate) fn matches_state(names: &[String], state: &StorageState) -> bool {
     let name = |typed: &str| state.name_any() == typed || state.spec.resource.resource == typed;
     let other = |typed: &str| typed.starts_with("storageversionmigration") && typed.contains('/');
     names.is_empty() || names.iter().any(|typed| !other(typed) && name(bare(typed)))
 }
 
-/// Fails unless each name means something.
+/// Fails unless each name exists.
 pub(crate) fn known(
     names: &[String],
     migrations: &[StorageVersionMigration],
@@ -110,8 +110,8 @@ pub(crate) fn known(
 ) -> Result<(), CliError> {
     for typed in names {
         let one = std::slice::from_ref(typed);
-        if migrations.iter().any(|migration| is_meant(one, migration))
-            || states.iter().any(|state| is_state_meant(one, state))
+        if migrations.iter().any(|migration| matches_migration(one, migration))
+            || states.iter().any(|state| matches_state(one, state))
         {
             continue;
         }
@@ -121,7 +121,7 @@ pub(crate) fn known(
         names.sort();
         names.dedup();
         let names = names.into_iter().map(|name| (name, Vec::new()));
-        return Err(objects::misnamed(typed, "migration or storage state", names));
+        return Err(objects::name_not_found(typed, "migration or storage state", names));
     }
     Ok(())
 }

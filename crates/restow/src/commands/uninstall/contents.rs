@@ -1,4 +1,4 @@
-//! What is in a namespace beside what restow and the cluster itself put there.
+//! What a namespace contains besides objects of restow and of the cluster itself.
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
@@ -11,14 +11,14 @@ use crate::commands::install::rules::NAME;
 use crate::connect::unanswered;
 use crate::error::CliError;
 
-/// How many resources are listed at once.
+/// How many resources are listed concurrently.
 const AT_ONCE: usize = 8;
-/// No list is read further than this: restow makes less, so there would be something else.
+/// The most objects read of a list: restow creates fewer, so more belong to something else.
 const ENOUGH: u32 = 100;
-/// How many are named.
+/// How many objects are named.
 const NAMED: usize = 10;
 
-/// The first objects that somebody else put there. Fails if that cannot be told of every resource.
+/// The first objects that something else created there. Fails if not every resource can be checked.
 pub(crate) async fn others(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, CliError> {
     let inventory = match cluster.inventory(true).await {
         Ok(inventory) => inventory,
@@ -43,7 +43,7 @@ pub(crate) async fn others(cluster: &Cluster, namespace: &str) -> Result<Vec<Str
     Ok(found)
 }
 
-/// Whether a resource can hold something of its own in a namespace; events are only about other things.
+/// Whether a resource can have objects of its own in a namespace; Events are only about other objects.
 fn holds(resource: &Resource) -> bool {
     let apart = !matches!(resource.obstacle, Some(Obstacle::Verbs(_) | Obstacle::SharedWith(_)));
     resource.namespaced && apart && resource.kind != "Event"
@@ -71,7 +71,7 @@ fn title(resource: &Resource, meta: &ObjectMeta) -> String {
     format!("{}/{}", resource.name, meta.name.as_deref().unwrap_or_default())
 }
 
-/// Whether restow or the cluster itself put it there.
+/// Whether restow or the cluster itself created it.
 fn is_expected(kind: &str, meta: &ObjectMeta) -> bool {
     let labels = meta.labels.as_ref();
     let ours = |label: &str| labels.and_then(|labels| labels.get(label)).is_some_and(|value| value == NAME);

@@ -1,4 +1,4 @@
-//! Migrations that belong to what is deleted: they are kept, so they are released first.
+//! Releases migrations from an owner that is deleted, so that they are kept.
 
 use kube::ResourceExt as _;
 use restow_api::StorageVersionMigration;
@@ -6,14 +6,13 @@ use restow_migrate::client::Server;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
-use crate::objects::{self, Keep};
+use crate::objects::{self, WriteMode};
 
-/// How often migrations are read again that others write meanwhile.
+/// How often migrations are read again after conflicts.
 const TRIES: u32 = 20;
 
-/// Removes an owner from all migrations that belong to it, because the garbage collector would delete them with it.
-/// Tells how many there were.
-pub(crate) async fn release(server: &Server, owner: &str, keep: Keep) -> Result<usize, CliError> {
+/// Removes an owner from all its migrations, because the garbage collector would delete them with it. Returns their number.
+pub(crate) async fn release(server: &Server, owner: &str, keep: WriteMode) -> Result<usize, CliError> {
     let mut released = 0;
     for _ in 0..TRIES {
         let mut left = 0;
@@ -33,7 +32,7 @@ pub(crate) async fn release(server: &Server, owner: &str, keep: Keep) -> Result<
         .hint("run this again; otherwise they would be deleted together with their owner"))
 }
 
-/// The owners of a migration without one; none if it does not belong to that one.
+/// The owner references of a migration without this owner; none if it is not among them.
 fn without(migration: &StorageVersionMigration, owner: &str) -> Option<Vec<Value>> {
     let references = migration.owner_references();
     let others = references.iter().filter(|reference| reference.uid != owner);
