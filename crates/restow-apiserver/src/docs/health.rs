@@ -51,7 +51,7 @@ fn checks(endpoint: &str) -> &'static [Check] {
 }
 
 /// The endpoint and the checks that a path selects; none for other paths.
-fn asked(path: &str) -> Option<(&str, Vec<Check>)> {
+fn selected_checks(path: &str) -> Option<(&str, Vec<Check>)> {
     let path = path.trim_end_matches('/').strip_prefix('/')?;
     let (endpoint, one) = path.split_once('/').map_or((path, None), |(endpoint, one)| (endpoint, Some(one)));
     let wanted = |check: &&Check| one.is_none_or(|one| check.name() == one);
@@ -61,7 +61,7 @@ fn asked(path: &str) -> Option<(&str, Vec<Check>)> {
 
 /// Answers health checks, version and metrics; none for other paths.
 pub(crate) async fn answer(api: &Api, info: &RequestInfo) -> Option<Response<Body>> {
-    if let Some((endpoint, checks)) = asked(&info.path) {
+    if let Some((endpoint, checks)) = selected_checks(&info.path) {
         return Some(report(api, endpoint, &checks, info.has_parameter("verbose")).await);
     }
     match info.path.trim_end_matches('/') {
@@ -124,7 +124,7 @@ mod tests {
             ("/version", None),
             ("/", None),
         ] {
-            assert_eq!(asked(path), expected, "{path}");
+            assert_eq!(selected_checks(path), expected, "{path}");
         }
     }
 }

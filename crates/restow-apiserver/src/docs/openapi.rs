@@ -37,7 +37,7 @@ pub(crate) fn answer(
     let wanted = path.strip_prefix("/openapi/v3/").unwrap_or_default();
     for group in &groups {
         for (version, contents) in &group.versions {
-            if wanted == place(&group.name, version) {
+            if wanted == document_path(&group.name, version) {
                 return Ok(document(api, head, &group.name, version, contents));
             }
         }
@@ -54,7 +54,7 @@ fn old_version() -> Response<Body> {
     response
 }
 
-fn place(group: &str, version: &str) -> String {
+fn document_path(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
@@ -62,7 +62,7 @@ fn index(groups: &[Group]) -> Value {
     let mut paths = Map::new();
     for group in groups {
         for (version, contents) in &group.versions {
-            let place = place(&group.name, version);
+            let place = document_path(&group.name, version);
             let hash = hash(&group.name, version, contents);
             let url = format!("/openapi/v3/{place}?hash={hash}");
             paths.insert(place, json!({ "serverRelativeURL": url }));

@@ -3,7 +3,8 @@
 //! The order in which kube-apiserver applies them, and in which a server is to call them:
 //! create: [`shape::coerce`], [`create::prepare`], managed fields, [`validate::create`] (with the schema's causes);
 //! update: [`shape::coerce`], [`update::check_names`], [`update::check_uid`] (not for a patch), managed fields,
-//! [`update::prepare`], [`validate::update`] (with the schema's causes), [`update::settle`], [`update::is_finished`];
+//! [`update::prepare`], [`validate::update`] (with the schema's causes), [`update::restore_times`],
+//! [`update::is_finished`];
 //! delete: [`delete::decide`].
 
 pub(crate) mod create;

@@ -63,11 +63,11 @@ impl fmt::Display for Path<'_> {
             Step::Root => Ok(()),
             Step::Field(key) => {
                 let dot = if self.within.is_none_or(Path::is_root) { "" } else { "." };
-                let (key, rest) = cut(key);
+                let (key, rest) = shortened(key);
                 write!(f, "{dot}{key}{rest}")
             }
             Step::Key(key) => {
-                let (key, rest) = cut(key);
+                let (key, rest) = shortened(key);
                 write!(f, "[{key}{rest}]")
             }
             Step::Item(index) => write!(f, "[{index}]"),
@@ -76,7 +76,7 @@ impl fmt::Display for Path<'_> {
 }
 
 /// The start of a long key, and an ellipsis.
-fn cut(key: &str) -> (&str, &str) {
+fn shortened(key: &str) -> (&str, &str) {
     match key.char_indices().nth(MOST_KEY_LETTERS) {
         Some((end, _)) => (&key[..end], "…"),
         None => (key, ""),

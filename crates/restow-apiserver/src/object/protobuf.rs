@@ -2,7 +2,7 @@
 //!
 //! Responses are JSON: all of these clients accept it.
 
-mod settle;
+mod omit_empty;
 mod table;
 mod wire;
 
@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::http::status::StatusError;
-pub(crate) use settle::settle;
+pub(crate) use omit_empty::omit_empty;
 use table::{Field, Kind, Message, message, root};
 use wire::{DecodeError, Wire, fields, is_zero};
 

@@ -1,11 +1,11 @@
 //! The structural schema of a version of a custom resource, parsed once and applied to every object.
 //!
-//! A server applies it to a sent object in this order: [`Schema::prune`], [`Schema::fill`], and, with
+//! A server applies it to a sent object in this order: [`Schema::prune`], [`Schema::set_defaults`], and, with
 //! metadata checked, [`Schema::check_create`], [`Schema::check_update`] or [`Schema::check_status`].
 
 mod check;
+mod defaults;
 mod embedded;
-mod fill;
 pub(crate) mod format;
 mod lists;
 mod model;

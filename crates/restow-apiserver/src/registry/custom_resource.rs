@@ -97,27 +97,27 @@ impl ServedDefinition {
     }
 
     /// Sets the defaults of its storage version in a stored object.
-    pub(crate) fn complete(&self, object: &mut Value) {
+    pub(crate) fn set_defaults(&self, object: &mut Value) {
         let stored = object["apiVersion"].as_str().unwrap_or_default();
         let name = stored.rsplit('/').next().unwrap_or_default();
         if let Some(version) = self.version(name) {
-            version.schema.fill(object);
+            version.schema.set_defaults(object);
         }
     }
 
     /// Prunes fields that a version does not have.
-    pub(crate) fn cut(&self, version: &str, object: &mut Value) {
+    pub(crate) fn prune(&self, version: &str, object: &mut Value) {
         if let Some(version) = self.version(version).filter(|_| !self.definition.preserve_unknown) {
             version.schema.prune(object);
         }
     }
 
     /// Prunes and defaults a sent object. Returns the paths of the pruned fields.
-    pub(crate) fn adopt(&self, version: &str, object: &mut Value) -> Vec<String> {
+    pub(crate) fn prune_and_default(&self, version: &str, object: &mut Value) -> Vec<String> {
         let Some(version) = self.version(version) else { return Vec::new() };
         let unknown =
             if self.definition.preserve_unknown { Vec::new() } else { version.schema.prune(object) };
-        version.schema.fill(object);
+        version.schema.set_defaults(object);
         unknown
     }
 

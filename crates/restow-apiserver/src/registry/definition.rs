@@ -2,8 +2,8 @@
 
 pub(crate) mod conditions;
 mod conversion;
+mod defaults;
 mod fields;
-mod fill;
 mod standard;
 mod structural;
 pub(crate) mod validate;
@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use crate::object::schema::Schema;
 use crate::object::table::column::Column;
+pub(crate) use defaults::{prepare_create, prepare_update, set_defaults};
 use fields::{flag, list, text, texts};
-pub(crate) use fill::{fill, prepare_create, prepare_update};
 pub(crate) use warnings::warnings;
 
 /// The names of a custom resource.

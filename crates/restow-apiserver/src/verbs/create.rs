@@ -97,7 +97,7 @@ fn prepared(request: &ResourceRequest, mut object: Value) -> Result<Value, Statu
     };
     prepare(&mut object, &rules, &options)?;
     strategy::on_create(request, &mut object)?;
-    strategy::settle(request, &mut object);
+    strategy::omit_empty(request, &mut object);
     field_managers::record(request, &mut object, None);
     let mut causes = validate::create(&object, &rules);
     causes.extend(strategy::validate(request, &object, None));

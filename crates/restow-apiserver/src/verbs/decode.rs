@@ -34,7 +34,7 @@ pub(super) fn read(request: &ResourceRequest, sent: Value) -> Result<DecodedObje
         Implementation::Custom(custom) => {
             let mut object = sent;
             let mut unknown = shape::coerce(&mut object, kind, version, "")?;
-            unknown.extend(custom.adopt(version, &mut object));
+            unknown.extend(custom.prune_and_default(version, &mut object));
             (object, unknown)
         }
     };

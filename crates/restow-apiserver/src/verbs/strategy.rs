@@ -26,11 +26,11 @@ pub(super) fn on_create(request: &ResourceRequest, object: &mut Value) -> Result
             label_namespace(object);
         }
         "Secret" => complete_secret(object),
-        "RoleBinding" | "ClusterRoleBinding" => role_binding::complete(object),
+        "RoleBinding" | "ClusterRoleBinding" => role_binding::set_defaults(object),
         "Deployment" => object["status"] = json!({}),
         "Pod" => object["status"] = json!({ "phase": "Pending" }),
         DEFINITION => {
-            definition::fill(object);
+            definition::set_defaults(object);
             definition::prepare_create(object);
         }
         _ => {}
@@ -56,9 +56,9 @@ pub(super) fn on_update(
             label_namespace(object);
         }
         ("Secret", _) => complete_secret(object),
-        ("RoleBinding" | "ClusterRoleBinding", _) => role_binding::complete(object),
+        ("RoleBinding" | "ClusterRoleBinding", _) => role_binding::set_defaults(object),
         (DEFINITION, "") => {
-            definition::fill(object);
+            definition::set_defaults(object);
             definition::prepare_update(object, old);
         }
         _ => {}
@@ -67,9 +67,9 @@ pub(super) fn on_update(
 }
 
 /// Removes empty fields, as kube-apiserver does for built-in objects.
-pub(super) fn settle(request: &ResourceRequest, object: &mut Value) {
+pub(super) fn omit_empty(request: &ResourceRequest, object: &mut Value) {
     if let Implementation::BuiltIn(built_in) = &request.resource.implementation {
-        protobuf::settle(&request.view.api_version, built_in.kind, object);
+        protobuf::omit_empty(&request.view.api_version, built_in.kind, object);
     }
 }
 

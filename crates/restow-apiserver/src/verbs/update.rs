@@ -173,13 +173,13 @@ fn changed(
     field_managers::record(request, &mut new, Some(old));
     update::prepare(&mut new, old, &rules, request.endpoint())?;
     strategy::on_update(request, &mut new, old)?;
-    strategy::settle(request, &mut new);
+    strategy::omit_empty(request, &mut new);
     let mut causes = validate::update(&new, old, &rules);
     causes.extend(strategy::validate(request, &new, Some(old)));
     if !causes.is_empty() {
         return Err(StatusError::invalid(&request.resource.group_kind(), name(old), causes));
     }
-    update::settle(&mut new, old);
+    update::restore_times(&mut new, old);
     if new["spec"] != old["spec"] {
         warnings.extend(strategy::warnings(request, &new));
     }

@@ -74,9 +74,9 @@ impl View {
     }
 
     /// Defaults stored objects, before they are converted.
-    pub(crate) fn complete(&self, stored: &mut [Value]) {
+    pub(crate) fn set_defaults(&self, stored: &mut [Value]) {
         if let Some(custom) = self.shaped_by() {
-            stored.iter_mut().for_each(|object| custom.complete(object));
+            stored.iter_mut().for_each(|object| custom.set_defaults(object));
         }
     }
 
@@ -86,9 +86,9 @@ impl View {
     }
 
     /// Prunes fields of converted objects that the version does not have.
-    pub(crate) fn cut(&self, converted: &mut [Value]) {
+    pub(crate) fn prune(&self, converted: &mut [Value]) {
         if let Some(custom) = self.shaped_by() {
-            converted.iter_mut().for_each(|object| custom.cut(&self.version, object));
+            converted.iter_mut().for_each(|object| custom.prune(&self.version, object));
         }
     }
 
@@ -100,9 +100,9 @@ impl View {
     /// A stored object in the version of the view.
     pub(crate) async fn object(&self, api: &Api, stored: Value) -> Result<Value, StatusError> {
         let mut objects = vec![stored];
-        self.complete(&mut objects);
+        self.set_defaults(&mut objects);
         let mut objects = self.converted(api, objects).await?;
-        self.cut(&mut objects);
+        self.prune(&mut objects);
         objects.pop().ok_or_else(|| StatusError::plain("the conversion returned no object"))
     }
 

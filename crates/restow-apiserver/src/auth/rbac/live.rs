@@ -106,7 +106,7 @@ fn prefix(kind: Kind) -> String {
 }
 
 /// The namespace and name in a key; none if the key is of another kind.
-fn place(kind: Kind, key: &str) -> Option<(&str, &str)> {
+fn namespace_and_name(kind: Kind, key: &str) -> Option<(&str, &str)> {
     let rest = key.strip_prefix("/registry/")?.strip_prefix(kind.resource())?.strip_prefix('/')?;
     match (kind, rest.split_once('/')) {
         (Kind::Role | Kind::RoleBinding, Some((namespace, name))) => Some((namespace, name)),
@@ -124,7 +124,7 @@ struct Source {
 impl Source {
     /// Adds or removes one object. An object that cannot be decrypted grants nothing.
     fn apply(&self, policy: &mut Policy, kind: Kind, key: &str, entry: Option<&Entry>) {
-        let Some((namespace, name)) = place(kind, key) else { return };
+        let Some((namespace, name)) = namespace_and_name(kind, key) else { return };
         let opened = entry.map(|entry| self.open(kind, entry));
         policy.set(kind, namespace, name, opened.as_deref());
     }
@@ -250,7 +250,7 @@ mod tests {
             (Kind::ClusterRoleBinding, "/registry/clusterrolebindings/b", Some(("", "b"))),
             (Kind::ClusterRoleBinding, "b", None),
         ] {
-            assert_eq!(place(kind, key), expected, "{key}");
+            assert_eq!(namespace_and_name(kind, key), expected, "{key}");
         }
     }
 }

@@ -307,7 +307,7 @@ impl DeniedAccess<'_> {
     fn message(&self) -> String {
         let (user, verb) = (quote(self.user), self.verb);
         let Some(resource) = self.resource else {
-            return harmless(&format!("User {user} cannot {verb} path {}", quote(self.path)));
+            return escape_html(&format!("User {user} cannot {verb} path {}", quote(self.path)));
         };
         let mut path = resource.resource.clone();
         if !self.subresource.is_empty() {
@@ -318,11 +318,11 @@ impl DeniedAccess<'_> {
             namespace => format!("in the namespace {}", quote(namespace)),
         };
         let (path, group) = (quote(&path), quote(&resource.group));
-        harmless(&format!("User {user} cannot {verb} resource {path} in API group {group} {scope}"))
+        escape_html(&format!("User {user} cannot {verb} resource {path} in API group {group} {scope}"))
     }
 }
 
 /// Escapes HTML.
-fn harmless(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -258,16 +258,16 @@ fn an_update_that_changes_nothing_is_recognized() {
     set(&mut old, "managedFields", Some(json!([{"manager": "m", "time": "2026-01-01T00:00:00Z"}])));
     let mut object = old.clone();
     set(&mut object, "managedFields", Some(json!([{"manager": "m", "time": "2026-02-02T00:00:00Z"}])));
-    assert!(update::settle(&mut object, &old));
+    assert!(update::restore_times(&mut object, &old));
     assert_eq!(object, old);
     for change in [json!([{"manager": "n", "time": "2026-01-01T00:00:00Z"}]), json!([])] {
         let mut object = old.clone();
         set(&mut object, "managedFields", Some(change));
-        assert!(!update::settle(&mut object, &old));
+        assert!(!update::restore_times(&mut object, &old));
     }
     let mut object = old.clone();
     set(&mut object, "labels", Some(json!({"a": "b"})));
-    assert!(!update::settle(&mut object, &old));
+    assert!(!update::restore_times(&mut object, &old));
 }
 
 #[test]
@@ -413,7 +413,7 @@ proptest! {
             let _ = delete::decide(&object, &Rules { graceful: true, ..rules() }, &options, now());
         }
         let _ = update::prepare(&mut object.clone(), &old, &rules(), Endpoint::Main);
-        let _ = update::settle(&mut object.clone(), &old);
+        let _ = update::restore_times(&mut object.clone(), &old);
         let _ = create::prepare(&mut object, &rules(), &birth());
     }
 

@@ -150,7 +150,7 @@ fn same_content(one: &Value, other: &Value) -> bool {
 }
 
 /// Whether an update changes only the times of managedFields. Those are then restored, so that nothing is written.
-pub(crate) fn settle(object: &mut Value, old: &Value) -> bool {
+pub(crate) fn restore_times(object: &mut Value, old: &Value) -> bool {
     if object == old {
         return true;
     }

@@ -113,7 +113,7 @@ fn order_lists(
             (None, Some(change)) => change.into_iter().filter_map(plain).collect(),
             (Some(before), Some(change)) => merge_list(before, change, inner)?,
         };
-        let ordered = order::settle(merged, &wanted, &before.unwrap_or_default(), merge_key);
+        let ordered = order::sort(merged, &wanted, &before.unwrap_or_default(), merge_key);
         fields.insert(key, Value::Array(ordered));
     }
     Ok(())
@@ -159,7 +159,7 @@ fn merge_list(
             let mut seen = HashSet::new();
             let both = before.iter().chain(&change);
             let merged = both.filter(|item| seen.insert(item.to_string())).cloned().collect();
-            Ok(order::settle(merged, &change, &before, ""))
+            Ok(order::sort(merged, &change, &before, ""))
         }
         Some(key) => merge_items(before, change, key, structure),
     }
@@ -198,7 +198,7 @@ fn merge_items(
             }
         }
     }
-    Ok(order::settle(merged, &changes, &before, key))
+    Ok(order::sort(merged, &changes, &before, key))
 }
 
 /// Carries out items with `$patch`: they delete other items, or replace the list.

@@ -180,7 +180,7 @@ fn errors_equal_those_recorded_from_kube_apiserver() {
         let schema = Schema::parse(&json!({"type": "object", "properties": {name: case["schema"]}}));
         let mut object = json!({name: case["value"]});
         schema.prune(&mut object);
-        schema.fill(&mut object);
+        schema.set_defaults(&mut object);
         let causes = schema.check_create(&object);
         let messages: Vec<_> =
             causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
@@ -237,7 +237,7 @@ fn defaults_fill_missing_fields() {
         }}}}),
     );
     let mut object = json!({"spec": {"size": null, "null": null, "void": null, "list": [{}, {"a": 2}]}});
-    schema.fill(&mut object);
+    schema.set_defaults(&mut object);
     assert_eq!(
         object,
         json!({"spec": {"size": 1, "inner": {"a": "b"}, "null": null, "list": [{"a": 1}, {"a": 2}]}})
@@ -361,9 +361,9 @@ proptest! {
     #[test]
     fn defaulting_twice_is_defaulting_once(schema in any_schema(), mut object in any_json()) {
         let schema = Schema::parse(&schema);
-        schema.fill(&mut object);
+        schema.set_defaults(&mut object);
         let mut again = object.clone();
-        schema.fill(&mut again);
+        schema.set_defaults(&mut again);
         prop_assert_eq!(again, object);
     }
 

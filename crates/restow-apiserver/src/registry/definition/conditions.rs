@@ -60,14 +60,14 @@ pub(crate) fn accept_names(definition: &Value, others: &[Value]) -> (Value, Vec<
 
     let mut names = had.clone();
     let mut conflict = None;
-    settle("PluralConflict", &asked.plural, &mut names.plural, &resources, &mut conflict);
-    settle("SingularConflict", &asked.singular, &mut names.singular, &resources, &mut conflict);
+    accept_name("PluralConflict", &asked.plural, &mut names.plural, &resources, &mut conflict);
+    accept_name("SingularConflict", &asked.singular, &mut names.singular, &resources, &mut conflict);
     match short_names(&asked, &had, &resources) {
         Ok(()) => names.short_names.clone_from(&asked.short_names),
         Err(message) => conflict = Some(("ShortNamesConflict", message)),
     }
-    settle("KindConflict", &asked.kind, &mut names.kind, &kinds, &mut conflict);
-    settle("ListKindConflict", &asked.list_kind, &mut names.list_kind, &kinds, &mut conflict);
+    accept_name("KindConflict", &asked.kind, &mut names.kind, &kinds, &mut conflict);
+    accept_name("ListKindConflict", &asked.list_kind, &mut names.list_kind, &kinds, &mut conflict);
     names.categories = asked.categories;
     let accepted = conflict.is_none();
     let (reason, message) = conflict.unwrap_or(("NoConflicts", "no conflicts found".to_owned()));
@@ -78,7 +78,7 @@ pub(crate) fn accept_names(definition: &Value, others: &[Value]) -> (Value, Vec<
 }
 
 /// Accepts a free name, and reports a conflict. Of several conflicts, the last is reported.
-fn settle(
+fn accept_name(
     reason: &'static str,
     asked: &str,
     had: &mut String,

@@ -257,7 +257,7 @@ fn defaults(schema: &Value, field: &str, causes: &mut Vec<Cause>) {
     if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
         let mut filled = default.clone();
         let own = Schema::parse(schema);
-        own.fill(&mut filled);
+        own.set_defaults(&mut filled);
         for cause in own.check_value(&filled) {
             let inner = if cause.field == "<nil>" { String::new() } else { format!(".{}", cause.field) };
             causes.push(Cause { field: format!("{field}.default{inner}"), ..cause });

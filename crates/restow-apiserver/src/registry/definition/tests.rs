@@ -22,7 +22,7 @@ fn widgets() -> Value {
 
 fn filled() -> Value {
     let mut definition = widgets();
-    fill(&mut definition);
+    set_defaults(&mut definition);
     prepare_create(&mut definition);
     definition
 }
@@ -39,7 +39,7 @@ fn missing_fields_of_a_definition_are_defaulted() {
     assert_eq!(validate::create(&definition), Vec::new());
     let mut webhook = json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": {
         "clientConfig": {"service": {"name": "a"}}}}}});
-    fill(&mut webhook);
+    set_defaults(&mut webhook);
     assert_eq!(webhook.pointer("/spec/conversion/webhook/clientConfig/service/port"), Some(&json!(443)));
 }
 
@@ -141,7 +141,7 @@ fn errors_read_like_those_of_kube_apiserver() {
         let mut definition = json!({"metadata": {"name": "gadgets.example.com"}, "spec": {"group": "example.com",
             "scope": "Namespaced", "names": {"plural": "gadgets", "kind": "Gadget"}, "versions": [version],
             "conversion": conversion}});
-        fill(&mut definition);
+        set_defaults(&mut definition);
         prepare_create(&mut definition);
         crate::http::status::Cause::aggregate(&validate::create(&definition))
     };
@@ -282,7 +282,7 @@ proptest! {
         let _ = validate::create(&definition);
         let _ = Definition::parse(&definition);
         let mut odd = json!({"spec": spec, "status": status});
-        fill(&mut odd);
+        set_defaults(&mut odd);
         let _ = validate::create(&odd);
         let _ = validate::update(&odd, &definition);
         let _ = conditions::accept_names(&odd, std::slice::from_ref(&definition));

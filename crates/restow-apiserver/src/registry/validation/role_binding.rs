@@ -7,7 +7,7 @@ use crate::http::status::Cause;
 use crate::object::meta::NameRule;
 
 /// Defaults the API groups of the role and the subjects.
-pub(crate) fn complete(binding: &mut Value) {
+pub(crate) fn set_defaults(binding: &mut Value) {
     let is_empty = |value: &Value| value["apiGroup"].as_str().unwrap_or_default().is_empty();
     if let Some(role) = binding.get_mut("roleRef").filter(|role| role.is_object() && is_empty(role)) {
         role["apiGroup"] = json!(GROUP);
@@ -39,7 +39,7 @@ pub(crate) fn validate(kind: &str, binding: &Value, old: Option<&Value>) -> Vec<
     if let Some(old) = old {
         // A stored binding without a group means the same role.
         let mut old = old.clone();
-        complete(&mut old);
+        set_defaults(&mut old);
         if old["roleRef"] != *role {
             causes.push(Cause::invalid("roleRef", role, "cannot change roleRef"));
         }
@@ -97,13 +97,13 @@ mod tests {
                 {"kind": "Robot", "name": "r"},
             ],
         });
-        complete(&mut binding);
+        set_defaults(&mut binding);
         let groups: Vec<_> =
             binding["subjects"].as_array().unwrap().iter().map(|one| &one["apiGroup"]).collect();
         assert_eq!(binding["roleRef"]["apiGroup"], GROUP);
         assert_eq!(groups, [&json!(GROUP), &json!("x"), &Value::Null, &Value::Null]);
         for mut odd in [json!({}), json!([]), json!({"roleRef": 7, "subjects": {}}), json!(null)] {
-            complete(&mut odd);
+            set_defaults(&mut odd);
         }
     }
 

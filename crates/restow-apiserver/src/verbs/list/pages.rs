@@ -85,7 +85,7 @@ impl Pages {
         let mut objects = self.query.view.converted(&self.api, objects).await?;
         let view = self.query.view.clone();
         let work = move || {
-            view.cut(&mut objects);
+            view.prune(&mut objects);
             Ok(objects)
         };
         Ok(Some(Page { objects: self.api.workers.run(bytes, work).await?, bytes }))
@@ -169,7 +169,7 @@ fn take(
     let mut behind = None;
     for entry in entries {
         if left == Some(0) {
-            query.view.complete(&mut objects);
+            query.view.set_defaults(&mut objects);
             return Ok(PageEntries { objects, left, cut: behind });
         }
         behind = Some(format!("{}\0", entry.key));
@@ -179,7 +179,7 @@ fn take(
             objects.push(object);
         }
     }
-    query.view.complete(&mut objects);
+    query.view.set_defaults(&mut objects);
     Ok(PageEntries { objects, left, cut: None })
 }
 

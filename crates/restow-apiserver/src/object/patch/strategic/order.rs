@@ -34,7 +34,7 @@ fn own(item: &Value, key: &str) -> Option<String> {
 }
 
 /// Sorts items in the order of the patch, with items that only the server has between them.
-pub(super) fn settle(merged: Vec<Value>, wanted: &[Value], before: &[Value], key: &str) -> Vec<Value> {
+pub(super) fn sort(merged: Vec<Value>, wanted: &[Value], before: &[Value], key: &str) -> Vec<Value> {
     let (wanted, before) = (Places::new(wanted, key), Places::new(before, key));
     let (mut ordered, mut others): (Vec<_>, Vec<_>) =
         merged.into_iter().partition(|item| wanted.of(item).is_some());

@@ -4,7 +4,7 @@ use super::fields::{flag, list, text, texts};
 use serde_json::{Map, Value, json};
 
 /// Sets defaults: names, conversion, and the port of a webhook's service.
-pub(crate) fn fill(definition: &mut Value) {
+pub(crate) fn set_defaults(definition: &mut Value) {
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
         fill_names(names);

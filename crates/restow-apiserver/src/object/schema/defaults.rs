@@ -6,9 +6,9 @@ use super::model::{Additional, Schema};
 
 impl Schema {
     /// Drops nulls that are not allowed, and sets defaults.
-    pub(crate) fn fill(&self, object: &mut Value) {
+    pub(crate) fn set_defaults(&self, object: &mut Value) {
         drop_nulls(object, self);
-        fill(object, self);
+        set_defaults(object, self);
     }
 }
 
@@ -16,7 +16,7 @@ fn is_void(value: &Value, schema: &Schema) -> bool {
     value.is_null() && !schema.nullable
 }
 
-fn fill(value: &mut Value, schema: &Schema) {
+fn set_defaults(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(fields) => {
             for (key, schema) in &schema.properties {
@@ -27,25 +27,25 @@ fn fill(value: &mut Value, schema: &Schema) {
             }
             for (key, value) in fields {
                 if let Some(property) = schema.properties.get(key) {
-                    fill(value, property);
+                    set_defaults(value, property);
                 } else if let Some(Additional::Schema(additional)) = schema.additional.as_deref() {
-                    fill_or_default(value, additional);
+                    set_value_defaults(value, additional);
                 }
             }
         }
         Value::Array(items) => {
             let Some(schema) = &schema.items else { return };
-            items.iter_mut().for_each(|item| fill_or_default(item, schema));
+            items.iter_mut().for_each(|item| set_value_defaults(item, schema));
         }
         _ => {}
     }
 }
 
-fn fill_or_default(value: &mut Value, schema: &Schema) {
+fn set_value_defaults(value: &mut Value, schema: &Schema) {
     if is_void(value, schema) {
         *value = schema.default.clone().unwrap_or_default();
     }
-    fill(value, schema);
+    set_defaults(value, schema);
 }
 
 /// Drops nulls that are neither allowed nor replaced by a default.

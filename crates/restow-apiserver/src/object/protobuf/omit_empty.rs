@@ -6,7 +6,7 @@ use super::table::{Field, Kind, Message, message, root};
 use super::wire::is_zero;
 
 /// Drops empty fields of a built-in object as kube-apiserver does. `spec` and `status` are kept even if they are empty.
-pub(crate) fn settle(api_version: &str, kind: &str, object: &mut Value) {
+pub(crate) fn omit_empty(api_version: &str, kind: &str, object: &mut Value) {
     let (Some(message), Some(fields)) = (root(api_version, kind), object.as_object_mut()) else { return };
     settle_fields(message, fields);
     for field in message.values().filter(|field| is_struct(field) && field.name != "metadata") {
@@ -86,7 +86,7 @@ mod tests {
             ("Namespace", json!({}), json!({"spec": {}, "status": {}})),
         ] {
             let mut object = given.clone();
-            settle("v1", kind, &mut object);
+            omit_empty("v1", kind, &mut object);
             assert_eq!(object, expected, "{given}");
         }
     }
