@@ -7,7 +7,8 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ConditionType, GroupResource};
+use crate::migration::ConditionType;
+use crate::resource::GroupResource;
 
 /// Which resource to migrate.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -10,15 +10,19 @@
 
 #![allow(unreachable_pub, reason = "KubeSchema repeats the types inside functions")]
 
+mod definitions;
 mod in_tree;
+mod labels;
 mod migration;
 mod reason;
 mod resource;
 mod state;
 
+pub use definitions::crds;
 pub use in_tree::{
     IN_TREE_VERSIONS, InTreeMigration, InTreeMigrationSpec, InTreeMigrationStatus, in_tree_crd,
 };
+pub use labels::{ADOPTED, ADOPTED_AT, CREATED_BY, DELEGATED_RUN, MANAGED_BY, MANAGER, RETRY, TRIGGER};
 pub use migration::{
     Checkpoint, ConditionStatus, ConditionType, MigrationCondition, MigrationProgress, QuarantinedObject,
     StorageVersionMigration, StorageVersionMigrationSpec, StorageVersionMigrationStatus,
@@ -26,29 +30,3 @@ pub use migration::{
 pub use reason::{Reason, UnknownReason};
 pub use resource::{GroupResource, GroupVersionResource};
 pub use state::{PendingMigration, StorageState, StorageStateSpec, StorageStateStatus, UNKNOWN};
-
-/// The label of objects that restow creates, with the value [`MANAGER`].
-pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// The name of restow in labels, Leases and Events.
-pub const MANAGER: &str = "restow";
-/// The annotation that requests a retry of a failed migration; the controller removes it when the retry begins.
-pub const RETRY: &str = "restow.dev/retry";
-
-/// The label of objects that the trigger creates, with the value [`TRIGGER`].
-pub const CREATED_BY: &str = "restow.dev/created-by";
-/// The trigger, as the value of [`CREATED_BY`].
-pub const TRIGGER: &str = "trigger";
-
-/// The label of a migration that restow created for one of the built-in API.
-pub const ADOPTED: &str = "restow.dev/adopted";
-/// The annotation of such a migration with the resourceVersion of the resource's list when it was created.
-pub const ADOPTED_AT: &str = "restow.dev/adopted-at";
-/// The annotation of a migration delegated to the built-in controller, which identifies the run that it is for.
-pub const DELEGATED_RUN: &str = "restow.dev/delegated-run";
-
-/// The CRDs of StorageVersionMigration and StorageState.
-pub fn crds()
--> [k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition; 2] {
-    use kube_core::CustomResourceExt as _;
-    [StorageVersionMigration::crd(), StorageState::crd()]
-}

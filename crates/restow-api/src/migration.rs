@@ -7,6 +7,7 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::labels::RETRY;
 use crate::reason::Reason;
 use crate::resource::GroupVersionResource;
 
@@ -264,7 +265,7 @@ impl StorageVersionMigration {
 
     /// Whether a retry was requested and has not begun yet.
     pub fn retry_requested(&self) -> bool {
-        self.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(crate::RETRY))
+        self.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(RETRY))
     }
 }
 

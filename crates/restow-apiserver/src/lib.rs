@@ -25,7 +25,7 @@
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let dir = tempfile::tempdir()?;
-//! let store = FileStore::open(dir.path(), file::Settings::default())?;
+//! let store = FileStore::open(dir.path(), file::FileSettings::default())?;
 //! let server = Server::start(ServerSettings::new(Arc::new(store))).await?;
 //! let namespaces: kube::Api<Namespace> = kube::Api::all(server.client());
 //! assert!(namespaces.get("default").await.is_ok());

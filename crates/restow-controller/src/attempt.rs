@@ -15,7 +15,7 @@ use restow_core::rewrite::progress::{Phase, Progress, objects};
 use restow_lease::Stop;
 use restow_migrate::client::plain;
 use restow_migrate::list::PageError;
-use restow_migrate::migration::{Failure, Migration, Settings};
+use restow_migrate::migration::{Migration, MigrationError, MigrationSettings};
 use restow_migrate::rewrite::Unfinished;
 
 use crate::context::{Context, changed};
@@ -144,7 +144,7 @@ impl Attempt<'_> {
         let migration = Migration {
             cluster: &self.context.cluster,
             resource: &resource,
-            settings: Settings {
+            settings: MigrationSettings {
                 encrypted: self.context.key_requirement(&resource.name),
                 ..self.context.settings.migration
             },
@@ -231,12 +231,12 @@ impl Attempt<'_> {
             Err(AttemptError::Failure(failure)) => failure,
         };
         match failure {
-            Failure::Unfinished(Unfinished::Stopped) => self.stopped(record).await,
+            MigrationError::Unfinished(Unfinished::Stopped) => self.stopped(record).await,
             // The journal's error says why the object can no longer be written.
-            Failure::Journal(error) => {
+            MigrationError::Journal(error) => {
                 Err(error.downcast::<Lost>().unwrap_or_else(|error| Lost::Refused(error.to_string())))
             }
-            Failure::Page(PageError::Vanished(name)) => Ok(self.not_served(&name).await),
+            MigrationError::Page(PageError::Vanished(name)) => Ok(self.not_served(&name).await),
             failure => Ok(judge(failure, object)),
         }
     }

@@ -11,12 +11,12 @@ use tokio::sync::watch;
 use crate::observe::events::Events;
 use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
-use crate::settings::Settings;
+use crate::settings::ControllerSettings;
 
 /// What all controllers of a process share.
 pub(crate) struct Context {
     pub(crate) cluster: Cluster,
-    pub(crate) settings: Settings,
+    pub(crate) settings: ControllerSettings,
     /// Paces the writes of all migrations together.
     pub(crate) throttle: Throttle,
     pub(crate) metrics: Arc<Metrics>,

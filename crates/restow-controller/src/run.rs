@@ -24,7 +24,7 @@ use crate::observe::events::Events;
 use crate::observe::health::Health;
 use crate::observe::metrics::Metrics;
 use crate::observe::serve;
-use crate::settings::{Backend, Controllers, Settings};
+use crate::settings::{Backend, ControllerSettings, Controllers};
 use crate::watches::{self, WATCH_TIMEOUT};
 use crate::{migrator, pruner, trigger};
 
@@ -35,7 +35,7 @@ pub struct Options {
     /// Which controllers run.
     pub controllers: Controllers,
     /// How they work.
-    pub settings: Settings,
+    pub settings: ControllerSettings,
     /// The bounds of the write rate.
     pub bounds: Bounds,
     /// The name of this process in Events.

@@ -31,9 +31,9 @@ pub enum Backend {
 
 /// How the controllers work.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ControllerSettings {
     /// The settings of each migration.
-    pub migration: migration::Settings,
+    pub migration: migration::MigrationSettings,
     /// How many migrations run concurrently.
     pub concurrent_migrations: usize,
     /// How often the trigger checks all storage versions, besides watching.

@@ -5,7 +5,7 @@ use restow_core::controller::supersession;
 use restow_core::controller::verdict::{self, RETRY_LATER, Requeue, RunFailure, Verdict};
 use restow_core::rewrite::progress::Progress;
 use restow_migrate::list::PageError;
-use restow_migrate::migration::Failure;
+use restow_migrate::migration::MigrationError;
 use restow_migrate::rewrite::Unfinished;
 
 use crate::record::Lost;
@@ -15,7 +15,7 @@ pub(crate) enum AttemptError {
     /// The attempt itself decided how it ends.
     Verdict(Verdict),
     /// The run failed.
-    Failure(Failure),
+    Failure(MigrationError),
     /// The migration's object can no longer be written.
     Lost(Lost),
 }
@@ -26,8 +26,8 @@ impl From<Verdict> for AttemptError {
     }
 }
 
-impl From<Failure> for AttemptError {
-    fn from(failure: Failure) -> Self {
+impl From<MigrationError> for AttemptError {
+    fn from(failure: MigrationError) -> Self {
         Self::Failure(failure)
     }
 }
@@ -39,32 +39,31 @@ impl From<Lost> for AttemptError {
 }
 
 /// Fails a migration that was created for another version, or another key, than the API servers use now.
-pub(crate) fn superseded(object: &StorageVersionMigration, progress: &Progress) -> Option<Failure> {
-    supersession::superseded(&object.spec, progress).map(Failure::Moved)
+pub(crate) fn superseded(object: &StorageVersionMigration, progress: &Progress) -> Option<MigrationError> {
+    supersession::superseded(&object.spec, progress).map(MigrationError::Moved)
 }
 
 /// Decides what a failure of a run means for its migration.
-pub(crate) fn judge(failure: Failure, object: &StorageVersionMigration) -> Verdict {
+pub(crate) fn judge(failure: MigrationError, object: &StorageVersionMigration) -> Verdict {
     let message = failure.to_string();
     verdict::judge_failure(&classify(failure), &message, object.spec.storage_version_hash.is_some())
 }
 
 /// The kind of a failure, as far as the verdict depends on it.
-fn classify(failure: Failure) -> RunFailure {
+fn classify(failure: MigrationError) -> RunFailure {
     match failure {
-        Failure::Disagreement(why) => RunFailure::Disagreement(why),
-        Failure::Moved(_) => RunFailure::Changed,
-        Failure::Restless(_) => RunFailure::Restless,
-        Failure::Page(PageError::Refused { code: 401, .. }) => RunFailure::Unauthorized,
-        Failure::Page(PageError::Refused { code: 403, .. }) => RunFailure::Forbidden,
-        Failure::Page(PageError::Unavailable { .. }) | Failure::Unfinished(Unfinished::Unavailable(_)) => {
-            RunFailure::Unavailable
-        }
-        Failure::Page(_) => RunFailure::ListRefused,
-        Failure::Unfinished(_) => RunFailure::Unauthorized,
-        Failure::Request(error) if error.code() == Some(401) => RunFailure::Unauthorized,
-        Failure::Request(error) if error.code() == Some(403) => RunFailure::Forbidden,
-        Failure::Request(_) | Failure::Journal(_) => RunFailure::Request,
+        MigrationError::Disagreement(why) => RunFailure::Disagreement(why),
+        MigrationError::Moved(_) => RunFailure::Changed,
+        MigrationError::Restless(_) => RunFailure::Restless,
+        MigrationError::Page(PageError::Refused { code: 401, .. }) => RunFailure::Unauthorized,
+        MigrationError::Page(PageError::Refused { code: 403, .. }) => RunFailure::Forbidden,
+        MigrationError::Page(PageError::Unavailable { .. })
+        | MigrationError::Unfinished(Unfinished::Unavailable(_)) => RunFailure::Unavailable,
+        MigrationError::Page(_) => RunFailure::ListRefused,
+        MigrationError::Unfinished(_) => RunFailure::Unauthorized,
+        MigrationError::Request(error) if error.code() == Some(401) => RunFailure::Unauthorized,
+        MigrationError::Request(error) if error.code() == Some(403) => RunFailure::Forbidden,
+        MigrationError::Request(_) | MigrationError::Journal(_) => RunFailure::Request,
     }
 }
 

@@ -69,7 +69,7 @@ impl Election {
             leases: Api::namespaced(self.client.clone(), &self.namespace),
             term,
             leading,
-            sight: LeaseObserver::default(),
+            observer: LeaseObserver::default(),
             holder: None,
             may_hold: false,
         };
@@ -149,7 +149,7 @@ struct Candidate<'a> {
     leases: Api<Lease>,
     term: &'a Term,
     leading: &'a watch::Sender<bool>,
-    sight: LeaseObserver,
+    observer: LeaseObserver,
     /// The other holder that was last logged, so that each is logged once.
     holder: Option<String>,
     /// Whether this candidate may hold the Lease: a write without an answer may have succeeded.
@@ -196,7 +196,7 @@ impl Candidate<'_> {
     async fn round(&mut self) -> Result<(), RequestError> {
         let lease = self.read().await?;
         let held = lease.as_ref().map(|lease| held(lease, self.election.duration));
-        let decided = self.sight.observe(held, &self.election.identity, self.term.now());
+        let decided = self.observer.observe(held, &self.election.identity, self.term.now());
         match (decided, lease) {
             (LeaseAction::Take { transitions }, Some(lease)) => self.take(lease, transitions).await,
             (LeaseAction::Wait, lease) => {

@@ -14,6 +14,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
+use restow_core::agreement::member::{Member, expires};
 use restow_core::protocol::election::{
     LeaseAction, LeaseObserver, LeaseRecord, taken_over_after, writes_for,
 };
@@ -137,15 +138,15 @@ impl Identity {
     /// Acquires the Lease again: the Lease of `former`, which is over, is taken over at once.
     pub async fn establish_after(&self, former: Option<&Tenure>, stop: &Stop) -> Option<Tenure> {
         let tenure = Tenure::new(self);
-        let mut sight = LeaseObserver::default();
+        let mut observer = LeaseObserver::default();
         let mut failures = 0;
         loop {
-            let taken = stop.unless(self.take(&tenure, former, &mut sight)).await?;
+            let taken = stop.unless(self.take(&tenure, former, &mut observer)).await?;
             let wait = match taken {
                 Ok(()) => break,
                 Err(RequestError::Held(holder)) => {
                     failures = 0;
-                    if sight.is_new() {
+                    if observer.is_new() {
                         tracing::warn!(
                             id = %self.id, %holder,
                             "another process holds the identity Lease: if it is running, give this server an id of \
@@ -237,7 +238,7 @@ impl Identity {
         &self,
         tenure: &Tenure,
         former: Option<&Tenure>,
-        sight: &mut LeaseObserver,
+        observer: &mut LeaseObserver,
     ) -> Result<(), RequestError> {
         let before = find(self.leases().get(&self.id)).await?;
         let sent = tenure.0.term.moment();
@@ -250,7 +251,7 @@ impl Identity {
             transitions: 0,
             resource_version: lease.metadata.resource_version.clone().unwrap_or_default(),
         });
-        match (sight.observe(held, tenure.holder(), tenure.0.term.now()), before) {
+        match (observer.observe(held, tenure.holder(), tenure.0.term.now()), before) {
             (LeaseAction::Wait, before) => {
                 return Err(RequestError::Held(before.as_ref().map(holder).unwrap_or_default().to_owned()));
             }
@@ -317,6 +318,19 @@ impl Identity {
             ..lease.spec.unwrap_or_default()
         });
         lease
+    }
+}
+
+/// The API server that an identity Lease stands for. A Lease that was never renewed does not expire.
+pub fn member(lease: Lease) -> Member {
+    let spec = lease.spec.unwrap_or_default();
+    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    Member {
+        name: lease.metadata.name.unwrap_or_default(),
+        holder: spec.holder_identity.unwrap_or_default(),
+        address: lease.metadata.annotations.unwrap_or_default().remove(ADDRESS),
+        expires: Some(expires(spec.renew_time.map(|time| time.0), seconds)),
+        component: lease.metadata.labels.unwrap_or_default().remove(LABEL).unwrap_or_default(),
     }
 }
 

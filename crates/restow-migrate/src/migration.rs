@@ -1,11 +1,11 @@
 //! The migration of one resource, from agreement to proof.
 
-mod aside;
+mod agreement;
 mod confirm;
+mod deferred;
 mod keys;
-mod looks;
 mod run;
 mod setup;
 mod touch;
 
-pub use setup::{Failure, Journal, ListMode, Migration, Observer, Settings};
+pub use setup::{Journal, ListMode, Migration, MigrationError, MigrationSettings, Observer};

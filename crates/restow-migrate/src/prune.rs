@@ -1,4 +1,4 @@
-//! Cuts a CRD's storedVersions down to the storage version, with every guard held.
+//! Removes old versions from a CRD's `status.storedVersions`, if all preconditions hold.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use serde_json::json;
 use crate::client::{RequestError, Server};
 use crate::cluster::discovery::{self, CrdObject};
 
-/// Why storedVersions stay as they are.
+/// Why storedVersions were not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum PruneError {
-    /// A guard says no.
+    /// A precondition does not hold.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The server says no.
+    /// The request failed.
     #[error("writing storedVersions")]
     Request(#[from] RequestError),
 }
@@ -32,11 +32,11 @@ pub struct Pruned {
     pub after: Vec<String>,
 }
 
-/// The time between two tries.
+/// The time between two attempts.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// Prunes after a run; `None` when there was nothing to cut. A server that restarts is waited for, and so is an answer
-/// that may be somebody else's: the definition was there a moment ago.
+/// Prunes after a run; `None` if there was nothing to remove. It retries while the server restarts or a proxy may have
+/// answered in its place.
 pub async fn prune_stored_versions(
     server: &Server,
     progress: &Progress,
@@ -44,14 +44,14 @@ pub async fn prune_stored_versions(
     let since = Instant::now();
     loop {
         let error = match prune_once(server, progress).await {
-            // Every guard is checked again, so it does not matter whether a lost answer was a yes.
+            // All preconditions are checked again, so it does not matter whether a lost answer was a success.
             Err(PruneError::Request(error)) if since.elapsed() < transient::TRANSIENT_ANSWER_TIMEOUT => error,
             result => return result,
         };
         let gone = || discovery::is_undefined(server, &progress.resource);
         match error.code() {
             Some(404) if gone().await.is_ok_and(|gone| gone) => return Err(error.into()),
-            // An API server that says so has read the patch.
+            // Only an API server that has read the patch answers so.
             Some(422) => return Err(error.into()),
             _ => {}
         }
@@ -63,7 +63,7 @@ async fn prune_once(server: &Server, progress: &Progress) -> Result<Option<Prune
     let name = &progress.resource;
     let (now, _) = discovery::crd(server, name).await?;
     let Some(after) = prune(progress, &now)? else { return Ok(None) };
-    // The resourceVersion makes the write fail if anything changed since the guards were checked.
+    // The resourceVersion makes the write fail if anything changed since the preconditions were checked.
     let patch = json!({
         "metadata": {"uid": now.uid, "resourceVersion": now.resource_version},
         "status": {"storedVersions": after},

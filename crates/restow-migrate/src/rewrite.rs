@@ -7,4 +7,4 @@ mod rewriter;
 mod write;
 
 pub use page::Unfinished;
-pub use rewriter::{Manner, Rewriter};
+pub use rewriter::{Rewriter, WriteOptions};

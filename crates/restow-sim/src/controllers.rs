@@ -1,40 +1,40 @@
-//! The controllers, in one process or in two, and what is due of them.
+//! Runs the controllers in one or two processes, and checks what they have to achieve.
 
 use std::time::Duration;
 
 use restow_api::Reason;
 use restow_controller::run::{Options, run};
-use restow_controller::settings::{Backend, Controllers, Settings};
+use restow_controller::settings::{Backend, ControllerSettings, Controllers};
 use restow_core::agreement::encryption::{KeyRequirement, Pattern};
 use restow_core::resource::name::GroupResource;
 use restow_core::rewrite::pace::Preset;
 use restow_lease::election::Election;
 use restow_migrate::cluster::{Cluster, Trust};
 use restow_migrate::migration::{self, ListMode};
-use restow_migrate::rewrite::Manner;
+use restow_migrate::rewrite::WriteOptions;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::{Ledger, failure, is_finished, left};
-use crate::plan::{Deed, Effect, Event, Plan, Setup};
+use crate::objects::send;
+use crate::plan::{Action, Effect, Event, Plan, Setup};
 use crate::process::{Clocks, process};
-use crate::run::World;
-use crate::users::send;
+use crate::world::World;
 
-/// How often the trigger looks at least.
+/// The poll interval of the trigger.
 const POLL: Duration = Duration::from_secs(60);
-/// How often it is looked whether the controllers are done.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long it takes at most until the controllers have caught up with faults that delayed them.
-const DELAYED: Duration = Duration::from_secs(300);
-/// For how long nothing more may happen then: one look more.
+/// How often the simulation checks whether the controllers are done.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// How long the controllers may take to catch up after faults that delayed them.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long nothing more may happen afterwards: at least one poll.
 const REST: Duration = Duration::from_secs(75);
-/// As long as that in some plans: longer than the heartbeat of a state lasts.
+/// The same in some plans: longer than a heartbeat is valid.
 const LONG_REST: Duration = Duration::from_secs(660);
-/// The migrations, as users reach them.
+/// The path of migrations.
 const MIGRATIONS: &str = "/apis/migration.k8s.io/v1alpha1/storageversionmigrations";
 
-/// Runs the controllers until what is due of them is done.
+/// Runs the controllers until they are done.
 pub(crate) async fn control(world: &World, plan: &Plan, setup: Setup, clocks: &Clocks<'_>) {
     let replicas = (0..setup.replicas).map(|at| replica(world, plan, setup, at, clocks));
     tokio::select! {
@@ -44,7 +44,7 @@ pub(crate) async fn control(world: &World, plan: &Plan, setup: Setup, clocks: &C
     }
 }
 
-/// One replica, started again whenever it was killed.
+/// One replica, which is restarted whenever it is killed.
 async fn replica(world: &World, plan: &Plan, setup: Setup, at: usize, clocks: &Clocks<'_>) {
     let control = &world.replicas[at];
     let mut life = 0;
@@ -85,7 +85,7 @@ fn options(world: &World, plan: &Plan, setup: Setup, at: usize, name: &str) -> O
     }
 }
 
-/// Servers of one process have no addresses, so two of them are named.
+/// Servers in one process have no addresses, so two of them are named.
 fn trust(setup: Setup) -> Trust {
     let address = |name: &&str| format!("https://{name}").parse().ok();
     match setup.servers {
@@ -94,18 +94,18 @@ fn trust(setup: Setup) -> Trust {
     }
 }
 
-fn settings(plan: &Plan) -> Settings {
+fn settings(plan: &Plan) -> ControllerSettings {
     let watched = if plan.scene.encrypts() {
         GroupResource::new("", "secrets")
     } else {
         GroupResource::new("sim.example", "boats")
     };
-    Settings {
-        migration: migration::Settings {
+    ControllerSettings {
+        migration: migration::MigrationSettings {
             page_size: plan.page,
             list: ListMode::Chunked,
             verify: true,
-            manner: Manner { dry_run: false, repair_managed_fields: true },
+            write_options: WriteOptions { dry_run: false, repair_managed_fields: true },
             encrypted: KeyRequirement::Reported,
         },
         concurrent_migrations: 1,
@@ -121,19 +121,19 @@ fn settings(plan: &Plan) -> Settings {
     }
 }
 
-/// Returns when every object is stored as wanted, the state and the definition say so, and that stays so; or when what
-/// is left is refused to the end and named.
+/// Waits until every object is stored as wanted, the StorageState and the CRD show it, and that stays so; or until all
+/// remaining objects are refused forever and quarantined.
 async fn done(world: &World, plan: &Plan) {
     let Some(ledger) = &world.ledger else { return };
     world.at_rest(plan).await;
-    // A key that was changed forth and back is seen at the next look.
-    tokio::time::sleep(POLL + LOOK_EVERY).await;
+    // A key that was changed and reverted is noticed at the next poll.
+    tokio::time::sleep(POLL + CHECK_EVERY).await;
     if aborts(plan) || delays(plan) {
-        // Nothing shows then whether the trigger has seen all there is to see.
-        tokio::time::sleep_until(world.began + plan.quiet() + DELAYED).await;
+        // Nothing shows whether the trigger has noticed everything.
+        tokio::time::sleep_until(world.began + plan.quiet() + CATCH_UP_TIMEOUT).await;
     }
     while !is_done(world, plan, ledger).await {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(CHECK_EVERY).await;
     }
     let (created, wanted) = (ledger.created(), world.wanted(plan));
     world.trace.step(&format!("all is stored as {wanted}, and nothing more may happen"));
@@ -155,8 +155,8 @@ async fn is_done(world: &World, plan: &Plan, ledger: &Ledger) -> bool {
     let mut named = Vec::new();
     for (name, migration) in &migrations {
         let left = left(migration);
-        for object in left.iter().filter(|object| !world.layer.notes().was_to_blame(object)) {
-            let what = format!("{name} names {object} as refused, and it never was");
+        for object in left.iter().filter(|object| !world.layer.request_log().was_to_blame(object)) {
+            let what = format!("{name} quarantines {object}, which was never refused");
             world.trace.violate("L2", what);
         }
         let quarantined = failure(migration).is_some_and(|reason| reason == Reason::Quarantined.as_str());
@@ -168,24 +168,24 @@ async fn is_done(world: &World, plan: &Plan, ledger: &Ledger) -> bool {
     }
     let busy = migrations.values().any(|migration| !is_finished(migration));
     let refused = !named.is_empty() && stale.iter().all(|object| named.contains(object));
-    // A user who deletes a migration does not want it: nobody makes another one until something changes.
+    // A user who deletes a migration does not want it: no other one is created until something changes.
     let settled = stale.is_empty() && ledger.is_refined(&wanted) && ledger.is_pruned(&wanted);
     !busy && (settled || refused || aborts(plan))
 }
 
-/// Whether a user deletes migrations that are under way.
+/// Whether a user deletes running migrations.
 fn aborts(plan: &Plan) -> bool {
-    plan.events.iter().any(|event| matches!(event, Event::At(_, Deed::Abort)))
+    plan.events.iter().any(|event| matches!(event, Event::At(_, Action::Abort)))
 }
 
-/// Whether an answer may come later than the trigger looks.
+/// Whether an answer may be later than the next poll.
 fn delays(plan: &Plan) -> bool {
     let late =
         |event: &Event| matches!(event, Event::Fault(fault) if matches!(fault.effect, Effect::Late(_)));
     plan.events.iter().any(late)
 }
 
-/// A user has what was left tried once more.
+/// A user retries the quarantined objects.
 async fn retry(world: &World, name: &str) {
     world.trace.step(&format!("a user retries {name}"));
     let patch = json!({"metadata": {"annotations": {restow_api::RETRY: "yes"}}});
@@ -194,8 +194,8 @@ async fn retry(world: &World, name: &str) {
     }
 }
 
-/// What users do to migrations.
-pub(crate) async fn steer(world: &World, plan: &Plan, deed: Deed) {
+/// Carries out what users do to migrations.
+pub(crate) async fn act_on_migrations(world: &World, plan: &Plan, action: Action) {
     let Some(ledger) = &world.ledger else { return };
     let Some(client) = world.layer.direct(0) else { return };
     let under_way: Vec<String> = ledger
@@ -204,8 +204,8 @@ pub(crate) async fn steer(world: &World, plan: &Plan, deed: Deed) {
         .filter(|(_, migration)| !is_finished(migration))
         .map(|(name, _)| name)
         .collect();
-    match deed {
-        Deed::Migrate => {
+    match action {
+        Action::Migrate => {
             let (group, version, resource) =
                 if plan.scene.encrypts() { ("", "v1", "secrets") } else { ("sim.example", "v1", "boats") };
             let migration = json!({
@@ -215,12 +215,12 @@ pub(crate) async fn steer(world: &World, plan: &Plan, deed: Deed) {
             });
             let _ = send(&client, "POST", MIGRATIONS, &migration).await;
         }
-        Deed::Abort => {
+        Action::Abort => {
             for name in under_way {
                 let _ = send(&client, "DELETE", &format!("{MIGRATIONS}/{name}"), &json!({})).await;
             }
         }
-        Deed::Suspend(millis) => {
+        Action::Suspend(millis) => {
             let suspend = |suspend: bool| json!({"spec": {"suspend": suspend}});
             for name in &under_way {
                 let _ = send(&client, "PATCH", &format!("{MIGRATIONS}/{name}"), &suspend(true)).await;
@@ -236,7 +236,7 @@ pub(crate) async fn steer(world: &World, plan: &Plan, deed: Deed) {
     }
 }
 
-/// Whoever has suspended a migration tries to resume it until that is done, or it is gone.
+/// The user retries until the migration is resumed or gone.
 async fn resume(world: &World, path: &str, patch: &serde_json::Value) {
     for _ in 0..100 {
         if let Some(client) = world.layer.direct(0) {

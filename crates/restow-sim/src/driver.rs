@@ -1,4 +1,4 @@
-//! Drives the engine as the command line does, and starts it again as its user would.
+//! Runs the engine as the command line does, and restarts it as a user would.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -15,16 +15,16 @@ use restow_lease::Stop;
 use restow_migrate::client::Throttle;
 use restow_migrate::cluster::{Cluster, Trust};
 use restow_migrate::list::Waiting;
-use restow_migrate::migration::{Failure, Journal, ListMode, Migration, Observer, Settings};
+use restow_migrate::migration::{Journal, ListMode, Migration, MigrationError, MigrationSettings, Observer};
 use restow_migrate::prune::prune_stored_versions;
-use restow_migrate::rewrite::Manner;
+use restow_migrate::rewrite::WriteOptions;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::is_connection;
 use crate::plan::{Plan, Scene};
-use crate::run::World;
 use crate::trace::Trace;
+use crate::world::World;
 
 /// What a killed process leaves behind.
 #[derive(Default)]
@@ -35,22 +35,22 @@ struct Saved {
 
 /// How one process ended.
 pub(crate) enum End {
-    /// There is nothing to do any more.
+    /// Nothing is left to do.
     Done,
-    /// Its user starts it again, with `--resume` where that is said.
+    /// The user starts it again, possibly with `--resume`.
     Again { resume: bool },
 }
 
-/// A view that shows nothing.
-struct Quiet<'a>(&'a World);
+/// Writes the progress into the trace.
+struct TracingObserver<'a>(&'a World);
 
-impl Waiting for Quiet<'_> {
+impl Waiting for TracingObserver<'_> {
     fn waiting(&self, why: &str, wait: Duration) {
         self.0.trace.step(&format!("restow waits {wait:?}: {why}"));
     }
 }
 
-impl Observer for Quiet<'_> {
+impl Observer for TracingObserver<'_> {
     fn settling(&self, wait: Duration) {
         self.0.trace.step(&format!("restow lets the definition settle for {wait:?}"));
     }
@@ -62,12 +62,12 @@ impl Observer for Quiet<'_> {
     fn page(&self, _: &Progress) {}
 }
 
-struct Files<'a> {
+struct SavedJournal<'a> {
     world: &'a World,
     saved: &'a Mutex<Saved>,
 }
 
-impl Journal for Files<'_> {
+impl Journal for SavedJournal<'_> {
     async fn save(&mut self, progress: &Progress, left: &[Quarantined]) -> io::Result<()> {
         if progress.verified {
             self.world.verified(progress);
@@ -79,15 +79,15 @@ impl Journal for Files<'_> {
     }
 }
 
-/// Runs restow until it is done, killed and started again as often as it is told.
+/// Runs restow until it is done. Each kill restarts it.
 pub(crate) async fn drive(world: &World, plan: &Plan, kills: watch::Receiver<u32>) {
     let saved = Mutex::new(Saved::default());
     let run = async |resume, since| process(world, plan, &saved, resume, since).await;
     until_done(&world.trace, kills, run).await;
 }
 
-/// Runs one process after the other until one is done; each is dropped when it is to be killed, and resumed then. A
-/// process is told whether it resumes, and since when its run lasts.
+/// Runs one process after the other until one is done. A kill drops the process, and the next one resumes. Each process
+/// gets whether it resumes, and when its run started.
 pub(crate) async fn until_done(
     trace: &Trace,
     mut kills: watch::Receiver<u32>,
@@ -154,15 +154,15 @@ async fn migrate(
 ) -> End {
     let throttle = Throttle::new(Preset::Fast.bounds());
     let stop = Stop::from(CancellationToken::new());
-    let view = Quiet(world);
+    let view = TracingObserver(world);
     let migration = Migration {
         cluster,
         resource,
-        settings: Settings {
+        settings: MigrationSettings {
             page_size: plan.page,
             list: if plan.seed.is_multiple_of(4) { ListMode::Streaming } else { ListMode::Chunked },
             verify: true,
-            manner: Manner { repair_managed_fields: plan.retired, ..Manner::default() },
+            write_options: WriteOptions { repair_managed_fields: plan.retired, ..WriteOptions::default() },
             encrypted: match plan.scene {
                 Scene::Keys => KeyRequirement::Declared,
                 Scene::Single => KeyRequirement::Reported,
@@ -174,7 +174,7 @@ async fn migrate(
         observer: &view,
         stop: &stop,
     };
-    let mut files = Files { world, saved };
+    let mut files = SavedJournal { world, saved };
     let hash = resource.hash.as_deref().unwrap_or_default();
     let earlier = {
         let mut saved = saved.lock().unwrap_or_else(PoisonError::into_inner);
@@ -202,18 +202,22 @@ async fn migrate(
     }
 }
 
-/// Judges a run that began then and ended early.
-fn failed(world: &World, plan: &Plan, failure: &Failure, since: Instant) -> End {
+/// Judges a run that started at this time and ended early.
+fn failed(world: &World, plan: &Plan, failure: &MigrationError, since: Instant) -> End {
     let cause = std::error::Error::source(failure).map(|cause| format!(": {cause}")).unwrap_or_default();
     let told = format!("{failure}{cause}");
     world.trace.step(&format!("restow fails: {told}"));
     match failure {
-        Failure::Disagreement(_) | Failure::Restless(_) if plan.moves() => End::Again { resume: false },
-        // Who may not read the identity Leases is told so.
-        Failure::Disagreement(Disagreement::UnknownMembers(_)) if world.layer.notes().forbidden => {
+        MigrationError::Disagreement(_) | MigrationError::Restless(_) if plan.moves() => {
             End::Again { resume: false }
         }
-        Failure::Moved(_) if world.has_moved_since(since) => End::Again { resume: false },
+        // A user without permission to read identity Leases gets this error.
+        MigrationError::Disagreement(Disagreement::UnknownMembers(_))
+            if world.layer.request_log().forbidden =>
+        {
+            End::Again { resume: false }
+        }
+        MigrationError::Moved(_) if world.has_moved_since(since) => End::Again { resume: false },
         _ => {
             let invariant = if is_connection(&told) { "L3" } else { "L1" };
             world.trace.violate(invariant, format!("a passing fault ended a healthy run: {told}"));
@@ -222,7 +226,7 @@ fn failed(world: &World, plan: &Plan, failure: &Failure, since: Instant) -> End 
     }
 }
 
-/// Judges a run that came to its end.
+/// Judges a run that finished.
 async fn finish(
     world: &World,
     plan: &Plan,
@@ -233,10 +237,11 @@ async fn finish(
     let left = saved.lock().unwrap_or_else(PoisonError::into_inner).left.clone();
     world.trace.step(&format!("restow ends: verified {}, {} left", progress.verified, left.len()));
     for object in &left {
-        if !plan.is_misplaced(&object.name) && !world.layer.notes().is_to_blame(&object.name) {
+        if !plan.is_misplaced(&object.name) && !world.layer.request_log().is_to_blame(&object.name) {
             let (name, message) = (&object.name, &object.message);
-            let what =
-                format!("{name} is named, and its writes have not failed for {REFUSAL_TIMEOUT:?}: {message}");
+            let what = format!(
+                "{name} is quarantined, but its writes have not failed for {REFUSAL_TIMEOUT:?}: {message}"
+            );
             world.trace.violate("L2", what);
         }
     }
@@ -262,7 +267,7 @@ async fn finish(
     settled(world, plan, &left).await
 }
 
-/// Waits until nothing more happens, and tells whether there is something to do again.
+/// Waits until nothing more happens, and returns whether something is left to do.
 async fn settled(world: &World, plan: &Plan, left: &[Quarantined]) -> End {
     world.at_rest(plan).await;
     let wanted = world.wanted(plan);

@@ -1,4 +1,4 @@
-//! Which fault of a plan hits which request: the same for simulated API servers and for real ones.
+//! Decides which fault of a plan affects which request, for simulated and real API servers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::plan::{Effect, Event, Fault, Op, Plan, Span};
 
-/// The faults of a plan in their course.
+/// The faults of a plan and their state.
 pub struct Faults {
     active: Vec<Active>,
     quiet: Instant,
@@ -26,7 +26,7 @@ struct Active {
 }
 
 impl Faults {
-    /// The faults of a plan that begins now.
+    /// The faults of a plan that starts now.
     pub fn new(plan: &Plan) -> Self {
         let fault = |event: &Event| match event {
             Event::Fault(fault) => Some(Active { fault: *fault, passed: 0, hits: 0, since: None }),
@@ -35,13 +35,13 @@ impl Faults {
         Self { active: plan.events.iter().filter_map(fault).collect(), quiet: Instant::now() + plan.quiet() }
     }
 
-    /// What is to be done to a request.
+    /// The effect on a request, if a fault affects it.
     pub fn hit(&mut self, op: Op, name: Option<&str>, query: &str) -> Option<Effect> {
         for active in &mut self.active {
             let fault = active.fault;
             let is_its = fault.object.is_none_or(|object| name == Some(crate::plan::name(object).as_str()));
             let is_op = fault.op == op || (fault.op, op) == (Op::Look, Op::Members);
-            // A whole list that is well formed and wrong cannot be told from a right one; a further page can.
+            // A wrong first page cannot be detected; a wrong later page can.
             let is_page = !matches!(fault.effect, Effect::Short | Effect::Repeat) || goes_on(query);
             if !is_op || !is_its || !is_page {
                 continue;
@@ -68,34 +68,34 @@ impl Faults {
 /// How long restow waits for an answer.
 pub const TIMEOUT: Duration = Duration::from_secs(70);
 
-/// No page has to be asked for so often.
-const CIRCLES: u32 = 60;
+/// No page has to be requested this many times.
+const MAX_REPEATS: u32 = 60;
 
-/// What has been seen of restow.
+/// What was observed of restow's requests.
 #[derive(Default)]
-pub struct Notes {
-    /// Writes that restow has sent.
+pub struct RequestLog {
+    /// The number of writes that restow sent.
     pub writes: u64,
-    /// The store's revision when restow last began to look at the API servers.
+    /// The store's revision when restow last started to read the CRD.
     pub looked: u64,
-    /// The store's revision when restow last began to look at the encryption configurations.
+    /// The store's revision when restow last started to read metrics.
     pub measured: u64,
-    /// Whether identity Leases were refused at any time.
+    /// Whether identity Leases were ever refused.
     pub forbidden: bool,
-    /// Whether identity Leases were refused, or not to be had, when they were last asked for.
+    /// Whether the last read of identity Leases failed.
     pub unlisted: bool,
-    /// How often a server gave each page that others came before.
+    /// How many times each page that is not the first was answered.
     pub pages: BTreeMap<String, u32>,
-    /// The objects whose last write failed, and when the first and the last came that did since a good one.
+    /// The objects whose last write failed, with the times of the first and last failure since a success.
     failing: BTreeMap<String, (Instant, Instant)>,
-    /// The objects that might have been named at some time.
+    /// The objects that could have been quarantined at some time.
     blamed: BTreeSet<String>,
-    /// The last page of objects that a server gave.
+    /// The last page of objects.
     pub page: Option<Bytes>,
 }
 
-impl Notes {
-    /// Takes down a request that comes when the store is at a revision.
+impl RequestLog {
+    /// Records a request, and the store's revision at that time.
     pub fn request(&mut self, op: Op, path: &str, revision: u64) {
         match op {
             Op::Look if path.contains("/customresourcedefinitions/") => self.looked = revision,
@@ -105,7 +105,7 @@ impl Notes {
         }
     }
 
-    /// Takes down what is done to a request.
+    /// Records the effect of a fault on a request.
     pub fn effect(&mut self, op: Op, name: Option<&str>, effect: Effect) {
         let answered = matches!(effect, Effect::Late(millis) if millis < TIMEOUT.as_millis() as u64);
         if let (Op::Write, Some(name), false) = (op, name, answered) {
@@ -114,30 +114,30 @@ impl Notes {
         self.forbidden |= (op, effect) == (Op::Members, Effect::Status(403));
     }
 
-    /// Takes down whether a request was answered as a server does, and tells whether a list goes round in circles.
+    /// Records whether a request was answered correctly, and returns whether a list goes in circles.
     pub fn answer(&mut self, op: Op, query: &str, well: bool) -> bool {
         match op {
             Op::Members => self.unlisted = !well,
             Op::List if well && goes_on(query) => {
                 let times = self.pages.entry(query.to_owned()).or_default();
                 *times += 1;
-                return *times == CIRCLES;
+                return *times == MAX_REPEATS;
             }
             _ => {}
         }
         false
     }
 
-    /// Takes down a server's own answer to a request, or that it gave none.
+    /// Records a server's own answer to a write, or that there was none.
     pub fn wrote(&mut self, op: Op, name: Option<&str>, query: &str, code: Option<u16>) {
         let Some(name) = name.filter(|_| op == Op::Write) else { return };
         match code {
-            // What follows a dry run may fail.
+            // The write after a dry run may still fail.
             Some(200..=299) if query.contains("dryRun=") => {}
             Some(200..=299) => {
                 self.failing.remove(name);
             }
-            // The object is gone or was changed.
+            // The object was deleted or changed.
             Some(404 | 409) => {}
             _ => self.failed(name),
         }
@@ -152,18 +152,18 @@ impl Notes {
         }
     }
 
-    /// Whether an object might have been named at some time, by a run that is long over.
+    /// Whether an object could have been quarantined at some time.
     pub fn was_to_blame(&self, name: &str) -> bool {
         self.blamed.contains(name)
     }
 
-    /// Whether an object may be named: its last write failed, and so did all others for long enough before it.
+    /// Whether an object may be quarantined now: all its writes have failed for long enough.
     pub fn is_to_blame(&self, name: &str) -> bool {
         self.failing.get(name).is_some_and(|(first, last)| *last - *first >= REFUSAL_TIMEOUT)
     }
 }
 
-/// What a request is for, and of which object, where the objects of this plural are migrated.
+/// The purpose of a request and the name of its object, if objects of this plural are migrated.
 pub fn op(plural: &str, method: &Method, path: &str) -> (Op, Option<String>) {
     let reads = method == Method::GET;
     if path.ends_with(&format!("/{plural}")) {
@@ -196,14 +196,14 @@ pub fn op(plural: &str, method: &Method, path: &str) -> (Op, Option<String>) {
     (op, None)
 }
 
-/// Whether a page is asked for at the resourceVersion of the pages before it, which have said how many objects follow.
+/// Whether a page continues a list at the same resourceVersion.
 pub fn goes_on(query: &str) -> bool {
     let token = query.split('&').find_map(|pair| pair.strip_prefix("continue=")).and_then(Token::decode);
     token.is_some_and(|token| token.resource_version > 0)
 }
 
-/// A list without its objects and without a next page; what is no list stays as it is.
-pub fn shortened(body: Bytes) -> Bytes {
+/// A list without its objects and without a next page. Other documents stay as they are.
+pub fn emptied(body: Bytes) -> Bytes {
     match serde_json::from_slice::<Value>(&body) {
         Ok(mut list) if list["items"].is_array() => {
             list["items"] = json!([]);
@@ -214,15 +214,15 @@ pub fn shortened(body: Bytes) -> Bytes {
     }
 }
 
-/// S3 and S4: what a write lacks that binds it to the object as it was listed.
-pub fn unbound(body: &[u8]) -> Option<(&'static str, &'static str)> {
+/// S3 and S4: the precondition that a write lacks, with its invariant.
+pub fn missing_precondition(body: &[u8]) -> Option<(&'static str, &'static str)> {
     let sent: Value = serde_json::from_slice(body).unwrap_or_default();
     let lacks = |field: &str| sent["metadata"][field].as_str().unwrap_or_default().is_empty();
     [("S3", "uid"), ("S4", "resourceVersion")].into_iter().find(|(_, field)| lacks(field))
 }
 
-/// An answer that no API server has given.
-pub fn canned(effect: Effect) -> Response<Bytes> {
+/// An answer that does not come from an API server.
+pub fn fake_response(effect: Effect) -> Response<Bytes> {
     let status = |code: u16| {
         json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,

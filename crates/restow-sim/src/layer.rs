@@ -1,4 +1,4 @@
-//! What stands between restow and its API servers, and does to requests what the plan says.
+//! The layer between restow and the simulated API servers, which injects the faults of the plan.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,64 +9,64 @@ use http::{HeaderValue, Request, Response};
 use http_body_util::BodyExt as _;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use kube::client::Body;
+use restow_store::memory::MemoryStore;
 use tower::BoxError;
 
-use crate::faults::{Faults, Notes, TIMEOUT, canned, op, shortened, unbound};
+use crate::faults::{Faults, RequestLog, TIMEOUT, emptied, fake_response, missing_precondition, op};
 use crate::ledger::Ledger;
 use crate::plan::{Effect, Op, Plan, Scene};
-use crate::store::Memory;
 use crate::trace::Trace;
 
-/// How long a stream says nothing before it counts as paused.
+/// How long a stream is silent before it counts as paused.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The layer.
+/// Injects faults into requests. Clones share the state.
 #[derive(Clone)]
 pub struct Layer(Arc<Inner>);
 
 struct Inner {
     trace: Trace,
-    store: Arc<Memory>,
+    store: MemoryStore,
     scene: Scene,
     /// Whether StorageVersions are served.
     storage_versions: bool,
     ledger: Option<Ledger>,
     servers: Vec<Mutex<Option<kube::Client>>>,
     faults: Mutex<Faults>,
-    notes: Mutex<Notes>,
+    request_log: Mutex<RequestLog>,
 }
 
 impl Layer {
-    /// A layer before servers that are not there yet.
-    pub fn new(plan: &Plan, trace: &Trace, store: &Arc<Memory>, ledger: Option<Ledger>) -> Self {
+    /// A layer without servers yet.
+    pub fn new(plan: &Plan, trace: &Trace, store: &MemoryStore, ledger: Option<Ledger>) -> Self {
         Self(Arc::new(Inner {
             trace: trace.clone(),
-            store: Arc::clone(store),
+            store: store.clone(),
             scene: plan.scene,
             storage_versions: plan.setup.map_or(plan.scene != Scene::Lagging, |setup| setup.storage_versions),
             ledger,
             servers: (0..plan.servers()).map(|_| Mutex::default()).collect(),
             faults: Mutex::new(Faults::new(plan)),
-            notes: Mutex::default(),
+            request_log: Mutex::default(),
         }))
     }
 
-    /// Puts a server behind it, or takes it away.
+    /// Adds or removes a server.
     pub fn set(&self, server: usize, client: Option<kube::Client>) {
         *lock(&self.0.servers[server]) = client;
     }
 
-    /// A server's client that nothing is done to, for users.
+    /// A client without faults, for users.
     pub fn direct(&self, server: usize) -> Option<kube::Client> {
         lock(&self.0.servers[server]).clone()
     }
 
-    /// What it has seen.
-    pub fn notes(&self) -> MutexGuard<'_, Notes> {
-        lock(&self.0.notes)
+    /// What was observed.
+    pub fn request_log(&self) -> MutexGuard<'_, RequestLog> {
+        lock(&self.0.request_log)
     }
 
-    /// restow's client for a server.
+    /// The client of restow for a server.
     pub fn client(&self, server: usize) -> kube::Client {
         let layer = self.clone();
         let service = tower::service_fn(move |request| {
@@ -78,7 +78,7 @@ impl Layer {
 
     /// The client of a replica of the controllers for a server.
     ///
-    /// What it has sent is on its way, whatever becomes of the replica.
+    /// A request is carried out even if the replica is killed.
     pub fn replica(&self, replica: String, server: usize) -> kube::Client {
         let layer = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -99,23 +99,23 @@ impl Layer {
         let body = body.collect_bytes().await?;
         let line = format!("{} {} {}", ["a", "b"][server.min(1)], head.method, head.uri);
         let (op, name) = op(self.0.scene.plural(), &head.method, head.uri.path());
-        // Metrics are a server's own.
+        // Faults of metrics are per server.
         let name = name.or_else(|| (op == Op::Metrics).then(|| crate::plan::name(server)));
-        self.notes().request(op, head.uri.path(), self.0.store.newest());
+        self.request_log().request(op, head.uri.path(), self.0.store.newest());
         if op == Op::Write
-            && let Some((invariant, field)) = unbound(&body)
+            && let Some((invariant, field)) = missing_precondition(&body)
         {
             self.0.trace.violate(invariant, format!("{line} was sent without a {field}"));
         }
-        if op == Op::Write && self.0.scene == Scene::Pair && self.notes().unlisted {
-            let what = format!("{line} was sent although nobody knows which API servers there are");
+        if op == Op::Write && self.0.scene == Scene::Pair && self.request_log().unlisted {
+            let what = format!("{line} was sent although the API servers could not be listed");
             self.0.trace.violate("S6", what);
         }
         tokio::time::sleep(Duration::from_millis(fastrand::u64(1..15))).await;
         let query = head.uri.query().unwrap_or_default().to_owned();
         let effect = lock(&self.0.faults).hit(op, name.as_deref(), &query);
         if let Some(effect) = effect {
-            self.notes().effect(op, name.as_deref(), effect);
+            self.request_log().effect(op, name.as_deref(), effect);
         }
         let answer = match effect {
             Some(Effect::Cut) => Err("connection refused".into()),
@@ -133,32 +133,32 @@ impl Layer {
                     let (head, body) = response.into_parts();
                     let bytes = match effect {
                         Effect::Half => half(body).await,
-                        _ => shortened(body.collect().await?.to_bytes()),
+                        _ => emptied(body.collect().await?.to_bytes()),
                     };
                     Ok(Response::from_parts(head, Body::from(bytes)))
                 }
                 error => error,
             },
             Some(Effect::Repeat) => {
-                let page = self.notes().page.clone();
+                let page = self.request_log().page.clone();
                 match page {
                     Some(page) => Ok(Response::new(Body::from(page))),
                     None => self.forward(server, op, head, body).await,
                 }
             }
-            Some(effect) => Ok(canned(effect).map(Body::from)),
+            Some(effect) => Ok(fake_response(effect).map(Body::from)),
             None => self.forward(server, op, head, body).await,
         };
         if matches!(effect, None | Some(Effect::Late(_))) {
             let code = answer.as_ref().ok().map(|response| response.status().as_u16());
-            self.notes().wrote(op, name.as_deref(), &query, code);
+            self.request_log().wrote(op, name.as_deref(), &query, code);
         }
         tokio::time::sleep(Duration::from_millis(fastrand::u64(1..15))).await;
         let status = answer.as_ref().map_or(0, |response| response.status().as_u16());
-        // A repeated page is well enough to be followed.
+        // A repeated page is well formed, so restow may follow it.
         let genuine = matches!(effect, None | Some(Effect::Late(_) | Effect::Repeat));
-        if self.notes().answer(op, &query, status == 200 && genuine) {
-            self.0.trace.violate("L1", format!("the list goes round in circles: {line}"));
+        if self.request_log().answer(op, &query, status == 200 && genuine) {
+            self.0.trace.violate("L1", format!("the list goes in circles: {line}"));
         }
         let told = match &answer {
             Ok(response) => response.status().as_u16().to_string(),
@@ -177,18 +177,18 @@ impl Layer {
         body: Bytes,
     ) -> Result<Response<Body>, BoxError> {
         let lagging = self.0.scene == Scene::Lagging;
-        // A server whose handlers lag is two: one that discovers, and one that handles.
+        // A server whose handlers lag is simulated by two: one for discovery, and one for objects.
         if !self.0.storage_versions && head.uri.path().contains("/storageversions") {
-            return Ok(canned(Effect::Status(404)).map(Body::from));
+            return Ok(fake_response(Effect::Status(404)).map(Body::from));
         }
         let handled = lagging && matches!(op, Op::List | Op::Write | Op::Read);
         let server = if handled { 1 } else { server };
         let Some(client) = self.direct(server) else { return Err("connection refused".into()) };
         let is_page = op == Op::List && !head.uri.query().is_some_and(|query| query.contains("watch="));
         let sent = client.send(Request::from_parts(head, Body::from(body)));
-        // As long as restow's connections over a network wait for something to read.
+        // The read timeout of restow's connections.
         let mut response = tokio::time::timeout(TIMEOUT, sent).await??;
-        // Servers of one process leave that to their listeners.
+        // Listeners set the date, and servers in one process have none.
         if let Some(now) = http_date() {
             response.headers_mut().insert(DATE, now);
         }
@@ -197,12 +197,12 @@ impl Layer {
         }
         let (head, body) = response.into_parts();
         let bytes = tokio::time::timeout(TIMEOUT, body.collect()).await??.to_bytes();
-        self.notes().page = Some(bytes.clone());
+        self.request_log().page = Some(bytes.clone());
         Ok(Response::from_parts(head, Body::from(bytes)))
     }
 }
 
-/// The first half of a body; of a stream, of what comes until it pauses.
+/// The first half of a body; for a stream, of what arrives until it pauses.
 async fn half(mut body: Body) -> Bytes {
     let mut bytes = BytesMut::new();
     while let Ok(Some(Ok(frame))) = tokio::time::timeout(PAUSE, body.frame()).await {
@@ -212,7 +212,7 @@ async fn half(mut body: Body) -> Bytes {
     bytes.freeze()
 }
 
-/// The servers' own time.
+/// The servers' time.
 fn http_date() -> Option<HeaderValue> {
     let now = DateTimePrinter::new().timestamp_to_rfc9110_string(&restow_clock::now()).ok()?;
     HeaderValue::from_str(&now).ok()

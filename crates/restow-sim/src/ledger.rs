@@ -1,35 +1,35 @@
-//! Judges what the controllers write, by what is stored.
+//! Judges what the controllers write, by reading the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Method;
 use restow_clock::Instant;
+use restow_store::memory::MemoryStore;
 use restow_store::{Change, Entry};
 use serde_json::Value;
 
+use crate::keys::key_of;
 use crate::oracle::{hash_of, kept};
 use crate::plan::{GROUP, Op, Plan, Scene};
-use crate::run::key_of;
-use crate::store::Memory;
 use crate::trace::Trace;
 
-/// The definition in the store.
+/// The key of the CRD in the store.
 const DEFINITION: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/boats.sim.example";
-/// The migrations in the store.
+/// The prefix of migrations in the store.
 pub(crate) const MIGRATIONS: &str = "/registry/migration.k8s.io/storageversionmigrations/";
-/// The StorageStates in the store.
+/// The prefix of StorageStates in the store.
 pub(crate) const STATES: &str = "/registry/migration.k8s.io/storagestates/";
-/// The Lease of the controllers in the store.
+/// The key of the controllers' Lease in the store.
 const LEASE: &str = "/registry/leases/default/restow";
 
-/// Reads every write of the controllers' objects, and every request of the controllers.
+/// Observes every write of the controllers' objects and every request of the controllers.
 #[derive(Clone)]
 pub struct Ledger {
     trace: Trace,
-    store: Arc<Memory>,
+    store: MemoryStore,
     scene: Scene,
-    /// Where objects are stored.
+    /// The prefix of the migrated objects.
     prefix: String,
     page: usize,
     seen: Arc<Mutex<Seen>>,
@@ -37,23 +37,23 @@ pub struct Ledger {
 
 #[derive(Default)]
 struct Seen {
-    /// The store's revision when the trigger last began to look.
+    /// The store's revision when the trigger last started to poll.
     looked: u64,
-    /// The store's revision when a migration last began to list.
+    /// The store's revision when a migration last started to list.
     listed: u64,
-    /// Who holds the Lease.
+    /// The holder of the Lease.
     leader: String,
     /// The migrations that may run.
     active: BTreeSet<String>,
-    /// The objects that a write was sent of while no migration may run.
+    /// Objects that were written while no migration may run.
     unwanted: BTreeSet<String>,
-    /// What the last migration that succeeded proved, and the definition it was proven under.
+    /// What the last successful migration proved, and the CRD at that time.
     proven: Option<(String, Value)>,
-    /// How many migrations were created.
+    /// The number of created migrations.
     created: usize,
-    /// What each API server that runs encrypts with, and since when.
+    /// The key of each running API server, and since when.
     keys: BTreeMap<usize, (&'static str, Instant)>,
-    /// When each API server was last asked what it encrypts with.
+    /// When the metrics of each API server were last read.
     measured: BTreeMap<usize, Instant>,
 }
 
@@ -83,30 +83,30 @@ pub(crate) fn failure(migration: &Value) -> Option<String> {
     condition(migration, "Failed")
 }
 
-/// The objects that a migration has left.
+/// The objects that a migration has quarantined.
 pub(crate) fn left(migration: &Value) -> Vec<String> {
     let left = migration["status"]["quarantined"].as_array().cloned().unwrap_or_default();
     left.iter().filter_map(|object| object["name"].as_str().map(str::to_owned)).collect()
 }
 
-/// Whether a message tells of a connection that was refused or cut, and of nothing that a server said.
+/// Whether a message is about a connection that was refused or cut.
 pub(crate) fn is_connection(message: &str) -> bool {
     ["connection refused", "connection reset by peer"].iter().any(|text| message.contains(text))
 }
 
 impl Ledger {
     /// A ledger that watches a store.
-    pub fn watch(plan: &Plan, trace: &Trace, store: &Arc<Memory>) -> Self {
+    pub fn watch(plan: &Plan, trace: &Trace, store: &MemoryStore) -> Self {
         let ledger = Self {
             trace: trace.clone(),
-            store: Arc::clone(store),
+            store: store.clone(),
             scene: plan.scene,
             prefix: plan.scene.prefix(GROUP),
             page: plan.page as usize,
             seen: Arc::default(),
         };
         let witness = ledger.clone();
-        store.tell(Box::new(move |change| witness.judge(change)));
+        store.add_witness(Box::new(move |change| witness.judge(change)));
         ledger
     }
 
@@ -127,12 +127,12 @@ impl Ledger {
             .unwrap_or_default()
     }
 
-    /// How many migrations were created until now.
+    /// The number of migrations created so far.
     pub(crate) fn created(&self) -> usize {
         self.seen().created
     }
 
-    /// An API server encrypts with this key from now on; with none, it does not run.
+    /// Records the key of an API server; `None` if it does not run.
     pub fn encrypts(&self, server: usize, key: Option<&'static str>) {
         let mut seen = self.seen();
         match key {
@@ -141,7 +141,7 @@ impl Ledger {
         };
     }
 
-    /// A replica of the controllers sends a request to a server.
+    /// Records a request of a replica of the controllers.
     pub fn sent(
         &self,
         replica: &str,
@@ -159,7 +159,7 @@ impl Ledger {
             Op::Metrics => {
                 seen.measured.insert(server, Instant::now());
             }
-            // The controllers list all StorageVersions only when the trigger looks.
+            // The controllers list all StorageVersions only when the trigger polls.
             Op::Look if uri.path().ends_with("/storageversions") && uri.query().is_none() => {
                 seen.looked = newest
             }
@@ -200,7 +200,7 @@ impl Ledger {
         }
     }
 
-    /// How the definition is now; its status aside.
+    /// The spec of the CRD.
     fn definition(&self) -> Value {
         self.below(DEFINITION)
             .into_iter()
@@ -209,7 +209,7 @@ impl Ledger {
             .unwrap_or_default()
     }
 
-    /// S2: a migration has succeeded only when every object is stored as it was for.
+    /// S2: a migration succeeds only if every object is stored as wanted.
     fn migration(&self, change: &Change) {
         let before = change.before.as_ref().map(object).unwrap_or_default();
         let now = change.now.as_ref().map(object).unwrap_or_default();
@@ -242,7 +242,7 @@ impl Ledger {
         if condition(&now, "Succeeded").is_some() && condition(&before, "Succeeded").is_none() {
             self.succeeded(name, &now);
         }
-        // L3: what a refused connection ends is not ended for good.
+        // L3: a refused connection does not fail a migration for good.
         let failed = conditions.iter().find(|one| one["type"] == "Failed" && one["status"] == "True");
         let message = failed.and_then(|failed| failed["message"].as_str()).unwrap_or_default();
         if is_connection(message) {
@@ -258,9 +258,12 @@ impl Ledger {
             checkpoint["storageVersion"].as_str().map(str::to_owned)
         };
         let Some(wanted) = wanted else {
-            return self
-                .trace
-                .violate("S2", format!("{name} succeeded, and nobody knows what for: {checkpoint}"));
+            return self.trace.violate(
+                "S2",
+                format!(
+                    "{name} succeeded, but its checkpoint does not say for which version or key: {checkpoint}"
+                ),
+            );
         };
         if self.scene.encrypts() {
             self.agreed(name, &wanted);
@@ -278,7 +281,7 @@ impl Ledger {
         }
     }
 
-    /// S6: a migration has succeeded for a key only when every API server used it when it was last asked.
+    /// S6: a migration succeeds for a key only if every API server used it when its metrics were last read.
     fn agreed(&self, name: &str, wanted: &str) {
         let parted: Vec<usize> = {
             let seen = self.seen();
@@ -295,10 +298,12 @@ impl Ledger {
         }
     }
 
-    /// S1: a state loses a hash only when no object is stored by it any more.
+    /// S1: a StorageState loses a hash only if no object is stored with it any more.
     fn judge_state(&self, change: &Change) {
         let Some(now) = change.now.as_ref().map(object) else {
-            return self.trace.violate("S1", "the state was deleted, and the resource is served".to_owned());
+            return self
+                .trace
+                .violate("S1", "the StorageState was deleted although the resource is served".to_owned());
         };
         let before = change.before.as_ref().map(object).unwrap_or_default();
         let field = if self.scene.encrypts() {
@@ -319,7 +324,7 @@ impl Ledger {
         let looked = self.seen().looked;
         for entry in self.store.below(&self.prefix) {
             let kept = kept(&entry);
-            // What was stored after the look is for the next one.
+            // What was stored after the poll is for the next one.
             if entry.mod_revision <= looked && !names.contains(&kept) {
                 let what =
                     format!("the state is refined to {names:?} while {} is stored as {kept}", entry.key);
@@ -328,7 +333,7 @@ impl Ledger {
         }
     }
 
-    /// What objects are kept as that are stored by a hash.
+    /// The version or key of a hash.
     fn name_of(&self, hash: &str) -> String {
         if self.scene.encrypts() {
             return key_of(hash).unwrap_or(hash).to_owned();
@@ -337,7 +342,7 @@ impl Ledger {
         versions.into_iter().find(|version| hash_of(GROUP, version) == hash).unwrap_or(hash).to_owned()
     }
 
-    /// S7: no object is stored in another version once one was proven, until the definition changes.
+    /// S7: after a proof no object is stored in another version until the CRD changes.
     fn judge_object(&self, change: &Change) {
         let Some(now) = &change.now else { return };
         let proven = self.seen().proven.clone();
@@ -353,7 +358,7 @@ impl Ledger {
         }
     }
 
-    /// Whether the state says that all objects are stored as wanted, and nothing else.
+    /// Whether the StorageState shows exactly the wanted version or key.
     pub(crate) fn is_refined(&self, wanted: &str) -> bool {
         let state = self.state();
         let (persisted, current) = if self.scene.encrypts() {
@@ -368,14 +373,14 @@ impl Ledger {
             && status[current].as_str().is_some_and(|hash| self.name_of(hash) == wanted)
     }
 
-    /// Whether storedVersions are just what is wanted.
+    /// Whether storedVersions contain only the wanted version.
     pub(crate) fn is_pruned(&self, wanted: &str) -> bool {
         let definition = self.below(DEFINITION).into_iter().next().unwrap_or_default();
         self.scene.encrypts()
             || texts(&definition["status"]["storedVersions"]) == BTreeSet::from([wanted.to_owned()])
     }
 
-    /// The migrations that are there, by name.
+    /// All migrations, by name.
     pub(crate) fn migrations(&self) -> BTreeMap<String, Value> {
         let name = |migration: &Value| migration["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         self.below(MIGRATIONS).into_iter().map(|migration| (name(&migration), migration)).collect()

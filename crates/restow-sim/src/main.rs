@@ -11,7 +11,8 @@ use clap::Parser;
 use restow_lab::Assets;
 use restow_sim::plan::{Plan, Scene};
 use restow_sim::real;
-use restow_sim::run::{Report, run};
+use restow_sim::report::Report;
+use restow_sim::run::run;
 use restow_sim::shrink::shrink;
 
 /// Simulates a cluster that goes wrong in ways drawn from seeds.
@@ -142,7 +143,7 @@ fn real(args: &Args, restow: &Path) -> ExitCode {
         if args.seed.is_some() {
             report.steps.iter().for_each(|step| println!("{step}"));
         }
-        println!("{}", real::told(plan, &report));
+        println!("{}", real::summary(plan, &report));
         if report.violation.is_some() {
             *failed.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         }

@@ -1,4 +1,4 @@
-//! A process of its own: it can be killed and paused, and has its own wall clock.
+//! A simulated process: it can be killed and paused, and has its own wall clock.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -14,30 +14,30 @@ use restow_clock::Simulation;
 pub(crate) struct Control {
     down: AtomicBool,
     paused: AtomicBool,
-    /// By how much its wall clock is off.
+    /// The skew of its wall clock.
     skew: SignedDuration,
     waker: AtomicWaker,
 }
 
 impl Control {
-    /// A process whose wall clock is off by so many seconds.
+    /// A process with this clock skew in seconds.
     pub(crate) fn skewed(seconds: i64) -> Self {
         Self { skew: SignedDuration::from_secs(seconds), ..Self::default() }
     }
 
-    /// Kills it, or lets it be started again.
+    /// Kills it, or allows it to start again.
     pub(crate) fn down(&self, down: bool) {
         self.down.store(down, Ordering::Relaxed);
         self.waker.wake();
     }
 
-    /// Pauses it, or lets it go on.
+    /// Pauses or resumes it.
     pub(crate) fn pause(&self, paused: bool) {
         self.paused.store(paused, Ordering::Relaxed);
         self.waker.wake();
     }
 
-    /// Returns when it may be started.
+    /// Waits until it may start.
     pub(crate) async fn up(&self) {
         std::future::poll_fn(|context| {
             if !self.down.load(Ordering::Relaxed) {
@@ -53,19 +53,19 @@ impl Control {
 /// The wall clocks of a run.
 pub(crate) struct Clocks<'a> {
     pub(crate) simulation: &'a Simulation,
-    /// By how much those of everybody are off.
+    /// The skew of all clocks.
     pub(crate) skew: Cell<SignedDuration>,
 }
 
 impl Clocks<'_> {
-    /// Moves the clocks of everybody.
+    /// Sets the skew of all clocks.
     pub(crate) fn skew(&self, skew: SignedDuration) {
         self.skew.set(skew);
         self.simulation.skew(skew);
     }
 }
 
-/// Runs work as a process, until that ends or is killed.
+/// Runs work as a process, until it ends or is killed.
 pub(crate) async fn process(control: &Control, clocks: &Clocks<'_>, work: impl Future<Output = ()>) {
     let mut work = Box::pin(work);
     std::future::poll_fn(|context| poll(control, clocks, work.as_mut(), context)).await;

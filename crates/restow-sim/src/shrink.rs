@@ -1,11 +1,12 @@
-//! Makes a failing plan smaller while it still fails.
+//! Shrinks a failing plan.
 
 use crate::plan::Plan;
-use crate::run::{Report, run};
+use crate::report::Report;
+use crate::run::run;
 
-/// The smallest plan found that violates the same invariant, and how it ends.
+/// Returns the smallest plan that was found to violate the same invariant, and its report.
 ///
-/// Events are taken away one by one, then users and objects: with each the plan is another, and replays as exactly.
+/// It removes events one by one, then users and objects. Each smaller plan replays exactly too.
 pub fn shrink(plan: &Plan, report: Report) -> (Plan, Report) {
     let Some(invariant) = report.violation.as_ref().map(|violation| violation.invariant) else {
         return (plan.clone(), report);
@@ -17,7 +18,7 @@ pub fn shrink(plan: &Plan, report: Report) -> (Plan, Report) {
     };
     loop {
         let mut smaller: Vec<Plan> = Vec::new();
-        // Keys that differ to the end are a plan that nobody can finish.
+        // Without a rotation the keys would differ until the end, and no run could finish.
         for at in (0..plan.events.len()).filter(|at| !plan.events[*at].is_rotation()) {
             let mut without = plan.clone();
             without.events.remove(at);

@@ -1,12 +1,12 @@
-//! What happened, step by step, and the first thing that must not have.
+//! The steps of a run, and the first violated invariant.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use restow_clock::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// More steps than any run needs.
-const STEPS: usize = 20_000;
+/// The maximum number of steps; no run needs as many.
+const MAX_STEPS: usize = 20_000;
 
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ struct State {
 }
 
 impl Trace {
-    /// A trace that begins now.
+    /// A trace that starts now.
     pub fn begin() -> Self {
         let state = State { lines: Vec::new(), digest: 0xcbf2_9ce4_8422_2325, violation: None };
         Self(Arc::new(Inner {
@@ -57,31 +57,31 @@ impl Trace {
             state.digest = (state.digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
         state.lines.push(line);
-        let busy = state.lines.len() == STEPS;
+        let busy = state.lines.len() == MAX_STEPS;
         drop(state);
         if busy {
-            self.violate("L1", format!("it goes on and on: {STEPS} steps"));
+            self.violate("L1", format!("the run does not end: {MAX_STEPS} steps"));
         }
     }
 
-    /// Says that an invariant does not hold; the first one counts.
+    /// Records that an invariant is violated. Only the first violation counts.
     pub fn violate(&self, invariant: &'static str, what: String) {
         self.step(&format!("VIOLATED {invariant}: {what}"));
         self.state().violation.get_or_insert(Violation { invariant, what });
         self.0.violated.cancel();
     }
 
-    /// Returns when an invariant does not hold.
+    /// Waits until an invariant is violated.
     pub async fn violated(&self) {
         self.0.violated.cancelled().await;
     }
 
-    /// The seconds since it began.
+    /// The seconds since the start.
     pub fn elapsed(&self) -> f64 {
         self.0.began.elapsed().as_secs_f64()
     }
 
-    /// The steps, what stands for all of them, and the first violation.
+    /// The steps, their digest, and the first violation.
     pub fn end(&self) -> (Vec<String>, u64, Option<Violation>) {
         let mut state = self.state();
         (std::mem::take(&mut state.lines), state.digest, state.violation.clone())

@@ -1,49 +1,14 @@
-//! Users, who create, change and delete objects while restow works.
+//! Users who create, change and delete objects while restow runs.
 
 use std::time::Duration;
 
-use http::Request;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::objects::{object, path, send};
 use crate::plan::{Plan, Scene, name};
 use crate::trace::Trace;
 
-/// Sends one request with a body.
-pub(crate) async fn send(
-    client: &kube::Client,
-    method: &str,
-    path: &str,
-    body: &Value,
-) -> kube::Result<Value> {
-    let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-    let request = Request::builder().method(method).uri(path).header("content-type", kind);
-    let request = request.body(body.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
-    client.request(request).await
-}
-
-/// Where the objects of a scene are, in one of its versions.
-pub(crate) fn path(scene: Scene, group: &str, version: &str) -> String {
-    match scene {
-        Scene::Keys | Scene::Rotation => "/api/v1/namespaces/default/secrets".to_owned(),
-        _ => format!("/apis/{group}/{version}/namespaces/default/boats"),
-    }
-}
-
-/// A new object that holds a number.
-pub(crate) fn object(scene: Scene, group: &str, version: &str, name: &str, number: u64) -> Value {
-    match scene {
-        Scene::Keys | Scene::Rotation => json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
-            "stringData": {"n": number.to_string()},
-        }),
-        _ => json!({
-            "apiVersion": format!("{group}/{version}"), "kind": "Boat", "metadata": {"name": name},
-            "spec": {"n": number, "crew": ["a", "b"]},
-        }),
-    }
-}
-
-/// Does what users do; each number is higher than all before it.
+/// Acts as users do. Every object gets a number that is higher than all before.
 pub(crate) async fn act(
     plan: &Plan,
     group: &str,
@@ -57,7 +22,7 @@ pub(crate) async fn act(
         let name = name(fastrand::usize(..plan.objects + 4));
         let version = if fastrand::bool() && !plan.retired { "v1" } else { "v2" };
         let path = path(plan.scene, group, version);
-        // A server whose handlers lag is one, and it handles.
+        // In the lagging scene only the second server handles objects.
         let server = if plan.scene == Scene::Lagging { 1 } else { fastrand::usize(..plan.servers()) };
         let what = fastrand::u8(..6);
         let Some(client) = direct(server) else { continue };

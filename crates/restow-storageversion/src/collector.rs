@@ -1,7 +1,7 @@
-//! Clears up after API servers that have gone: their entries, and objects without any.
+//! Removes the entries of API servers that are gone, and StorageVersions without entries.
 //!
-//! One collector works at a time, by election. Even so every write is on condition of the uid and resourceVersion of
-//! what was read, and nothing that could not be read counts as gone.
+//! An election makes sure that one collector works at a time. Even so every write has the uid and resourceVersion that were
+//! read as preconditions, and a server never counts as gone because something could not be read.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -21,15 +21,15 @@ use crate::membership;
 use restow_lease::identity::{LABEL, NAMESPACE};
 use restow_lease::request::{RequestError, as_read, ask, delete_as_read};
 
-/// However many servers leave, a look follows the one before no sooner.
-const APART: Duration = Duration::from_secs(1);
+/// The minimum time between two collections.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Which StorageVersions a collector looks after.
+/// The StorageVersions that a collector handles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Those of resources in these API groups.
     Groups(BTreeSet<String>),
-    /// All, those of kube-apiservers too, which Kubernetes has a collector of its own for.
+    /// All, including those of kube-apiservers, for which Kubernetes has its own collector.
     All,
 }
 
@@ -42,58 +42,58 @@ impl Scope {
     }
 }
 
-/// A collector.
+/// Collects what servers that are gone have left.
 #[derive(Clone)]
 pub struct Collector {
-    /// Reaches the StorageVersions and the Leases.
+    /// The client for StorageVersions and Leases.
     pub client: Client,
-    /// The id of the server it runs in: a list of live servers that lacks it is not believed.
+    /// The id of the server that it runs in. A list of live servers without it is not used.
     pub id: String,
-    /// What it looks after.
+    /// The StorageVersions that it handles.
     pub scope: Scope,
-    /// The kind of server whose Leases it deletes when they have run out; other kinds see to their own.
+    /// The kind of server whose expired Leases it deletes.
     pub component: String,
-    /// How often it looks, besides whenever a server has given up its Lease.
+    /// How often it collects. It also collects whenever a Lease is deleted.
     pub every: Duration,
 }
 
-/// What one look has come to.
+/// The result of one collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Objects that lost entries.
+    /// Objects from which entries were removed.
     pub updated: usize,
     /// Objects that were deleted.
     pub deleted: usize,
-    /// Leases that had run out and were deleted.
+    /// Expired Leases that were deleted.
     pub leases: usize,
-    /// Objects that somebody else wrote first, or that could not be written; the next look decides anew.
+    /// Objects that could not be written, because of a conflict for example. The next collection decides again.
     pub left: usize,
 }
 
 impl Collector {
-    /// Collects whenever the election is won, until told to stop.
+    /// Collects whenever it leads, until it is told to stop.
     pub async fn run(&self, election: &Election, stop: &CancellationToken) {
         election.lead(stop, |within| self.collect(within)).await;
     }
 
     async fn collect(&self, stop: Stop) {
         while !stop.is_stopped() {
-            // Opened before the look, so that no departure falls in between.
+            // The watch starts before the collection, so that no deletion is missed.
             let watched = WatchParams::default().labels(LABEL);
             let leases = self.leases();
             let Some(departures) = stop.unless(ask(leases.watch_metadata(&watched, "0"))).await else {
                 return;
             };
-            match stop.unless(self.look(&stop)).await {
+            match stop.unless(self.collect_once(&stop)).await {
                 Some(Ok(collected)) if collected != Collected::default() => {
-                    tracing::info!(?collected, "looked")
+                    tracing::info!(?collected, "collected entries of servers that are gone")
                 }
-                Some(Err(trouble)) => tracing::warn!("nothing is collected: {trouble}"),
+                Some(Err(error)) => tracing::warn!("cannot collect: {error}"),
                 _ => {}
             }
             let departure = async {
                 departure(departures).await;
-                tokio::time::sleep(APART).await;
+                tokio::time::sleep(MIN_INTERVAL).await;
             };
             stop.unless(async {
                 tokio::select! {
@@ -110,14 +110,14 @@ impl Collector {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
-    /// Looks once. The objects are read first and the members after, as [`storage_version::collect`] needs it.
-    pub async fn look(&self, stop: &Stop) -> Result<Collected, RequestError> {
+    /// Collects once. The objects are read before the members, as [`storage_version::collect`] requires.
+    pub async fn collect_once(&self, stop: &Stop) -> Result<Collected, RequestError> {
         let storage_versions = Api::<StorageVersion>::all(self.client.clone());
         let objects = ask(storage_versions.list(&ListParams::default())).await?;
         let leases = membership::leases(&self.client).await?;
         let membership = Membership::as_seen_by(&self.id, membership::live(&leases));
         if let Membership::Unknown(why) = &membership {
-            tracing::warn!("nothing is collected: {why}");
+            tracing::warn!("cannot collect: {why}");
         }
         let mut collected = Collected::default();
         for object in objects.items.into_iter().filter(|object| self.scope.covers(&object.name_any())) {
@@ -134,7 +134,7 @@ impl Collector {
         Ok(collected)
     }
 
-    /// Deletes Leases that have run out. Their servers count as gone with or without them, and notice it alike.
+    /// Deletes expired Leases. Their servers count as gone anyway.
     async fn delete_expired(&self, leases: &[Lease], stop: &Stop, collected: &mut Collected) {
         let live = membership::live(leases);
         let own = |lease: &&Lease| lease.labels().get(LABEL) == Some(&self.component);
@@ -144,17 +144,20 @@ impl Collector {
             }
             let deleted = match delete_as_read(&lease.metadata) {
                 Ok(as_read) => ask(self.leases().delete(&lease.name_any(), &as_read)).await.map(drop),
-                Err(trouble) => Err(trouble),
+                Err(error) => Err(error),
             };
             match deleted {
                 Ok(()) => collected.leases += 1,
-                Err(trouble) => tracing::info!(lease = lease.name_any(), "left for the next look: {trouble}"),
+                Err(error) => tracing::info!(
+                    lease = lease.name_any(),
+                    "cannot write it now; leaving it for the next collection: {error}"
+                ),
             }
         }
     }
 }
 
-/// Ends when a Lease is deleted, or the watch has run its time; never where nothing can be watched.
+/// Waits until a Lease is deleted or the watch ends; forever if the watch fails.
 async fn departure<T>(events: Result<impl Stream<Item = kube::Result<WatchEvent<T>>>, RequestError>) {
     let Ok(events) = events else { return std::future::pending().await };
     let mut events = pin!(events);
@@ -181,8 +184,8 @@ async fn carry_out(
     };
     match done {
         Ok(()) => *count += 1,
-        Err(trouble) => {
-            tracing::info!(%name, "left for the next look: {trouble}");
+        Err(error) => {
+            tracing::info!(%name, "cannot write it now; leaving it for the next collection: {error}");
             collected.left += 1;
         }
     }

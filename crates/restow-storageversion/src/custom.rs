@@ -1,8 +1,8 @@
 //! A custom resource whose version changes while the server runs.
 //!
-//! The order is: no new writes, those under way end, the new version is registered, the definition is found to be still
-//! the one it was registered for, writes under it begin. Otherwise an object may be stored in a version that nobody counts
-//! with any more (kubernetes#130235).
+//! The order is: new writes are refused, writes in flight end, the new version is registered, the CRD is checked again, and
+//! writes in the new version start. Otherwise an object could be stored in a version that other servers no longer expect
+//! (kubernetes#130235).
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use crate::registration::{Registered, Resource, Unregistered, register, unregister};
 use restow_lease::identity::Tenure;
 
-/// One custom resource of this server; clones are the same one.
+/// One custom resource of this server. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct CustomResource {
     name: GroupResource,
-    // Each write under way holds it shared.
+    // Each write in flight holds a read lock.
     enabled: Arc<RwLock<Option<Enabled>>>,
 }
 
@@ -29,7 +29,7 @@ struct Enabled {
     registered: Registered,
 }
 
-/// A write under way: it must be held until the object is stored.
+/// A write in flight. It must be held until the object is stored.
 #[derive(Debug)]
 pub struct Write(OwnedRwLockReadGuard<Option<Enabled>, Enabled>);
 
@@ -40,7 +40,7 @@ impl Write {
     }
 }
 
-/// A resource that nobody writes; dropped, it stays so.
+/// A resource without writes in flight. When this is dropped, the resource stays disabled.
 #[derive(Debug)]
 pub struct Drained {
     name: GroupResource,
@@ -53,22 +53,21 @@ impl CustomResource {
         Self { name, enabled: Arc::default() }
     }
 
-    /// Begins a write; none while there is no registered version to write in: answer
-    /// [`unavailable`](crate::gate::unavailable).
+    /// Starts a write. `None` while no version is registered: answer with [`unavailable`](crate::gate::unavailable).
     pub fn write(&self) -> Option<Write> {
         let enabled = Arc::clone(&self.enabled).try_read_owned().ok()?;
         let enabled = OwnedRwLockReadGuard::try_map(enabled, Option::as_ref).ok()?;
         enabled.registered.stands().then_some(Write(enabled))
     }
 
-    /// Waits until the writes that are under way now have ended; those that begin later are not waited for.
+    /// Waits until all writes that are in flight now have ended.
     pub async fn settle(&self) {
         drop(self.enabled.write().await);
     }
 
-    /// Lets no new write begin, and waits until those under way have ended.
+    /// Refuses new writes, and waits until those in flight have ended.
     ///
-    /// Given up before, it changes nothing; after, the resource stays disabled until it is registered.
+    /// If this is cancelled before, nothing changes. Afterwards the resource stays disabled until it is registered.
     pub async fn drain(&self) -> Drained {
         let mut enabled = Arc::clone(&self.enabled).write_owned().await;
         *enabled = None;
@@ -77,11 +76,11 @@ impl CustomResource {
 }
 
 impl Drained {
-    /// Registers the new versions, and lets writes begin in them if `still_defined` then says so.
+    /// Registers the new versions, and enables writes if `still_defined` returns true.
     ///
-    /// `still_defined` is asked when they are registered, and is to read the definition anew. One that has changed by
-    /// then may already be migrated away from by those who did not count with this server's late word; the resource stays
-    /// disabled, and is to be drained and registered as it is defined now.
+    /// `still_defined` is called after the registration and has to read the CRD again. If the CRD has changed, a migration
+    /// may already have started without this server's entry. Then the resource stays disabled, and the caller has to drain
+    /// and register it again.
     pub async fn register(
         mut self,
         client: &Client,
@@ -101,7 +100,7 @@ impl Drained {
         Ok(())
     }
 
-    /// Takes back what this server has registered, of a resource whose definition was deleted; it stays disabled.
+    /// Removes this server's entry of a resource whose CRD was deleted. The resource stays disabled.
     pub async fn unregister(self, client: &Client, tenure: &Tenure, stop: &Stop) -> Result<(), Unregistered> {
         unregister(client, tenure, &self.name, stop).await
     }

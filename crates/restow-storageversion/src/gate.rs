@@ -1,7 +1,6 @@
 //! A layer around a server's handlers that refuses writes until their resources are registered.
 //!
-//! Which source a request takes is a property of the layer, not of the request: nothing that can be sent makes it one
-//! of the server's own.
+//! Whether a request is the server's own is a property of the layer, not of the request, so no request can claim it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,32 +16,31 @@ use restow_core::resource::name::GroupResource;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, watch};
 use tower::{Layer, Service};
 
-use crate::readiness::Readiness;
 use crate::registration::{Registered, Resource};
 use restow_lease::identity::Tenure;
 
-/// After how many seconds a refused request may be sent again.
+/// The Retry-After of a refused request, in seconds.
 const RETRY_AFTER: u16 = 1;
 
-/// The gate; clones are the same one.
+/// The gate. Clones share the state.
 #[derive(Clone)]
 pub struct Gate(Arc<Inner>);
 
 struct Inner {
-    // Each write that is being stored holds it shared.
+    // Each write in flight holds a read lock.
     writes: Arc<RwLock<()>>,
     resources: Vec<Resource>,
     origin: Box<dyn Fn(&ResourcePath) -> Origin + Send + Sync>,
     registered: watch::Sender<Option<Registered>>,
 }
 
-/// How a request has passed the gate: an extension of each request behind it, decided once. A handler that decided
-/// again could find the gate closed meanwhile, and take a write that was let in for one that is an exception.
+/// How a request has passed the gate. It is decided once and added to the request as an extension: a handler that decided
+/// again could find the gate closed, and mistake an ordinary write for an exempt one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// The gate was open. What it stores needs [`Gate::write`].
+    /// The gate was open. A write needs [`Gate::write`].
     Open,
-    /// It passes a closed gate too. What it stores needs [`Gate::write_exempt`].
+    /// It may pass a closed gate too. A write needs [`Gate::write_exempt`].
     Exempt,
 }
 
@@ -58,19 +56,19 @@ impl ParsedPath {
     }
 }
 
-/// Something that is being stored: whoever leaves waits for it.
+/// A write in flight. A server that stops waits for it.
 #[derive(Debug)]
 pub struct Writing {
     _writes: OwnedRwLockReadGuard<()>,
 }
 
-/// What was registered is not all that stands behind the gate.
+/// A resource behind the gate is not registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is not registered as it is stored")]
+#[error("{0} is not registered with the versions in which it is stored")]
 pub struct Uncovered(pub GroupResource);
 
 impl Gate {
-    /// A closed gate before these resources; `origin` tells which requests others answer for.
+    /// A closed gate in front of these resources. `origin` says which server handles a request.
     pub fn closed(
         resources: Vec<Resource>,
         origin: impl Fn(&ResourcePath) -> Origin + Send + Sync + 'static,
@@ -83,12 +81,12 @@ impl Gate {
         }))
     }
 
-    /// The resources that are to be registered before it opens.
+    /// The resources that have to be registered before it opens.
     pub fn resources(&self) -> &[Resource] {
         &self.0.resources
     }
 
-    /// Lets everything pass from now on, while the registration stands.
+    /// Opens the gate while the registration is valid.
     pub fn open(&self, registered: Registered) -> Result<(), Uncovered> {
         match self.0.resources.iter().find(|resource| !registered.covers(resource)) {
             Some(resource) => Err(Uncovered(resource.name.clone())),
@@ -99,35 +97,35 @@ impl Gate {
         }
     }
 
-    /// Refuses writes again.
+    /// Closes the gate.
     pub fn close(&self) {
         self.0.registered.send_replace(None);
     }
 
-    /// The right to store something now, to be asked for when all else is done and held until it is stored; none when
-    /// the gate has closed since the request was let in: answer [`unavailable`].
+    /// A permit to store something. Take it right before the write, and hold it until the write is stored. `None` if the gate
+    /// has closed since the request passed: answer with [`unavailable`].
     pub fn write(&self) -> Option<Writing> {
         let writes = Arc::clone(&self.0.writes).try_read_owned().ok()?;
-        // Asked after the lock is taken: who has closed the gate waits for it.
+        // Checked after the lock is taken, because `drained` waits for the lock.
         self.is_open().then_some(Writing { _writes: writes })
     }
 
-    /// The right to store what passes a closed gate too, to be held until it is stored.
+    /// A permit to store something that may pass a closed gate too. Hold it until it is stored.
     pub async fn write_exempt(&self) -> Writing {
         Writing { _writes: Arc::clone(&self.0.writes).read_owned().await }
     }
 
-    /// Ends when nothing is being stored that began before the gate was closed.
+    /// Waits until all writes that started before the gate was closed are stored.
     pub async fn drained(&self) {
         drop(self.0.writes.write().await);
     }
 
-    /// Whether everything may pass now.
+    /// Whether it is open.
     pub fn is_open(&self) -> bool {
         stands(self.0.registered.borrow().as_ref())
     }
 
-    /// The life of the server in which it was opened, while that lasts.
+    /// The tenure in which it was opened, while that lasts.
     pub fn tenure(&self) -> Option<Tenure> {
         let registered = self.0.registered.borrow();
         registered
@@ -136,39 +134,34 @@ impl Gate {
             .map(|registered| registered.tenure().clone())
     }
 
-    /// Whether the server is ready.
-    pub fn readiness(&self) -> Readiness {
-        Readiness::new(self.clone())
-    }
-
-    /// Ends when it is open.
+    /// Waits until it is open.
     pub(crate) async fn opened(&self) {
         // The sender lives as long as the gate.
         let _ = self.0.registered.subscribe().wait_for(|registered| stands(registered.as_ref())).await;
     }
 
-    /// Whether it was opened and is shut only because the registration no longer stands.
+    /// Whether it was opened and is closed only because the registration is no longer valid.
     pub(crate) fn has_lapsed(&self) -> bool {
         self.0.registered.borrow().as_ref().is_some_and(|registered| !registered.stands())
     }
 
-    /// Goes around the handlers of what comes over the network.
+    /// The layer for requests from the network.
     pub fn layer(&self) -> GateLayer {
         GateLayer { gate: self.clone(), source: RequestSource::Network }
     }
 
-    /// Goes around the handlers of what the server's own client sends, in this process and to nobody else.
+    /// The layer for requests of the server's own client, which must not be reachable from elsewhere.
     pub fn loopback_layer(&self) -> GateLayer {
         GateLayer { gate: self.clone(), source: RequestSource::Loopback }
     }
 
-    /// How a request passes; none if it is refused.
+    /// How a request passes; `None` if it is refused.
     fn passage<B>(&self, source: RequestSource, request: &Request<B>) -> Option<Passage> {
         let parsed = match request.extensions().get::<ParsedPath>() {
             Some(parsed) => parsed.clone(),
             None => ParsedPath::parse(request.uri().path()),
         };
-        // Asked first: an exception is one whether the gate is open or not.
+        // Checked first: a request is exempt whether the gate is open or not.
         match exception(source, request.method().as_str(), parsed.0.as_deref(), &self.0.origin) {
             Some(_) => Some(Passage::Exempt),
             None => self.is_open().then_some(Passage::Open),
@@ -186,7 +179,7 @@ impl fmt::Debug for Gate {
     }
 }
 
-/// Puts services behind the gate.
+/// Wraps services with the gate.
 #[derive(Clone, Debug)]
 pub struct GateLayer {
     gate: Gate,
@@ -201,7 +194,7 @@ impl<S> Layer<S> for GateLayer {
     }
 }
 
-/// A service behind the gate.
+/// A service that is wrapped with the gate.
 #[derive(Clone, Debug)]
 pub struct Gated<S> {
     layer: GateLayer,
@@ -227,16 +220,16 @@ where
                 request.extensions_mut().insert(passage);
                 Either::Right(self.inner.call(request))
             }
-            None => Either::Left(ready(Ok(unavailable("its storage version is not registered yet")))),
+            None => Either::Left(ready(Ok(unavailable("the storage version is not registered yet")))),
         }
     }
 }
 
-/// The answer of a server that cannot do it now: a Kubernetes Status.
+/// A 503 with a Kubernetes Status.
 pub fn unavailable<R: From<Bytes>>(why: &str) -> Response<R> {
     let status = serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": format!("this cannot be written now: {why}"),
+        "message": format!("writes are not possible now: {why}"),
         "reason": "ServiceUnavailable", "details": { "retryAfterSeconds": RETRY_AFTER }, "code": 503,
     });
     let mut response = Response::new(R::from(Bytes::from(status.to_string())));

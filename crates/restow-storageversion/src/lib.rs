@@ -1,7 +1,7 @@
-//! How an API server takes part in storage version migration: it says how it stores things before it stores any.
+//! The StorageVersion protocol for API servers: a server registers how it stores objects before it stores any.
 //!
-//! It speaks to any Kubernetes API through a client: a server's own, or, for an aggregated API server, that of the
-//! kube-apiserver behind which it stands.
+//! The StorageVersions are in any Kubernetes API that a client reaches: in the server itself, or for an aggregated API
+//! server in the kube-apiserver in front of it.
 //!
 //! ```no_run
 //! # use restow_core::protocol::storage_version::Versions;
@@ -14,8 +14,8 @@
 //! let versions = Versions::new(&v2, &[v1.clone(), v2.clone()], &[v1, v2.clone()])?;
 //! let widgets = Resource { name: GroupResource::parse("widgets.example.com"), versions };
 //! let gate = Gate::closed(vec![widgets], |_| Origin::BuiltIn);
-//! let layer = gate.layer(); // goes around the handlers, which hold `gate.write()` while they store something
-//! let ready = gate.readiness(); // answers `/readyz`
+//! let layer = gate.layer(); // wraps the handlers, which hold `gate.write()` while they store an object
+//! let ready = gate.readiness(); // for `/readyz`
 //! let identity = Identity::new(client.clone(), "widgets-apiserver", "apiserver-widgets-0");
 //! let stop = tokio_util::sync::CancellationToken::new().into();
 //! Participation { identity, client, gate, has_custom: false }.run(&stop).await?;
@@ -23,11 +23,12 @@
 //! # }
 //! ```
 //!
-//! In the order of a server's life: an [`Identity`] makes it a member, [`registration`] writes down its versions, [`gate`]
-//! lets writes in, [`readiness`] tells the world, [`participation`] does these in turn and again when need be; [`custom`]
-//! changes the version of a custom resource under way, [`collector`] clears up after servers that have gone.
+//! In the order in which a server uses them: an [`Identity`] makes it a member, [`registration`] writes its versions into
+//! StorageVersions, the [`gate`] lets writes in, and [`readiness`] reports that. [`participation`] does these steps, and
+//! repeats them when the Lease is lost. [`custom`] changes the version of a custom resource while the server runs, and
+//! [`collector`] removes entries of servers that are gone.
 //!
-//! What is decided is decided in `restow_core`: `storage_version`, `write_gate`, `request`.
+//! The decisions are in `restow_core::protocol`.
 
 pub mod collector;
 pub mod custom;

@@ -1,4 +1,4 @@
-//! A server's whole life as a member: identity, registration, open gate; and again after it was lost.
+//! Keeps a server registered: it acquires the identity, registers, opens the gate, and starts again if the Lease is lost.
 
 use std::time::Duration;
 
@@ -12,28 +12,28 @@ use crate::gate::Gate;
 use crate::registration::{Unregistered, drop_unhandled, register};
 use restow_lease::identity::{Identity, Tenure};
 
-/// How often what is registered is made sure of, lest somebody else has taken it away. Where it is as it was, the
-/// write changes nothing.
+/// How often the registration is repeated, in case another client has removed it. If it is unchanged, the write changes
+/// nothing.
 const REFRESH: Duration = Duration::from_secs(600);
 
-/// How long a server that leaves waits for what it is storing.
-const DRAINED: Duration = Duration::from_secs(60);
+/// How long a server that stops waits for writes in flight.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a server takes part with.
+/// What a server needs to participate.
 pub struct Participation {
-    /// Who it is.
+    /// The server's identity.
     pub identity: Identity,
-    /// Reaches the StorageVersions.
+    /// The client for StorageVersions.
     pub client: Client,
-    /// Opens when all is registered.
+    /// The gate that opens when everything is registered.
     pub gate: Gate,
-    /// Whether there are custom resources, registered under the same id. If not, entries of resources that are not
-    /// behind the gate are of a former life, and are dropped.
+    /// Whether custom resources are registered under the same id. If not, entries for resources that are not behind the gate
+    /// are from an earlier process, and are removed.
     pub has_custom: bool,
 }
 
 impl Participation {
-    /// Takes part until told to stop, and leaves when all that was being stored by then is stored.
+    /// Participates until it is told to stop. It deletes its Lease when all writes in flight are stored.
     pub async fn run(&self, stop: &Stop) -> Result<(), Unregistered> {
         let mut former = None;
         while let Some(tenure) = self.identity.establish_after(former.as_ref(), stop).await {
@@ -55,23 +55,23 @@ impl Participation {
         Ok(())
     }
 
-    /// Gives the Lease up: whoever finds it gone relies on it that this server writes no more.
+    /// Deletes the Lease. Other servers rely on it that a server without a Lease no longer writes.
     async fn leave(&self, tenure: &Tenure) {
-        match tokio::time::timeout(DRAINED, self.gate.drained()).await {
+        match tokio::time::timeout(DRAIN_TIMEOUT, self.gate.drained()).await {
             Ok(()) => self.identity.leave(tenure).await,
             Err(_) => tracing::warn!(
                 id = tenure.id(),
-                "writes have not ended in {DRAINED:?}; the identity Lease is left to run out"
+                "writes did not end in {DRAIN_TIMEOUT:?}; leaving the identity Lease to expire"
             ),
         }
     }
 
-    /// Registers everything and opens the gate, and makes sure of it from time to time.
+    /// Registers everything and opens the gate, and repeats that periodically.
     async fn serve(&self, tenure: &Tenure, stop: &Stop) -> Unregistered {
         loop {
-            // What cannot be done for so long does not keep the rest from being looked after.
+            // A step that takes too long must not block the others forever.
             let next = Instant::now() + REFRESH;
-            match timeout_at(next, self.look_after(tenure, stop)).await {
+            match timeout_at(next, self.register_all(tenure, stop)).await {
                 Ok(Ok(())) => sleep_until(next).await,
                 Ok(Err(error)) => return error,
                 Err(_) => tracing::warn!(
@@ -82,12 +82,12 @@ impl Participation {
         }
     }
 
-    /// Registers everything, opens the gate, and drops what a former life has registered.
-    async fn look_after(&self, tenure: &Tenure, stop: &Stop) -> Result<(), Unregistered> {
+    /// Registers everything, opens the gate, and removes entries of an earlier process.
+    async fn register_all(&self, tenure: &Tenure, stop: &Stop) -> Result<(), Unregistered> {
         let registered = register(&self.client, tenure, self.gate.resources(), stop).await?;
         match self.gate.open(registered) {
-            Ok(()) => tracing::info!(id = tenure.id(), "registered"),
-            Err(uncovered) => tracing::error!("the gate stays shut: {uncovered}"),
+            Ok(()) => tracing::info!(id = tenure.id(), "registered the storage versions"),
+            Err(uncovered) => tracing::error!("the gate stays closed: {uncovered}"),
         }
         if self.has_custom {
             return Ok(());

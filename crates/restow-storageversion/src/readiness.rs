@@ -1,8 +1,8 @@
-//! Whether a server may be sent requests: only when it is registered and lets writes in.
+//! Whether a server is ready: only when it is registered and its gate is open.
 
 use crate::gate::Gate;
 
-/// Tells whether a server is ready; clones tell the same.
+/// Reports whether a server is ready.
 #[derive(Clone, Debug)]
 pub struct Readiness {
     gate: Gate,
@@ -11,20 +11,23 @@ pub struct Readiness {
 /// Why a server is not ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReady {
-    /// It has not registered its storage versions.
+    /// Its storage versions are not registered yet.
     #[error("the storage versions are not registered yet")]
     Unregistered,
-    /// It had, and was silent for so long that others may take it for gone.
-    #[error("the identity Lease was lost, and the storage versions are to be registered again")]
+    /// It lost its identity Lease, so other servers may count it as gone.
+    #[error("the identity Lease was lost; registering the storage versions again")]
     Lapsed,
 }
 
-impl Readiness {
-    pub(crate) fn new(gate: Gate) -> Self {
-        Self { gate }
+impl Gate {
+    /// Reports whether the server behind this gate is ready.
+    pub fn readiness(&self) -> Readiness {
+        Readiness { gate: self.clone() }
     }
+}
 
-    /// Whether it is ready, or why not.
+impl Readiness {
+    /// Returns the reason if it is not ready.
     pub fn check(&self) -> Result<(), NotReady> {
         if self.gate.is_open() {
             Ok(())
@@ -35,7 +38,7 @@ impl Readiness {
         }
     }
 
-    /// Ends when it is ready.
+    /// Waits until it is ready.
     pub async fn ready(&self) {
         self.gate.opened().await;
     }

@@ -1,4 +1,4 @@
-//! Writes down in which versions a server handles its resources, before it handles any.
+//! Registers the versions in which a server handles its resources, before it handles any.
 
 use std::collections::BTreeMap;
 
@@ -18,18 +18,18 @@ use crate::membership;
 use restow_lease::identity::Tenure;
 use restow_lease::request::{RequestError, as_read, ask, find};
 
-/// A resource, and how the server handles it.
+/// A resource, and the versions in which the server handles it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
-    /// Its name.
+    /// The resource.
     pub name: GroupResource,
-    /// Its versions.
+    /// The versions in which it is stored, read and served.
     pub versions: Versions,
 }
 
-/// The proof that resources are registered, good for as long as the server counts as alive.
+/// A token which proves that resources are registered. It is valid while the server counts as alive.
 ///
-/// Only [`register`] makes it, and only with it a gate opens or a handler is enabled.
+/// Only [`register`] creates it. A gate opens, and a handler is enabled, only with it.
 #[derive(Debug)]
 pub struct Registered {
     tenure: Tenure,
@@ -37,17 +37,17 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// Whether what was registered surely still is.
+    /// Whether the registration is still valid.
     pub fn stands(&self) -> bool {
         self.tenure.is_valid()
     }
 
-    /// The life of the server that it was registered in.
+    /// The tenure in which it was registered.
     pub fn tenure(&self) -> &Tenure {
         &self.tenure
     }
 
-    /// Whether this resource was registered, in just these versions.
+    /// Whether this resource was registered with exactly these versions.
     pub fn covers(&self, resource: &Resource) -> bool {
         self.resources.get(&resource.name) == Some(&resource.versions)
     }
@@ -56,21 +56,21 @@ impl Registered {
 /// Why resources were not registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unregistered {
-    /// It was time to stop.
-    #[error("it was stopped")]
+    /// It was told to stop.
+    #[error("stopped")]
     Stopped,
-    /// The server no longer counts as alive: it has to become a member again first.
+    /// The server may no longer count as alive: it has to become a member again first.
     #[error("the identity Lease was lost")]
     TenureEnded,
-    /// A custom resource was registered, and its definition is another by now: it is not enabled.
-    #[error("the definition has changed meanwhile")]
+    /// The CRD of a custom resource changed while it was registered: it is not enabled.
+    #[error("the CRD has changed meanwhile")]
     Redefined,
-    /// There is nowhere to register.
-    #[error("StorageVersions are not served: turn on the API internal.apiserver.k8s.io/v1alpha1")]
+    /// StorageVersions are not served.
+    #[error("StorageVersions are not served: enable the API internal.apiserver.k8s.io/v1alpha1")]
     NotServed,
 }
 
-/// Registers all resources, however long that takes.
+/// Registers all resources; retries until it has succeeded.
 pub async fn register(
     client: &Client,
     tenure: &Tenure,
@@ -78,7 +78,7 @@ pub async fn register(
     stop: &Stop,
 ) -> Result<Registered, Unregistered> {
     let registrar = Registrar { client, tenure, storage_versions: Api::all(client.clone()) };
-    // At once: a store that commits many writes together is done much sooner.
+    // Concurrently, because a store that commits many writes together is much faster.
     let all = try_join_all(resources.iter().map(|resource| registrar.until_done(resource)));
     tokio::select! {
         biased;
@@ -90,9 +90,9 @@ pub async fn register(
     Ok(Registered { tenure: tenure.clone(), resources: resources.iter().map(each).collect() })
 }
 
-/// Takes the server's own entry of a resource away, however long that takes.
+/// Removes the server's entry for a resource; retries until it has succeeded.
 ///
-/// Only for what is drained: who could still write would be a writer that nobody counts with.
+/// The resource must be drained: other servers no longer expect writes from this one.
 pub(crate) async fn unregister(
     client: &Client,
     tenure: &Tenure,
@@ -109,8 +109,8 @@ pub(crate) async fn unregister(
     }
 }
 
-/// Takes the server's own entries away wherever `handles` says that it handles the resource no more, however long that
-/// takes: those of a former life of the server, which others would wait for in vain.
+/// Removes the server's entries for all resources that it no longer handles; retries until it has succeeded. An earlier
+/// process of this server left them, and the other servers would wait for it to register again.
 pub async fn drop_unhandled(
     client: &Client,
     tenure: &Tenure,
@@ -126,7 +126,7 @@ pub async fn drop_unhandled(
     }
 }
 
-/// Why the own entry was not written.
+/// Why the server's entry was not written.
 #[derive(Debug, thiserror::Error)]
 enum UpdateError {
     #[error(transparent)]
@@ -142,7 +142,7 @@ struct Registrar<'a> {
 }
 
 impl Registrar<'_> {
-    /// Tries until it is done: a conflict at once from what is read anew, an error after a while.
+    /// Retries until the resource is registered.
     async fn until_done(&self, resource: &Resource) -> Result<(), Unregistered> {
         let name = storage_version::name(&resource.name);
         let mut failures = 0;
@@ -154,39 +154,39 @@ impl Registrar<'_> {
                 Ok(object) => self.update(&name, object, resource).await,
                 Err(error) => Err(error.into()),
             };
-            let Err(trouble) = result else { return Ok(()) };
+            let Err(error) = result else { return Ok(()) };
             failures += 1;
-            tracing::info!(%name, failures, "not registered yet: {trouble}");
+            tracing::info!(%name, failures, "cannot register the storage version: {error}; retrying");
             tokio::time::sleep(backoff(failures, None)).await;
         }
     }
 
-    /// Tries until the own entry is gone.
+    /// Retries until the server's entry is removed.
     async fn until_gone(&self, name: &str) {
         let mut failures = 0;
-        while let Err(trouble) = self.remove(name).await {
+        while let Err(error) = self.remove(name).await {
             failures += 1;
-            tracing::info!(%name, failures, "still registered: {trouble}");
+            tracing::info!(%name, failures, "cannot remove the registration: {error}; retrying");
             tokio::time::sleep(backoff(failures, None)).await;
         }
     }
 
-    /// Tries until the own entries of what is not handled are gone.
+    /// Retries until the server's entries for resources that it does not handle are removed.
     async fn until_swept(&self, handles: impl Fn(&GroupResource) -> bool) {
         let mut failures = 0;
-        while let Err(trouble) = self.sweep(&handles).await {
+        while let Err(error) = self.sweep(&handles).await {
             failures += 1;
             match failures {
                 1 => tracing::warn!(
-                    "could not drop what this server no longer handles from StorageVersions: {trouble}"
+                    "cannot remove registrations of resources that this server no longer handles: {error}; retrying"
                 ),
-                _ => tracing::info!(failures, "still not dropped from StorageVersions: {trouble}"),
+                _ => tracing::info!(failures, "cannot remove registrations: {error}"),
             }
             tokio::time::sleep(backoff(failures, None)).await;
         }
     }
 
-    /// Tries once for each; one that fails does not keep the others.
+    /// Tries once for each resource. If one fails, the others are still removed.
     async fn sweep(&self, handles: impl Fn(&GroupResource) -> bool) -> Result<(), RequestError> {
         let mut swept = Ok(());
         for object in ask(self.storage_versions.list(&ListParams::default())).await? {
@@ -195,7 +195,7 @@ impl Registrar<'_> {
                 continue;
             }
             if storage_version::own_entry_action(&entries, self.tenure.id(), None) == OwnEntryAction::Drop {
-                tracing::info!(%name, "no longer handled; its registration is taken back");
+                tracing::info!(%name, "removing the registration of a resource that is no longer handled");
                 swept = self.remove(&name).await.and(swept);
             }
         }
@@ -214,7 +214,7 @@ impl Registrar<'_> {
         }
     }
 
-    /// The object; none where there can be none.
+    /// Reads or creates the object; `None` if StorageVersions are not served.
     async fn get_or_create(&self, name: &str) -> Result<Option<StorageVersion>, RequestError> {
         if let Some(object) = find(self.storage_versions.get(name)).await? {
             return Ok(Some(object));
@@ -227,7 +227,7 @@ impl Registrar<'_> {
         find(self.storage_versions.create(&PostParams::default(), &object)).await
     }
 
-    /// Writes the own entry, on condition of the uid and resourceVersion of what was read.
+    /// Writes the server's entry, with the uid and resourceVersion that were read as preconditions.
     async fn update(
         &self,
         name: &str,
@@ -238,8 +238,8 @@ impl Registrar<'_> {
         let own = Entry { server: self.tenure.id().to_owned(), versions: resource.versions.clone() };
         let membership = match membership::leases(self.client).await {
             Ok(leases) => Membership::Known(membership::live(&leases)),
-            // It drops nobody, and hinders nobody.
-            Err(trouble) => Membership::Unknown(trouble.to_string()),
+            // Without the members no entry is removed, and registration still works.
+            Err(error) => Membership::Unknown(error.to_string()),
         };
         let read = object.status.take();
         let entries = storage_version::register(&storage_version::entries(read.as_ref()), &membership, &own)?;

@@ -1,16 +1,16 @@
-//! A name for whoever holds the lock of a file.
+//! A name for the process that holds the lock of a file.
 
 use std::{fs::Metadata, os::unix::fs::MetadataExt as _};
 
 use sha2::{Digest as _, Sha256};
 
-/// Where Linux names the time since the machine was started.
+/// The id of the current boot on Linux.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// A name that only one process at a time can have: the one that has locked this file.
 ///
-/// It is made of the file itself and of the boot of the machine, and kept nowhere: a copy of the file, or a clone of
-/// the disk, has another one. None where the boot has no name.
+/// It is computed from the file's device and inode and from the boot id, and not stored, so a copy of the file or of the
+/// disk has another name. `None` without a boot id.
 pub fn instance(locked: &Metadata) -> Option<String> {
     let boot = std::fs::read_to_string(BOOT).ok()?;
     let hash = Sha256::digest(format!("{} {} {}", boot.trim(), locked.dev(), locked.ino()));

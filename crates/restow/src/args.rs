@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum};
 use restow_core::agreement::encryption::KeyRequirement;
 use restow_core::rewrite::pace::{Bounds, Preset};
-use restow_migrate::migration::{ListMode, Settings};
-use restow_migrate::rewrite::Manner;
+use restow_migrate::migration::{ListMode, MigrationSettings};
+use restow_migrate::rewrite::WriteOptions;
 
 /// The namespace that restow is installed in by default.
 pub(crate) const DEFAULT_NAMESPACE: &str = "restow-system";
@@ -121,8 +121,8 @@ impl Pace {
     }
 
     /// The settings of a migration at this pace: verified, and every write stored.
-    pub(crate) fn settings(&self) -> Settings {
-        Settings {
+    pub(crate) fn settings(&self) -> MigrationSettings {
+        MigrationSettings {
             page_size: self.page_size(),
             list: match self.list {
                 List::Chunked => ListMode::Chunked,
@@ -130,7 +130,7 @@ impl Pace {
                 List::Auto => ListMode::Auto,
             },
             verify: true,
-            manner: Manner::default(),
+            write_options: WriteOptions::default(),
             encrypted: KeyRequirement::default(),
         }
     }

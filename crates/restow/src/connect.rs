@@ -259,11 +259,11 @@ pub(crate) async fn unanswered(cluster: &Cluster, error: RequestError) -> CliErr
 pub(crate) fn unreached(server: &Server, error: &RequestError) -> CliError {
     let server = server.name();
     match error {
-        RequestError::Broken(broken) if broken.untrusted => CliError::failed(format!(
+        RequestError::NoAnswer(broken) if broken.untrusted => CliError::failed(format!(
             "cannot reach {server}: {broken}"
         ))
         .hint("give its CA certificates with --certificate-authority FILE, or add them to the kubeconfig"),
-        RequestError::Broken(broken) => CliError::failed(format!("cannot reach {server}: {broken}"))
+        RequestError::NoAnswer(broken) => CliError::failed(format!("cannot reach {server}: {broken}"))
             .hint("check the address, and that the server is up; kubectl cluster-info asks the same server"),
         RequestError::Refused { code: 401, .. } => {
             let text = format!("{server} does not accept these credentials");

@@ -1,4 +1,4 @@
-//! Answers, whole or as a stream.
+//! Responses, whole or as a stream.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -12,14 +12,14 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, SizeHint};
 use serde_json::Value;
 
-/// What is sent back.
+/// A response.
 pub type Answer = Response<Body>;
 
-/// The body of an answer.
+/// The body of a response.
 pub struct Body(UnsyncBoxBody<Bytes, Infallible>);
 
 impl Body {
-    /// A body that comes piece by piece.
+    /// A streamed body.
     pub fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         Self(StreamBody::new(pieces.map(|piece| Ok(Frame::data(piece)))).boxed_unsync())
     }
@@ -51,7 +51,7 @@ impl hyper::body::Body for Body {
     }
 }
 
-/// An answer of this type.
+/// A response with this content type.
 pub fn answer(code: StatusCode, content_type: &'static str, body: Body) -> Answer {
     let mut answer = Response::new(body);
     *answer.status_mut() = code;
@@ -59,12 +59,12 @@ pub fn answer(code: StatusCode, content_type: &'static str, body: Body) -> Answe
     answer
 }
 
-/// An answer in JSON.
+/// A JSON response.
 pub fn json_answer(code: StatusCode, value: &Value) -> Answer {
     answer(code, "application/json", Body::from(Bytes::from(value.to_string())))
 }
 
-/// An answer in words.
+/// A plain text response.
 pub fn text_answer(code: StatusCode, text: &str) -> Answer {
     answer(code, "text/plain; charset=utf-8", Body::from(Bytes::copy_from_slice(text.as_bytes())))
 }

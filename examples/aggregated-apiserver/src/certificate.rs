@@ -1,4 +1,4 @@
-//! The server's certificate: read from files, or made when there are none.
+//! The serving certificate: read from files, or created if there are none.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -18,12 +18,12 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// The one in a folder, as `tls.crt` and `tls.key`; where there is none, one for these names is made and kept there.
-    pub fn load_or_make(dir: &Path, names: &[&str]) -> Result<Self> {
+    /// Reads `tls.crt` and `tls.key` from a folder. If there are none, it creates and stores a certificate for these names.
+    pub fn load_or_create(dir: &Path, names: &[&str]) -> Result<Self> {
         let (certificate, key) = (dir.join("tls.crt"), dir.join("tls.key"));
         if !certificate.exists() {
             let (made, made_key) = make(names)?;
-            fs::create_dir_all(dir).context("making the folder of certificates")?;
+            fs::create_dir_all(dir).context("creating the folder for certificates")?;
             let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&key);
             file.and_then(|mut file| file.write_all(made_key.as_bytes())).context("writing the key")?;
             fs::write(&certificate, made).context("writing the certificate")?;
@@ -33,8 +33,8 @@ impl Certificate {
         Self::from_pem(read(&certificate)?, &read(&key)?)
     }
 
-    /// One that is kept nowhere.
-    pub fn made(names: &[&str]) -> Result<Self> {
+    /// Creates a certificate without storing it.
+    pub fn create(names: &[&str]) -> Result<Self> {
         let (pem, key) = make(names)?;
         Self::from_pem(pem, &key)
     }
@@ -48,12 +48,12 @@ impl Certificate {
         })
     }
 
-    /// What clients are to trust.
+    /// The certificate in PEM, for clients to trust.
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// The same for clients that read no PEM.
+    /// The certificate in DER.
     pub fn der(&self) -> &[u8] {
         self.chain.first().map(|first| &**first).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What the server serves, and in which version it stores it.
+//! Discovery documents: what the server serves, and the hash of the storage version.
 
 use restow_core::resource::hash::storage_version_hash;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ fn group() -> Value {
     json!({"name": GROUP, "versions": versions, "preferredVersion": versions[0]})
 }
 
-/// The hash is that of the storage version, whichever version is asked: by it a change of that is seen.
+/// The hash is that of the storage version in every served version, so that clients notice when it changes.
 fn resources(version: Version, storage: Version) -> Value {
     json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version.group_version().to_string(),
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_is_that_of_the_storage_version() {
+    fn every_version_shows_the_hash_of_the_storage_version() {
         let hash = |version, storage| {
             document(Document::Resources(version), storage)["resources"][0]["storageVersionHash"].clone()
         };

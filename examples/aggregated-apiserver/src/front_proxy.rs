@@ -1,7 +1,7 @@
-//! The kube-apiserver in front of this server: how it is recognised, and whom it speaks for.
+//! The kube-apiserver in front of this server: how it is recognised, and which user it names.
 //!
-//! It has authenticated its client, and passes the name on in headers. Headers can be written by anybody, so they count
-//! only on a connection whose certificate is signed by the authority that kube-apiserver has published for just this.
+//! It has authenticated its client, and passes the user on in headers. Any client can send such headers, so they count only
+//! on a connection with a client certificate that is signed by the CA which kube-apiserver publishes for this purpose.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
 use crate::user::User;
 
-/// What kube-apiserver has published about itself as a front proxy.
+/// The front proxy configuration that kube-apiserver publishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontProxy {
-    /// Who signs its certificate.
+    /// The CAs of its client certificate.
     pub authorities: Vec<CertificateDer<'static>>,
-    /// The common names it may have; none for any.
+    /// The allowed common names; empty for any.
     names: Vec<String>,
     user: Vec<String>,
     uid: Vec<String>,
@@ -24,15 +24,15 @@ pub struct FrontProxy {
     extra: Vec<String>,
 }
 
-/// What is published cannot be understood.
+/// The published configuration is malformed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} of the extension-apiserver-authentication ConfigMap cannot be understood")]
+#[error("{0} in the ConfigMap extension-apiserver-authentication is malformed")]
 pub struct Malformed(&'static str);
 
 const AUTHORITY: &str = "requestheader-client-ca-file";
 
 impl FrontProxy {
-    /// Reads the ConfigMap `extension-apiserver-authentication`; none where there is no front proxy.
+    /// Reads the data of the ConfigMap `extension-apiserver-authentication`; `None` if there is no front proxy.
     pub fn read(data: &BTreeMap<String, String>) -> Result<Option<Self>, Malformed> {
         let Some(pem) = data.get(AUTHORITY) else { return Ok(None) };
         let list = |name: &'static str| match data.get(name) {
@@ -51,13 +51,13 @@ impl FrontProxy {
         }))
     }
 
-    /// Whether a certificate that one of the authorities has signed is the front proxy's.
+    /// Whether a verified client certificate is the front proxy's.
     pub fn has(&self, certificate: &CertificateDer<'_>) -> bool {
         let name = common_name(certificate);
         self.names.is_empty() || name.is_some_and(|name| self.names.contains(&name))
     }
 
-    /// Whom it speaks for.
+    /// The user that the headers name.
     pub fn user(&self, headers: &HeaderMap) -> Option<User> {
         let values = |names: &[String]| -> Vec<String> {
             let all = names.iter().flat_map(|name| headers.get_all(name.as_str()));
@@ -88,9 +88,9 @@ fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// A key of an extra header, whose bytes that no header's name may have are percent-encoded.
+/// Decodes the key of an extra header, which is percent-encoded.
 fn unescaped(key: &str) -> String {
-    // A plus is a plus here, and not a space as in a form.
+    // A plus is not a space here, unlike in a form.
     let form = format!("{}=", key.replace('+', "%2B"));
     form_urlencoded::parse(form.as_bytes()).next().map_or_else(|| key.to_owned(), |(key, _)| key.into_owned())
 }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_names_that_are_published_are_the_front_proxy() {
+    fn only_allowed_common_names_are_the_front_proxy() {
         for (names, name, expected) in [
             (r#"["front"]"#, "front", true),
             (r#"["front"]"#, "kubelet", false),
@@ -133,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_may_be_missing_or_wrong() {
+    fn a_missing_or_malformed_configuration_is_noticed() {
         assert_eq!(FrontProxy::read(&BTreeMap::new()), Ok(None));
         let wrong = FrontProxy::read(&published("front"));
         assert_eq!(wrong, Err(Malformed("requestheader-allowed-names")));
     }
 
     #[test]
-    fn headers_name_a_user() {
+    fn the_headers_name_the_user() {
         let proxy = FrontProxy::read(&published("[]")).unwrap().unwrap();
         let mut headers = HeaderMap::new();
         assert_eq!(proxy.user(&headers), None);

@@ -1,4 +1,4 @@
-//! The way of a request: who sends it, may they, is the gate open, and what is to be done.
+//! Handles a request: authentication, authorization, the gate, and the verb.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -14,45 +14,45 @@ use tokio_util::sync::CancellationToken;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use crate::answer::{Answer, json_answer, text_answer};
+use crate::delegation::Delegation;
 use crate::discovery;
-use crate::failure::Failure;
-use crate::form::Form;
+use crate::error::ApiError;
 use crate::front_proxy::FrontProxy;
-use crate::request::{Options, Place, Target, Verb, target};
+use crate::representation::Representation;
+use crate::request::{Options, ResourcePath, Target, Verb, target};
 use crate::rules::Preconditions;
 use crate::ship::{Ship, Version};
 use crate::ships::Ships;
-use crate::user::Delegation;
 use crate::watching::watch;
 
-/// The longest body that is read, as in Kubernetes.
-const LONGEST: usize = 3 << 20;
+/// The maximum size of a request body, as in Kubernetes.
+const MAX_BODY_BYTES: usize = 3 << 20;
 /// How long a request may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// All that requests need.
+/// What all requests need.
 #[derive(Clone)]
 pub struct Handler {
     /// The ships.
     pub ships: Ships,
     /// The version they are stored in.
     pub storage: Version,
-    /// Lets writes in when that version is registered.
+    /// The gate, which lets writes in when that version is registered.
     pub gate: Gate,
-    /// Who may do what.
+    /// Authenticates and authorizes users.
     pub delegation: Delegation,
     /// Ends watches.
     pub stop: CancellationToken,
 }
 
 impl Handler {
-    /// Answers a request; with a front proxy, if it came from that.
+    /// Answers a request. `front_proxy` is set if the request came from it.
     pub async fn answer(&self, front_proxy: Option<&FrontProxy>, request: Request<Incoming>) -> Answer {
-        match tokio::time::timeout(PATIENCE, self.route(front_proxy, request)).await {
+        match tokio::time::timeout(REQUEST_TIMEOUT, self.route(front_proxy, request)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(failure)) => failure.into(),
-            Err(_) => Failure::timeout().into(),
+            Err(_) => ApiError::timeout().into(),
         }
     }
 
@@ -60,7 +60,7 @@ impl Handler {
         &self,
         front_proxy: Option<&FrontProxy>,
         request: Request<Incoming>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, ApiError> {
         let target = target(request.uri().path());
         match target {
             Some(Target::Alive) => return Ok(text_answer(StatusCode::OK, "ok")),
@@ -75,12 +75,12 @@ impl Handler {
             Some(Target::Ships(place)) => {
                 let options = Options::read(request.uri().query().unwrap_or_default())?;
                 let verb =
-                    Verb::of(request.method(), &place, &options).ok_or_else(Failure::method_not_allowed)?;
+                    Verb::of(request.method(), &place, &options).ok_or_else(ApiError::method_not_allowed)?;
                 self.delegation.authorize(&user, verb, &place).await?;
                 self.behind_gate(verb, place, options, request).await
             }
-            Some(_) => Err(Failure::method_not_allowed()),
-            None => Err(Failure::no_such_path()),
+            Some(_) => Err(ApiError::method_not_allowed()),
+            None => Err(ApiError::no_such_path()),
         }
     }
 
@@ -91,14 +91,14 @@ impl Handler {
         }
     }
 
-    /// The library's layer goes around everything that may write.
+    /// Handles a request behind the layer of the gate.
     async fn behind_gate(
         &self,
         verb: Verb,
-        place: Place,
+        place: ResourcePath,
         options: Options,
         request: Request<Incoming>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, ApiError> {
         let handle = service_fn(async |request| {
             let done = self.handle(verb, &place, &options, request).await;
             Ok::<_, Infallible>(done.unwrap_or_else(Answer::from))
@@ -110,11 +110,11 @@ impl Handler {
     async fn handle(
         &self,
         verb: Verb,
-        place: &Place,
+        place: &ResourcePath,
         options: &Options,
         request: Request<Incoming>,
-    ) -> Result<Answer, Failure> {
-        let form = Form::of(request.headers(), place.version);
+    ) -> Result<Answer, ApiError> {
+        let representation = Representation::of(request.headers(), place.version);
         let (namespace, name) =
             (place.namespace.as_deref().unwrap_or_default(), place.name.as_deref().unwrap_or_default());
         let dry_run = options.dry_run;
@@ -122,10 +122,17 @@ impl Handler {
         let ship = match verb {
             Verb::List => {
                 let page = self.ships.list(&options.list(place.namespace.clone())).await?;
-                return Ok(json_answer(code, &form.page(&page)?));
+                return Ok(json_answer(code, &representation.page(&page)?));
             }
             Verb::Watch => {
-                return watch(&self.ships, place.namespace.clone(), form, options, self.stop.clone()).await;
+                return watch(
+                    &self.ships,
+                    place.namespace.clone(),
+                    representation,
+                    options,
+                    self.stop.clone(),
+                )
+                .await;
             }
             Verb::Get => self.ships.get(namespace, name).await?,
             Verb::Create => {
@@ -147,21 +154,21 @@ impl Handler {
                 self.ships.delete(namespace, name, dry_run, &wanted).await?
             }
         };
-        Ok(json_answer(code, &form.object(&ship)?))
+        Ok(json_answer(code, &representation.object(&ship)?))
     }
 }
 
-/// The object that a merge patch makes of another, both in the version of the request.
-fn merged(current: &Ship, patch: &Value, version: Version) -> Result<Ship, Failure> {
-    let mut object = current.encode(version).map_err(Failure::internal)?;
+/// Applies a merge patch in the version of the request.
+fn merged(current: &Ship, patch: &Value, version: Version) -> Result<Ship, ApiError> {
+    let mut object = current.encode(version).map_err(ApiError::internal)?;
     json_patch::merge(&mut object, patch);
     read(object, version)
 }
 
-fn read(object: Value, version: Version) -> Result<Ship, Failure> {
+fn read(object: Value, version: Version) -> Result<Ship, ApiError> {
     let (written_in, ship) = Ship::decode(object)?;
     if written_in != version {
-        return Err(Failure::bad_request(format!(
+        return Err(ApiError::bad_request(format!(
             "the API version in the data ({}) does not match the expected API version ({})",
             written_in.group_version(),
             version.group_version()
@@ -170,17 +177,21 @@ fn read(object: Value, version: Version) -> Result<Ship, Failure> {
     Ok(ship)
 }
 
-async fn patch(request: Request<Incoming>) -> Result<Value, Failure> {
+async fn patch(request: Request<Incoming>) -> Result<Value, ApiError> {
     if media_type(request.headers()) != MERGE_PATCH {
-        return Err(Failure::unsupported_media_type(MERGE_PATCH));
+        return Err(ApiError::unsupported_media_type(MERGE_PATCH));
     }
     let patch = json(&body_bytes(request).await?)?;
-    if patch.is_object() { Ok(patch) } else { Err(Failure::bad_request("a merge patch has to be an object")) }
+    if patch.is_object() {
+        Ok(patch)
+    } else {
+        Err(ApiError::bad_request("a merge patch has to be an object"))
+    }
 }
 
-async fn body(request: Request<Incoming>) -> Result<Value, Failure> {
+async fn body(request: Request<Incoming>) -> Result<Value, ApiError> {
     if !matches!(media_type(request.headers()), "application/json" | "") {
-        return Err(Failure::unsupported_media_type("application/json"));
+        return Err(ApiError::unsupported_media_type("application/json"));
     }
     json(&body_bytes(request).await?)
 }
@@ -190,21 +201,21 @@ fn media_type(headers: &HeaderMap) -> &str {
     given.split(';').next().unwrap_or_default().trim()
 }
 
-async fn body_bytes(request: Request<Incoming>) -> Result<Bytes, Failure> {
-    match Limited::new(request.into_body(), LONGEST).collect().await {
+async fn body_bytes(request: Request<Incoming>) -> Result<Bytes, ApiError> {
+    match Limited::new(request.into_body(), MAX_BODY_BYTES).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Failure::too_large(LONGEST)),
-        Err(error) => Err(Failure::bad_request(format!("the body is cut short: {error}"))),
+        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::too_large(MAX_BODY_BYTES)),
+        Err(error) => Err(ApiError::bad_request(format!("the body is truncated: {error}"))),
     }
 }
 
-fn json(bytes: &[u8]) -> Result<Value, Failure> {
+fn json(bytes: &[u8]) -> Result<Value, ApiError> {
     serde_json::from_slice(bytes)
-        .map_err(|error| Failure::bad_request(format!("the body is no JSON: {error}")))
+        .map_err(|error| ApiError::bad_request(format!("the body is not JSON: {error}")))
 }
 
-/// What a delete is conditioned on, by the DeleteOptions in its body.
-fn preconditions(body: &[u8]) -> Result<Preconditions, Failure> {
+/// The preconditions in the DeleteOptions of the body.
+fn preconditions(body: &[u8]) -> Result<Preconditions, ApiError> {
     #[derive(Default, Deserialize)]
     struct DeleteOptions {
         preconditions: Option<Wanted>,
@@ -221,9 +232,9 @@ fn preconditions(body: &[u8]) -> Result<Preconditions, Failure> {
         return Ok(Preconditions::default());
     }
     let options: DeleteOptions = serde_json::from_value(json(body)?)
-        .map_err(|error| Failure::bad_request(format!("the body is no DeleteOptions: {error}")))?;
+        .map_err(|error| ApiError::bad_request(format!("the body is not a DeleteOptions: {error}")))?;
     if options.dry_run.is_some_and(|stages| !stages.is_empty()) {
-        return Err(Failure::bad_request("a dry run has to be asked for in the query here"));
+        return Err(ApiError::bad_request("this server supports dryRun only in the query"));
     }
     let wanted = options
         .preconditions
@@ -253,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_delete_is_conditioned_on() {
+    fn preconditions_are_read_from_delete_options() {
         let read = |body: &str| preconditions(body.as_bytes());
         assert_eq!(read("").unwrap(), Preconditions::default());
         assert_eq!(read(r#"{"preconditions":null}"#).unwrap(), Preconditions::default());

@@ -1,4 +1,4 @@
-//! The command: flags, then settings, then one call.
+//! The command line: parses flags, makes settings, and runs the server.
 
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use aggregated_apiserver::certificate::Certificate;
 use aggregated_apiserver::manifests::{NAMES, manifests};
-use aggregated_apiserver::server::{COMPONENT, Settings, serve};
+use aggregated_apiserver::server::{COMPONENT, ServerSettings, serve};
 use aggregated_apiserver::ship::Version;
 use anyhow::{Context as _, Result};
 use clap::Parser;
@@ -16,8 +16,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use restow_storageversion::Identity;
 use restow_store::Store;
-use restow_store::etcd::{EtcdStore, Settings as EtcdSettings};
-use restow_store::file::{FileStore, Settings as FileSettings};
+use restow_store::etcd::{EtcdSettings, EtcdStore};
+use restow_store::file::{FileSettings, FileStore};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -29,25 +29,25 @@ struct Args {
     /// The version to store ships in.
     #[arg(long, value_enum, default_value_t = Version::V1)]
     storage_version: Version,
-    /// Who this server is among its replicas: the same through restarts, never that of two at once.
+    /// The id of this server among its replicas. It must be stable across restarts and unique.
     #[arg(long, default_value = "fleet-apiserver-0")]
     server_id: String,
-    /// The address to serve at.
+    /// The address to listen on.
     #[arg(long, default_value = "127.0.0.1:7443")]
     listen: SocketAddr,
-    /// The etcd that keeps ships, for all replicas: URLs, with commas between them.
+    /// The etcd endpoints, separated by commas. All replicas share this etcd.
     #[arg(long, value_delimiter = ',')]
     etcd: Vec<String>,
-    /// The folder of the file that keeps them without an etcd, for one server.
+    /// The data directory, for a single server without etcd.
     #[arg(long, default_value = "fleet")]
     data_dir: PathBuf,
-    /// The folder of tls.crt and tls.key, which are made if there are none.
+    /// The directory of tls.crt and tls.key, which are created if there are none.
     #[arg(long, default_value = "fleet")]
     cert_dir: PathBuf,
-    /// The kubeconfig of the cluster; without one, that of $KUBECONFIG or of the pod.
+    /// The kubeconfig of the cluster [default: $KUBECONFIG, or the pod's ServiceAccount].
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// Print what a cluster on this machine has to be told of this server, and serve nothing.
+    /// Print the manifests for a cluster on this machine, and exit.
     #[arg(long)]
     print_manifests: bool,
 }
@@ -67,21 +67,21 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: Args) -> Result<()> {
-    let certificate = Certificate::load_or_make(&args.cert_dir, &NAMES)?;
+    let certificate = Certificate::load_or_create(&args.cert_dir, &NAMES)?;
     if args.print_manifests {
         println!("{:#}", manifests(args.listen.port(), certificate.pem()));
         return Ok(());
     }
     let stop = CancellationToken::new();
     tokio::spawn(stopped_by_signal(stop.clone())?);
-    let client = Client::try_from(config(args.kubeconfig.as_deref()).await?).context("making a client")?;
+    let client = Client::try_from(config(args.kubeconfig.as_deref()).await?).context("creating a client")?;
     let store = store(&args)?;
     let mut identity = Identity::new(client, COMPONENT, &args.server_id);
-    // Whoever had this file open before is no more: its place can be taken at once.
+    // The former process that had this file open is gone, so its Lease can be taken over at once.
     identity.instance = store.instance();
-    let settings = Settings { identity, store, storage: args.storage_version, certificate };
+    let settings = ServerSettings { identity, store, storage: args.storage_version, certificate };
     let listener =
-        TcpListener::bind(args.listen).await.with_context(|| format!("listening at {}", args.listen))?;
+        TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, storage = args.storage_version.name(), "serving");
     Ok(serve(settings, listener, stop).await?)
 }
@@ -102,7 +102,7 @@ fn store(args: &Args) -> Result<Arc<dyn Store>> {
     Ok(Arc::new(EtcdStore::new(&EtcdSettings::new(args.etcd.iter().cloned()))?))
 }
 
-/// Tells to stop at the first SIGTERM or ctrl-C.
+/// Stops the server at the first SIGTERM or ctrl-C.
 fn stopped_by_signal(stop: CancellationToken) -> Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     Ok(async move {

@@ -1,4 +1,4 @@
-//! What a cluster has to be told of a server that runs beside its kube-apiserver, on the same machine.
+//! The manifests for a server that runs on the same machine as the kube-apiserver.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::ship::{GROUP, Version};
 
-/// The names the server is reached by; the first is that of its Service, which the aggregation layer expects.
+/// The names in the certificate. The first one is that of the Service, which the aggregation layer expects.
 pub const NAMES: [&str; 3] = ["fleet.default.svc", "localhost", "127.0.0.1"];
 
 /// The Service and the APIServices, as one list.
@@ -28,7 +28,7 @@ pub fn manifests(port: u16, certificate: &str) -> Value {
         })
     };
     let mut items = vec![service];
-    // The preferred one, which is the first, has the highest priority.
+    // The preferred version is the first one, and gets the highest priority.
     items.extend(Version::ALL.iter().rev().enumerate().map(api));
     json!({"apiVersion": "v1", "kind": "List", "items": items})
 }

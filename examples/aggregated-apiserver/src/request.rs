@@ -1,48 +1,48 @@
-//! What a request is about: told from its method, path and query.
+//! Parses the path, verb and query of a request.
 
 use http::Method;
 
-use crate::failure::Failure;
+use crate::error::ApiError;
 use crate::rules::is_name;
 use crate::ship::{GROUP, RESOURCE, Version};
-use crate::ships::Wanted;
+use crate::ships::ListOptions;
 
-/// What a path stands for.
+/// What a path refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Whether the server is alive.
+    /// The liveness check.
     Alive,
-    /// Whether it is ready.
+    /// The readiness check.
     Ready,
-    /// What it serves: for everybody whose name is known.
+    /// A discovery document, for every authenticated user.
     Discovery(Document),
     /// Ships.
-    Ships(Place),
+    Ships(ResourcePath),
 }
 
-/// A document about what the server serves.
+/// A discovery document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Document {
     /// All groups.
     Groups,
-    /// Our group.
+    /// This server's group.
     Group,
     /// The resources of a version.
     Resources(Version),
 }
 
-/// Which ships.
+/// The path of ships: all, those of a namespace, or one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The version they are read and written in.
+pub struct ResourcePath {
+    /// The version of the request.
     pub version: Version,
-    /// Only those of this namespace.
+    /// The namespace, if there is one.
     pub namespace: Option<String>,
-    /// Just this one.
+    /// The name, for a single ship.
     pub name: Option<String>,
 }
 
-/// What a path stands for; none if nothing.
+/// Parses a path; `None` if nothing is served there.
 pub fn target(path: &str) -> Option<Target> {
     let segments: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
     Some(match segments[..] {
@@ -65,38 +65,38 @@ fn place(version: &str, namespace: Option<&str>, name: Option<&str>) -> Option<T
         Some(name) if !is_name(name) => None,
         name => Some(name.map(str::to_owned)),
     };
-    Some(Target::Ships(Place {
+    Some(Target::Ships(ResourcePath {
         version: Version::parse(version)?,
         namespace: plain(namespace)?,
         name: plain(name)?,
     }))
 }
 
-/// What is to be done.
+/// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Shows one.
+    /// Reads one ship.
     Get,
-    /// Shows many.
+    /// Lists ships.
     List,
-    /// Shows changes.
+    /// Watches ships.
     Watch,
-    /// Makes one.
+    /// Creates a ship.
     Create,
-    /// Replaces one.
+    /// Replaces a ship.
     Update,
-    /// Changes one.
+    /// Patches a ship.
     Patch,
-    /// Deletes one.
+    /// Deletes a ship.
     Delete,
 }
 
 impl Verb {
-    /// All of them, as discovery names them.
+    /// All verbs, in the order of discovery.
     pub const ALL: [Self; 7] =
         [Self::Create, Self::Delete, Self::Get, Self::List, Self::Patch, Self::Update, Self::Watch];
 
-    /// Its name.
+    /// The name of the verb.
     pub fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -109,8 +109,8 @@ impl Verb {
         }
     }
 
-    /// What a method does at a place; none if it does nothing there.
-    pub fn of(method: &Method, place: &Place, options: &Options) -> Option<Self> {
+    /// The verb for a method and path; `None` if the method is not supported there.
+    pub fn of(method: &Method, place: &ResourcePath, options: &Options) -> Option<Self> {
         Some(match (method.as_str(), &place.namespace, &place.name) {
             ("GET", _, Some(_)) => Self::Get,
             ("GET", _, None) if options.watch => Self::Watch,
@@ -124,34 +124,34 @@ impl Verb {
     }
 }
 
-/// What the query says.
+/// The parameters of the query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// At most so many; 0 for all.
+    /// `limit`; 0 for no limit.
     pub limit: usize,
-    /// Where a list goes on.
+    /// `continue`.
     pub token: Option<String>,
-    /// To be watched.
+    /// `watch`.
     pub watch: bool,
-    /// After this, for a watch; at this, for a list that wants just that.
+    /// `resourceVersion`.
     pub revision: Option<u64>,
-    /// Just that.
+    /// Whether `resourceVersionMatch` is `Exact`.
     pub exact: bool,
-    /// For so many seconds.
+    /// `timeoutSeconds`.
     pub seconds: Option<u64>,
-    /// Without storing anything.
+    /// `dryRun`.
     pub dry_run: bool,
 }
 
 impl Options {
-    /// Reads a query. What this server does not know to do is refused, lest somebody rely on it.
-    pub fn read(query: &str) -> Result<Self, Failure> {
+    /// Parses a query. Parameters that this server does not support are rejected, so that nobody relies on them.
+    pub fn read(query: &str) -> Result<Self, ApiError> {
         let mut options = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()).filter(|(_, value)| !value.is_empty()) {
             let number = || {
                 value
                     .parse::<u64>()
-                    .map_err(|_| Failure::bad_request(format!("{name} is no number: {value}")))
+                    .map_err(|_| ApiError::bad_request(format!("{name} is not a number: {value}")))
             };
             match &*name {
                 "limit" => options.limit = usize::try_from(number()?).unwrap_or(usize::MAX),
@@ -161,12 +161,14 @@ impl Options {
                 "resourceVersionMatch" => options.exact = value == "Exact",
                 "timeoutSeconds" => options.seconds = Some(number()?),
                 "dryRun" if value == "All" => options.dry_run = true,
-                "dryRun" => return Err(Failure::bad_request(format!("dryRun cannot be {value}"))),
+                "dryRun" => return Err(ApiError::bad_request(format!("dryRun cannot be {value}"))),
                 "labelSelector" | "fieldSelector" => {
-                    return Err(Failure::bad_request(format!("{name} is not known to this server")));
+                    return Err(ApiError::bad_request(format!("{name} is not supported by this server")));
                 }
                 "sendInitialEvents" => {
-                    return Err(Failure::invalid(format!("{name}: Forbidden: this server cannot do that")));
+                    return Err(ApiError::invalid(format!(
+                        "{name}: Forbidden: this server does not support it"
+                    )));
                 }
                 _ => {}
             }
@@ -174,10 +176,10 @@ impl Options {
         Ok(options)
     }
 
-    /// The list that is wanted.
-    pub fn list(&self, namespace: Option<String>) -> Wanted {
+    /// The options of a list.
+    pub fn list(&self, namespace: Option<String>) -> ListOptions {
         let revision = self.revision.filter(|_| self.exact);
-        Wanted { namespace, limit: self.limit, token: self.token.clone(), revision }
+        ListOptions { namespace, limit: self.limit, token: self.token.clone(), revision }
     }
 }
 
@@ -186,10 +188,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths() {
+    fn paths_are_parsed() {
         let ships = |version, namespace: Option<&str>, name: Option<&str>| {
             let (namespace, name) = (namespace.map(str::to_owned), name.map(str::to_owned));
-            Some(Target::Ships(Place { version, namespace, name }))
+            Some(Target::Ships(ResourcePath { version, namespace, name }))
         };
         for (path, expected) in [
             ("/livez", Some(Target::Alive)),
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs() {
+    fn a_method_and_path_give_the_verb() {
         for (method, path, query, expected) in [
             (Method::GET, "ships", "", Some("list")),
             (Method::GET, "ships", "watch=1", Some("watch")),
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn queries() {
+    fn queries_are_parsed_and_unsupported_parameters_rejected() {
         let read =
             Options::read("limit=5&continue=a%2Bb&resourceVersion=0&dryRun=All&fieldManager=me").unwrap();
         let expected =

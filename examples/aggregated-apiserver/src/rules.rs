@@ -1,12 +1,12 @@
-//! What an object has to be like when it is made, changed or deleted: pure, like all that decides.
+//! The rules for creating, updating and deleting objects, as pure functions.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use crate::failure::Failure;
+use crate::error::ApiError;
 use crate::ship::Ship;
 
-/// What a delete or an update is conditioned on.
+/// The preconditions of a delete or an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preconditions {
     /// The uid.
@@ -20,40 +20,42 @@ impl Preconditions {
         Self { uid: metadata.uid.clone(), resource_version: metadata.resource_version.clone() }
     }
 
-    /// Fails unless the object is the one that was meant, as it was meant.
-    fn check(&self, current: &Ship) -> Result<(), Failure> {
+    /// Returns a conflict unless the object has this uid and resourceVersion.
+    fn check(&self, current: &Ship) -> Result<(), ApiError> {
         let name = current.metadata.name.as_deref().unwrap_or_default();
         let differs = |wanted: &Option<String>, is: &Option<String>| {
             wanted.as_ref().is_some_and(|wanted| !wanted.is_empty() && Some(wanted) != is.as_ref())
         };
         if differs(&self.uid, &current.metadata.uid) {
-            return Err(Failure::conflict(name, "it is another object of this name, with another uid"));
+            return Err(ApiError::conflict(name, "another object with this name exists, with another uid"));
         }
         if differs(&self.resource_version, &current.metadata.resource_version) {
-            return Err(Failure::conflict(name, "the object has been modified"));
+            return Err(ApiError::conflict(name, "the object has been modified"));
         }
         Ok(())
     }
 }
 
-/// Makes a new object ready to be stored.
-pub fn created(mut ship: Ship, namespace: &str, chance: u128, now: Timestamp) -> Result<Ship, Failure> {
+/// Prepares a new object for the store.
+pub fn created(mut ship: Ship, namespace: &str, random: u128, now: Timestamp) -> Result<Ship, ApiError> {
     let metadata = &mut ship.metadata;
     if metadata.resource_version.as_ref().is_some_and(|version| !version.is_empty()) {
-        return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
+        return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
     }
     if metadata.namespace.as_ref().is_some_and(|given| !given.is_empty() && given != namespace) {
-        return Err(Failure::bad_request("the namespace of the object does not match that of the request"));
+        return Err(ApiError::bad_request("the namespace of the object does not match that of the request"));
     }
     if let (None | Some(""), Some(prefix)) = (metadata.name.as_deref(), &metadata.generate_name) {
-        metadata.name = Some(format!("{prefix}{:05x}", chance & 0xf_ffff));
+        metadata.name = Some(format!("{prefix}{:05x}", random & 0xf_ffff));
     }
     let name = metadata.name.as_deref().unwrap_or_default();
     if !is_name(name) {
-        return Err(Failure::invalid(format!("metadata.name: {name:?} is no lowercase RFC 1123 subdomain")));
+        return Err(ApiError::invalid(format!(
+            "metadata.name: {name:?} is not a lowercase RFC 1123 subdomain"
+        )));
     }
     metadata.namespace = Some(namespace.to_owned());
-    metadata.uid = Some(uid(chance));
+    metadata.uid = Some(uid(random));
     metadata.creation_timestamp = Some(seconds(now));
     metadata.generation = Some(1);
     metadata.resource_version = None;
@@ -62,14 +64,14 @@ pub fn created(mut ship: Ship, namespace: &str, chance: u128, now: Timestamp) ->
     Ok(ship)
 }
 
-/// What an object becomes when somebody wants it to be `wanted`.
-pub fn updated(current: &Ship, mut wanted: Ship) -> Result<Ship, Failure> {
+/// Prepares an updated object for the store.
+pub fn updated(current: &Ship, mut wanted: Ship) -> Result<Ship, ApiError> {
     Preconditions::of(&wanted.metadata).check(current)?;
     let (is, metadata) = (&current.metadata, &mut wanted.metadata);
     if metadata.name != is.name
         || metadata.namespace.as_ref().is_some_and(|given| Some(given) != is.namespace.as_ref())
     {
-        return Err(Failure::bad_request("the name of the object does not match that of the request"));
+        return Err(ApiError::bad_request("the name of the object does not match that of the request"));
     }
     metadata.namespace.clone_from(&is.namespace);
     metadata.uid.clone_from(&is.uid);
@@ -82,14 +84,14 @@ pub fn updated(current: &Ship, mut wanted: Ship) -> Result<Ship, Failure> {
     Ok(wanted)
 }
 
-/// What an object that somebody deletes becomes, if it has to stay for its finalizers; none if it may go.
+/// The object with a deletion timestamp if it has finalizers; `None` if it can be removed now.
 pub fn deleted(
     current: &Ship,
     preconditions: &Preconditions,
     now: Timestamp,
-) -> Result<Option<Ship>, Failure> {
+) -> Result<Option<Ship>, ApiError> {
     preconditions.check(current)?;
-    if may_go(current) {
+    if has_no_finalizers(current) {
         return Ok(None);
     }
     let mut ship = current.clone();
@@ -102,12 +104,12 @@ pub fn deleted(
     Ok(Some(ship))
 }
 
-/// Whether nobody has to do anything before the object goes.
-pub fn may_go(ship: &Ship) -> bool {
+/// Whether the object has no finalizers.
+pub fn has_no_finalizers(ship: &Ship) -> bool {
     ship.metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
 }
 
-/// Whether this may be the name of an object or a namespace.
+/// Whether this is a valid name of an object or a namespace.
 pub fn is_name(name: &str) -> bool {
     let alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let label = |label: &str| {
@@ -119,8 +121,8 @@ pub fn is_name(name: &str) -> bool {
 }
 
 /// A random UUID.
-fn uid(chance: u128) -> String {
-    let bits = chance & !(0xf << 76) & !(0x3 << 62) | (4 << 76) | (2 << 62);
+fn uid(random: u128) -> String {
+    let bits = random & !(0xf << 76) & !(0x3 << 62) | (4 << 76) | (2 << 62);
     let hex = format!("{bits:032x}");
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
@@ -145,7 +147,7 @@ mod tests {
         }
     }
 
-    /// As it is read from the store.
+    /// An object as it is read from the store.
     fn stored() -> Ship {
         let mut ship = created(named("a"), "x", 7, now()).unwrap();
         ship.metadata.resource_version = Some("5".to_owned());
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_object_is_given_what_only_the_server_can_give() {
+    fn the_server_sets_uid_namespace_generation_and_creation_time() {
         let ship = created(named("a"), "x", u128::MAX, now()).unwrap();
         assert_eq!(ship.metadata.uid.as_deref(), Some("ffffffff-ffff-4fff-bfff-ffffffffffff"));
         assert_eq!((ship.metadata.namespace.as_deref(), ship.metadata.generation), (Some("x"), Some(1)));
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn names_are_validated() {
         for (name, expected) in [
             ("a", true),
             ("a-1.b", true),
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_is_on_condition_of_what_it_names() {
+    fn an_update_checks_the_uid_and_resource_version_that_it_has() {
         let current = stored();
         let uid = current.metadata.uid.as_deref();
         for (uid, version, expected) in [
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn finalizers_keep_an_object() {
+    fn an_object_with_finalizers_is_marked_and_kept() {
         let mut current = stored();
         let free = Preconditions::default();
         assert_eq!(deleted(&current, &free, now()).unwrap(), None);
@@ -224,7 +226,7 @@ mod tests {
         let kept = deleted(&current, &free, now()).unwrap().unwrap();
         assert!(kept.metadata.deletion_timestamp.is_some());
         assert_eq!(deleted(&kept, &free, now()).unwrap().unwrap().metadata, kept.metadata);
-        // Nobody takes it back.
+        // The mark cannot be removed.
         let mut wanted = kept.clone();
         wanted.metadata.deletion_timestamp = None;
         assert!(updated(&kept, wanted).unwrap().metadata.deletion_timestamp.is_some());

@@ -1,4 +1,4 @@
-//! The server's life: it takes part, serves, and in the end drains before it leaves.
+//! Runs the server: it registers, serves, and drains before it deletes its Lease.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -23,63 +23,63 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::certificate::Certificate;
-use crate::door::{self, Door, DoorError};
+use crate::delegation::Delegation;
 use crate::handler::Handler;
 use crate::ship::{GROUP, Version, resource};
 use crate::ships::Ships;
-use crate::user::Delegation;
+use crate::tls::{self, Tls, TlsError};
 
-/// The kind of server, as its identity Leases say.
+/// The kind of server in its identity Lease.
 pub const COMPONENT: &str = "fleet-apiserver";
-/// How long connections are given to end what is under way.
-const DRAINED: Duration = Duration::from_secs(30);
-/// How long a client may take to shake hands.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How often is looked after servers that have gone.
-const COLLECTED: Duration = Duration::from_secs(10);
+/// How long to wait for requests in flight at the end.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a TLS handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often entries of servers that are gone are collected.
+const COLLECT_EVERY: Duration = Duration::from_secs(10);
 
-/// What a server is made of.
-pub struct Settings {
-    /// Who it is among its replicas; its client reaches the kube-apiserver.
+/// Settings of the server.
+pub struct ServerSettings {
+    /// Its identity among the replicas, with a client for the kube-apiserver.
     pub identity: Identity,
-    /// Where it keeps its objects.
+    /// The store of its objects.
     pub store: Arc<dyn Store>,
-    /// The version it stores them in.
+    /// The storage version.
     pub storage: Version,
-    /// What it shows its clients.
+    /// The serving certificate.
     pub certificate: Certificate,
 }
 
-/// Why a server has ended.
+/// Why the server ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Its versions make no sense.
+    /// Its versions are invalid.
     #[error(transparent)]
     Versions(#[from] InvalidVersions),
-    /// It could not open.
+    /// TLS could not be set up.
     #[error(transparent)]
-    Door(#[from] DoorError),
+    Tls(#[from] TlsError),
     /// It cannot register.
-    #[error("it cannot take part in storage version migration")]
+    #[error("cannot register the storage version")]
     Unregistered(#[from] Unregistered),
 }
 
-/// Serves until told to stop.
+/// Serves until it is told to stop.
 ///
-/// In the end it takes no more connections, waits for requests under way, and only then gives up its identity: whoever
-/// finds it gone may rely on it that it writes no more.
+/// Then it accepts no more connections, waits for requests in flight, and deletes its identity Lease last: other servers
+/// rely on it that a server without a Lease no longer writes.
 pub async fn serve(
-    settings: Settings,
+    settings: ServerSettings,
     listener: TcpListener,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
-    let Settings { identity, store, storage, certificate } = settings;
+    let ServerSettings { identity, store, storage, certificate } = settings;
     let client = identity.client.clone();
     let gate = Gate::closed(vec![stored_as(storage)?], |_| Origin::BuiltIn);
-    let Some(door) = Stop::from(stop.clone()).unless(door::open(&client, &certificate)).await else {
+    let Some(tls) = Stop::from(stop.clone()).unless(tls::load(&client, &certificate)).await else {
         return Ok(());
     };
-    let door = door?;
+    let tls = tls?;
     let handler = Handler {
         ships: Ships::new(store, storage, gate.clone()),
         storage,
@@ -95,14 +95,14 @@ pub async fn serve(
 
     let serves = async {
         tokio::select! {
-            () = accept(listener, &door, &handler, &stop) => {}
-            () = door::follow(&client, &certificate, &door) => {}
+            () = accept(listener, &tls, &handler, &stop) => {}
+            () = tls::follow(&client, &certificate, &tls) => {}
         }
         leave.cancel();
     };
     let takes_part = async {
         let end = participation.run(&leaves).await;
-        // Without a place to register there is nothing to be served.
+        // A server that cannot register does not serve.
         stop.cancel();
         end
     };
@@ -110,20 +110,20 @@ pub async fn serve(
     Ok(end?)
 }
 
-/// What is registered of the ships.
+/// The registration of the ships.
 fn stored_as(storage: Version) -> Result<Resource, InvalidVersions> {
     let all = Version::ALL.map(Version::group_version);
     Ok(Resource { name: resource(), versions: Versions::new(&storage.group_version(), &all, &all)? })
 }
 
-/// Replicas clear up after one another, and touch nobody else's StorageVersions.
+/// Replicas collect the entries of each other, and no other StorageVersions.
 fn collector(own: &Identity) -> Collector {
     Collector {
         client: own.client.clone(),
         id: own.id.clone(),
         scope: Scope::Groups(BTreeSet::from([GROUP.to_owned()])),
         component: own.component.clone(),
-        every: COLLECTED,
+        every: COLLECT_EVERY,
     }
 }
 
@@ -138,10 +138,10 @@ fn election(own: &Identity) -> Election {
     }
 }
 
-/// Takes connections until told to stop, and waits for what is under way.
+/// Accepts connections until it is told to stop, and waits for requests in flight.
 async fn accept(
     listener: TcpListener,
-    door: &watch::Sender<Arc<Door>>,
+    tls: &watch::Sender<Arc<Tls>>,
     handler: &Handler,
     stop: &CancellationToken,
 ) {
@@ -153,33 +153,33 @@ async fn accept(
         };
         match accepted {
             Ok((stream, _)) => {
-                let door = Arc::clone(&door.borrow());
-                tokio::spawn(connection(stream, door, handler.clone(), connections.watcher()));
+                let tls = Arc::clone(&tls.borrow());
+                tokio::spawn(connection(stream, tls, handler.clone(), connections.watcher()));
             }
-            // Too many open files, for one: others have to close first.
+            // For example too many open files: other connections have to close first.
             Err(error) => {
-                tracing::warn!("no connection: {error}");
+                tracing::warn!("cannot accept a connection: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
     drop(listener);
-    if tokio::time::timeout(DRAINED, connections.shutdown()).await.is_err() {
-        tracing::warn!("some requests have not ended in {DRAINED:?}");
+    if tokio::time::timeout(DRAIN_TIMEOUT, connections.shutdown()).await.is_err() {
+        tracing::warn!("some requests did not end in {DRAIN_TIMEOUT:?}");
     }
 }
 
-async fn connection(stream: TcpStream, door: Arc<Door>, handler: Handler, connections: Watcher) {
-    let handshake = tokio::time::timeout(HANDSHAKE, door.acceptor.accept(stream));
+async fn connection(stream: TcpStream, tls: Arc<Tls>, handler: Handler, connections: Watcher) {
+    let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.acceptor.accept(stream));
     let Ok(Ok(stream)) = handshake.await else { return };
     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let is_front_proxy = shown
-        .is_some_and(|shown| door.front_proxy.as_ref().is_some_and(|front_proxy| front_proxy.has(shown)));
+    let is_front_proxy =
+        shown.is_some_and(|shown| tls.front_proxy.as_ref().is_some_and(|front_proxy| front_proxy.has(shown)));
     let handler = Arc::new(handler);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (door, handler) = (Arc::clone(&door), Arc::clone(&handler));
+        let (tls, handler) = (Arc::clone(&tls), Arc::clone(&handler));
         async move {
-            let front_proxy = door.front_proxy.as_ref().filter(|_| is_front_proxy);
+            let front_proxy = tls.front_proxy.as_ref().filter(|_| is_front_proxy);
             Ok::<_, Infallible>(handler.answer(front_proxy, request).await)
         }
     });
@@ -187,6 +187,6 @@ async fn connection(stream: TcpStream, door: Arc<Door>, handler: Handler, connec
     builder.http1().timer(TokioTimer::new());
     let served = connections.watch(builder.serve_connection(TokioIo::new(stream), service)).await;
     if let Err(error) = served {
-        tracing::debug!("a connection has ended: {error}");
+        tracing::debug!("a connection failed: {error}");
     }
 }

@@ -1,6 +1,6 @@
-//! The resource: what a ship is, and how it looks in each version.
+//! The resource `ships` and its versions.
 //!
-//! In memory there is one form. v1 calls a ship's home `port`, v2 calls it `homePort`; nothing is lost either way.
+//! In memory there is one type. v1 calls the home port `port`, v2 calls it `homePort`; the conversion loses nothing.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use restow_core::resource::name::{GroupResource, GroupVersion};
@@ -27,7 +27,7 @@ impl Version {
     /// All of them, the preferred one first.
     pub const ALL: [Self; 2] = [Self::V2, Self::V1];
 
-    /// Its name.
+    /// The name of the version.
     pub fn name(self) -> &'static str {
         match self {
             Self::V1 => "v1",
@@ -35,7 +35,7 @@ impl Version {
         }
     }
 
-    /// The version of this name.
+    /// The version with this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|version| version.name() == name)
     }
@@ -51,23 +51,23 @@ pub fn resource() -> GroupResource {
     GroupResource::new(GROUP, RESOURCE)
 }
 
-/// A ship, in no version.
+/// A ship, independent of its version.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ship {
-    /// As every object has it.
+    /// The object's metadata.
     pub metadata: ObjectMeta,
-    /// What it is.
+    /// The specification.
     pub spec: Spec,
 }
 
-/// What a ship is; v2 has it in just this form.
+/// The specification of a ship, as in v2.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Spec {
-    /// Where it is at home.
+    /// The home port.
     #[serde(default)]
     pub home_port: String,
-    /// How much it carries.
+    /// The capacity in tons.
     #[serde(default)]
     pub tons: u64,
 }
@@ -93,7 +93,7 @@ impl From<&Spec> for SpecV1 {
     }
 }
 
-/// Any object, its specification not read yet.
+/// An object whose specification is not parsed yet.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Wire {
@@ -108,13 +108,13 @@ struct Wire {
 /// Why an object is not a ship.
 #[derive(Debug, thiserror::Error)]
 pub enum Undecodable {
-    /// It is none at all.
-    #[error("it is not an object of the API: {0}")]
+    /// It is malformed.
+    #[error("cannot parse the object: {0}")]
     Malformed(serde_json::Error),
     /// It is of another kind or version.
-    #[error("{api_version}, Kind={kind} is not known here")]
+    #[error("{api_version}, Kind={kind} is not served")]
     Unknown {
-        /// Its version.
+        /// Its apiVersion.
         api_version: String,
         /// Its kind.
         kind: String,
@@ -122,7 +122,7 @@ pub enum Undecodable {
 }
 
 impl Ship {
-    /// Reads an object in whichever version it says it is, and tells which.
+    /// Decodes an object of any version, and returns the version.
     pub fn decode(object: Value) -> Result<(Version, Self), Undecodable> {
         let wire: Wire = serde_json::from_value(object).map_err(Undecodable::Malformed)?;
         let version =
@@ -138,7 +138,7 @@ impl Ship {
         Ok((version, Self { metadata: wire.metadata, spec: spec.map_err(Undecodable::Malformed)? }))
     }
 
-    /// Writes the object in a version.
+    /// Encodes the object in a version.
     pub fn encode(&self, version: Version) -> Result<Value, serde_json::Error> {
         let spec = match version {
             Version::V1 => serde_json::to_value(SpecV1::from(&self.spec)),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ship_is_refused() {
+    fn objects_that_are_not_ships_are_rejected() {
         for object in [
             json!(null),
             json!([]),

@@ -1,4 +1,4 @@
-//! The ships in the store: each is kept as JSON, in the storage version.
+//! The ships in the store, as JSON in the storage version.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use restow_core::rewrite::token::{NEWEST, Token};
 use restow_storageversion::Gate;
 use restow_store::{Change, Entry, Range, Store, StoreError, Write, Written};
 
-use crate::failure::Failure;
+use crate::error::ApiError;
 use crate::rules::{self, Preconditions};
 use crate::ship::{GROUP, RESOURCE, Ship, Version};
 
-/// Why nothing is stored now.
-const CLOSED: &str = "the storage version is not registered any more";
+/// Why nothing can be stored now.
+const CLOSED: &str = "the storage version is no longer registered";
 
-/// All ships; clones are the same ones.
+/// All ships. Clones share the store.
 #[derive(Clone)]
 pub struct Ships {
     store: Arc<dyn Store>,
@@ -24,16 +24,16 @@ pub struct Ships {
     gate: Gate,
 }
 
-/// What to list.
+/// The options of a list.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
-    /// Only this namespace.
+pub struct ListOptions {
+    /// Only ships of this namespace.
     pub namespace: Option<String>,
-    /// At most so many; 0 for all.
+    /// The maximum number of ships; 0 for no limit.
     pub limit: usize,
-    /// Where to go on.
+    /// The continue token.
     pub token: Option<String>,
-    /// As they were then.
+    /// The revision to read.
     pub revision: Option<u64>,
 }
 
@@ -42,41 +42,41 @@ pub struct Wanted {
 pub struct Page {
     /// The ships.
     pub ships: Vec<Ship>,
-    /// The revision it shows.
+    /// The revision of the list.
     pub revision: u64,
-    /// Where it goes on.
+    /// The continue token of the next page.
     pub next: Option<String>,
-    /// How many come behind it.
+    /// How many ships follow.
     pub remaining: u64,
 }
 
-/// What a change of the store means to who watches.
+/// An event of a watch.
 #[derive(Debug)]
 pub enum Event {
-    /// A new one.
+    /// A ship was created.
     Added(Ship),
-    /// One has changed.
+    /// A ship was changed.
     Modified(Ship),
-    /// One has gone.
+    /// A ship was deleted.
     Deleted(Ship),
 }
 
 impl Ships {
-    /// Those of a store, to be written in this version while the gate is open.
+    /// The ships of a store. They are written in this version while the gate is open.
     pub fn new(store: Arc<dyn Store>, storage: Version, gate: Gate) -> Self {
         Self { store, storage, gate }
     }
 
-    /// One of them.
-    pub async fn get(&self, namespace: &str, name: &str) -> Result<Ship, Failure> {
+    /// Reads one ship.
+    pub async fn get(&self, namespace: &str, name: &str) -> Result<Ship, ApiError> {
         self.find(namespace, name).await.map(|(ship, _)| ship)
     }
 
-    /// A page of them, in the order of their keys.
-    pub async fn list(&self, wanted: &Wanted) -> Result<Page, Failure> {
+    /// Lists a page of ships, in the order of their keys.
+    pub async fn list(&self, wanted: &ListOptions) -> Result<Page, ApiError> {
         let token = match &wanted.token {
             Some(text) => {
-                Some(Token::decode(text).ok_or_else(|| Failure::bad_request("continue key is not valid"))?)
+                Some(Token::decode(text).ok_or_else(|| ApiError::bad_request("continue key is not valid"))?)
             }
             None => None,
         };
@@ -92,9 +92,9 @@ impl Ships {
             revision,
         };
         let listed = self.store.list(range).await.map_err(|error| {
-            // What has been compacted away cannot be shown any more; what is there now can.
+            // The old revision is compacted; the list can go on at the newest revision.
             let start = token.map(|token| token.start).unwrap_or_default();
-            Failure::from(error).with_next(|| Token { resource_version: NEWEST, start }.encode())
+            ApiError::from(error).with_next(|| Token { resource_version: NEWEST, start }.encode())
         })?;
         let last = listed.entries.last().map(|entry| entry.key.trim_start_matches(&prefix(None)).to_owned());
         let more = last.filter(|_| listed.remaining > 0);
@@ -107,37 +107,37 @@ impl Ships {
         })
     }
 
-    /// Stores a new one.
-    pub async fn create(&self, ship: Ship, namespace: &str, dry_run: bool) -> Result<Ship, Failure> {
+    /// Stores a new ship.
+    pub async fn create(&self, ship: Ship, namespace: &str, dry_run: bool) -> Result<Ship, ApiError> {
         let ship = rules::created(ship, namespace, fastrand::u128(..), Timestamp::now())?;
         let name = ship.metadata.name.clone().unwrap_or_default();
         let key = key(namespace, &name);
         if dry_run {
             let there = self.store.get(&key).await?.entry;
-            return if there.is_some() { Err(Failure::exists(&name)) } else { Ok(ship) };
+            return if there.is_some() { Err(ApiError::exists(&name)) } else { Ok(ship) };
         }
         let value = Some(self.encode(&ship)?);
         match self.write(Write { key, expected: 0, value }).await? {
             Written::Done { revision } => Ok(at(ship, revision)),
-            Written::Conflict { .. } => Err(Failure::exists(&name)),
+            Written::Conflict { .. } => Err(ApiError::exists(&name)),
         }
     }
 
-    /// Changes one, from what it is now until nobody comes between.
+    /// Changes a ship; retries after a conflict with another writer.
     ///
-    /// Bytes that would be just those that are stored are not written. So who sends a change that changes nothing has
-    /// the object stored anew exactly when it is not kept in the storage version.
+    /// If the bytes are equal to the stored ones, nothing is written. So a patch that changes nothing rewrites the object
+    /// exactly if it is not stored in the storage version.
     pub async fn update(
         &self,
         namespace: &str,
         name: &str,
         dry_run: bool,
-        change: impl Fn(&Ship) -> Result<Ship, Failure>,
-    ) -> Result<Ship, Failure> {
+        change: impl Fn(&Ship) -> Result<Ship, ApiError>,
+    ) -> Result<Ship, ApiError> {
         loop {
             let (current, entry) = self.find(namespace, name).await?;
             let ship = rules::updated(&current, change(&current)?)?;
-            let goes = ship.metadata.deletion_timestamp.is_some() && rules::may_go(&ship);
+            let goes = ship.metadata.deletion_timestamp.is_some() && rules::has_no_finalizers(&ship);
             let value = self.encode(&ship)?;
             if dry_run || (value == entry.value && !goes) {
                 return Ok(at(ship, entry.mod_revision));
@@ -150,14 +150,14 @@ impl Ships {
         }
     }
 
-    /// Deletes one, or marks it as to be deleted when its finalizers are gone.
+    /// Deletes a ship, or marks it as deleted if it has finalizers.
     pub async fn delete(
         &self,
         namespace: &str,
         name: &str,
         dry_run: bool,
         preconditions: &Preconditions,
-    ) -> Result<Ship, Failure> {
+    ) -> Result<Ship, ApiError> {
         loop {
             let (current, entry) = self.find(namespace, name).await?;
             let kept = rules::deleted(&current, preconditions, Timestamp::now())?;
@@ -172,45 +172,45 @@ impl Ships {
         }
     }
 
-    /// All changes after a revision, those of one moment together.
+    /// Streams all changes after a revision.
     pub async fn watch(
         &self,
         namespace: Option<&str>,
         after: u64,
-    ) -> Result<BoxStream<'static, Result<restow_store::Changes, StoreError>>, Failure> {
+    ) -> Result<BoxStream<'static, Result<restow_store::Changes, StoreError>>, ApiError> {
         Ok(self.store.watch(&prefix(namespace), after).await?)
     }
 
-    /// Stores something if the version still is registered, and goes on though nobody waits for the answer any more:
-    /// the server does not leave before.
-    async fn write(&self, write: Write) -> Result<Written, Failure> {
-        let writing = self.gate.write().ok_or_else(|| Failure::unavailable(CLOSED))?;
+    /// Stores something if the storage version is still registered. The write is completed even if the client disconnects,
+    /// and the server does not stop before.
+    async fn write(&self, write: Write) -> Result<Written, ApiError> {
+        let writing = self.gate.write().ok_or_else(|| ApiError::unavailable(CLOSED))?;
         let store = Arc::clone(&self.store);
         let stored = tokio::spawn(async move {
             let written = store.write(write).await;
             drop(writing);
             written
         });
-        Ok(stored.await.map_err(Failure::internal)??)
+        Ok(stored.await.map_err(ApiError::internal)??)
     }
 
-    async fn find(&self, namespace: &str, name: &str) -> Result<(Ship, Entry), Failure> {
+    async fn find(&self, namespace: &str, name: &str) -> Result<(Ship, Entry), ApiError> {
         let entry = self.store.get(&key(namespace, name)).await?.entry;
-        let entry = entry.ok_or_else(|| Failure::not_found(name))?;
+        let entry = entry.ok_or_else(|| ApiError::not_found(name))?;
         Ok((decode(&entry)?, entry))
     }
 
-    /// The bytes to store. The resourceVersion is not among them: it is the revision at which they are stored.
-    fn encode(&self, ship: &Ship) -> Result<Bytes, Failure> {
+    /// The bytes to store, without the resourceVersion, which is the revision of the write.
+    fn encode(&self, ship: &Ship) -> Result<Bytes, ApiError> {
         let mut ship = ship.clone();
         ship.metadata.resource_version = None;
-        let object = ship.encode(self.storage).map_err(Failure::internal)?;
+        let object = ship.encode(self.storage).map_err(ApiError::internal)?;
         Ok(Bytes::from(format!("{object}\n")))
     }
 }
 
-/// What a change means; none when that cannot be told any more.
-pub fn event(change: &Change) -> Option<Result<Event, Failure>> {
+/// The event for a change; `None` if the deleted object is unknown.
+pub fn event(change: &Change) -> Option<Result<Event, ApiError>> {
     let ship = |entry: &Entry| decode(entry).map(|ship| at(ship, change.revision));
     Some(match (&change.now, &change.before) {
         (Some(now), _) if now.create_revision == now.mod_revision => ship(now).map(Event::Added),
@@ -220,9 +220,9 @@ pub fn event(change: &Change) -> Option<Result<Event, Failure>> {
     })
 }
 
-fn decode(entry: &Entry) -> Result<Ship, Failure> {
+fn decode(entry: &Entry) -> Result<Ship, ApiError> {
     let unreadable = |error: &dyn std::fmt::Display| {
-        Failure::internal(format_args!("what is stored under {} cannot be read: {error}", entry.key))
+        ApiError::internal(format_args!("cannot read the object stored under {}: {error}", entry.key))
     };
     let object = serde_json::from_slice(&entry.value).map_err(|error| unreadable(&error))?;
     let (_, ship) = Ship::decode(object).map_err(|error| unreadable(&error))?;

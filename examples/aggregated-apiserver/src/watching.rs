@@ -1,4 +1,4 @@
-//! Changes of ships, as a stream of events.
+//! Watches: changes of ships as a stream of events.
 
 use std::time::Duration;
 
@@ -10,31 +10,32 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Answer, Body, answer};
-use crate::failure::Failure;
-use crate::form::Form;
+use crate::error::ApiError;
+use crate::representation::Representation;
 use crate::request::Options;
-use crate::ships::{Event, Ships, Wanted, event};
+use crate::ships::{Event, ListOptions, Ships, event};
 
-/// How long a watch lasts that does not say.
-const USUAL: u64 = 1800;
+/// The default `timeoutSeconds` of a watch.
+const DEFAULT_SECONDS: u64 = 1800;
 
-/// Shows what there is, unless a revision is given, and then what changes, until it is time to stop.
+/// Streams the current ships, unless a resourceVersion is given, and then all changes until the timeout or `stop`.
 pub async fn watch(
     ships: &Ships,
     namespace: Option<String>,
-    form: Form,
+    representation: Representation,
     options: &Options,
     stop: CancellationToken,
-) -> Result<Answer, Failure> {
+) -> Result<Answer, ApiError> {
     let (first, after) = match options.revision {
         Some(revision) => (Vec::new(), revision),
         None => {
-            let page = ships.list(&Wanted { namespace: namespace.clone(), ..Wanted::default() }).await?;
+            let page =
+                ships.list(&ListOptions { namespace: namespace.clone(), ..ListOptions::default() }).await?;
             (page.ships.into_iter().map(|ship| Ok(Event::Added(ship))).collect(), page.revision)
         }
     };
     let changes = ships.watch(namespace.as_deref(), after).await?;
-    let lasts = Duration::from_secs(options.seconds.unwrap_or(USUAL));
+    let lasts = Duration::from_secs(options.seconds.unwrap_or(DEFAULT_SECONDS));
     let over = async move {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -42,9 +43,9 @@ pub async fn watch(
         }
     };
     let events = stream::iter(first).chain(changes.flat_map(|changes| stream::iter(events(changes))));
-    // The first that cannot be shown is the last.
+    // The stream ends after the first error.
     let lines = events.scan(false, move |failed, event| {
-        let shown = event.and_then(|event| show(form, &event));
+        let shown = event.and_then(|event| show(representation, &event));
         let line = (!*failed).then(|| line(shown.as_ref()));
         *failed = *failed || shown.is_err();
         future::ready(line)
@@ -53,29 +54,29 @@ pub async fn watch(
     Ok(answer(StatusCode::OK, "application/json", body))
 }
 
-fn events(changes: Result<Changes, StoreError>) -> Vec<Result<Event, Failure>> {
+fn events(changes: Result<Changes, StoreError>) -> Vec<Result<Event, ApiError>> {
     match changes {
         Ok(changes) => changes
             .changes
             .iter()
             .map(|change| {
-                event(change).unwrap_or_else(|| Err(Failure::internal("what was deleted is not known")))
+                event(change).unwrap_or_else(|| Err(ApiError::internal("the deleted object is unknown")))
             })
             .collect(),
         Err(error) => vec![Err(error.into())],
     }
 }
 
-fn show(form: Form, event: &Event) -> Result<Value, Failure> {
+fn show(representation: Representation, event: &Event) -> Result<Value, ApiError> {
     let (kind, ship) = match event {
         Event::Added(ship) => ("ADDED", ship),
         Event::Modified(ship) => ("MODIFIED", ship),
         Event::Deleted(ship) => ("DELETED", ship),
     };
-    Ok(json!({"type": kind, "object": form.object(ship)?}))
+    Ok(json!({"type": kind, "object": representation.object(ship)?}))
 }
 
-fn line(shown: Result<&Value, &Failure>) -> Bytes {
+fn line(shown: Result<&Value, &ApiError>) -> Bytes {
     let line = match shown {
         Ok(event) => event.to_string(),
         Err(failure) => json!({"type": "ERROR", "object": failure.status()}).to_string(),

@@ -1,4 +1,4 @@
-//! The command as a process, on a real kube-apiserver: it serves, drains and leaves, and is alone on its file.
+//! The server as a process, on a real kube-apiserver.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 const SHIPS: &str = "/apis/fleet.example.com/v1/namespaces/default/ships";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/fleet-apiserver-0";
 
-/// A server that ends with the test.
+/// A server process that is killed when it is dropped.
 struct Process(Child);
 
 impl Process {
@@ -56,7 +56,7 @@ async fn ask(client: &kube::Client, method: &str, path: &str, body: &Value) -> k
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_serves_drains_and_leaves() {
+async fn a_process_serves_and_deletes_its_lease_when_it_stops() {
     let Some(assets) = assets::or_skip("the example as a process") else { return };
     let spec = ClusterSpec::new().front_proxy().storage_version_api();
     let cluster = Cluster::start(&assets, spec).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_process_serves_drains_and_leaves() {
     })
     .await;
     assert!(ask(&client, "GET", LEASE, &Value::Null).await.is_ok());
-    // Two on one file would not know of each other's writes.
+    // A second process on the same file does not start.
     let mut second = Process::start(
         &cluster,
         dir.path(),

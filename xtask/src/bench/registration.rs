@@ -185,7 +185,7 @@ async fn registration(cluster: &Cluster, count: usize) -> Result<Vec<String>> {
 /// How long the embedded server takes to become ready on a store with this many CRDs.
 async fn embedded(count: usize) -> Result<Duration> {
     let dir = tempfile::tempdir()?;
-    let store = Arc::new(FileStore::open(dir.path(), file::Settings::default())?);
+    let store = Arc::new(FileStore::open(dir.path(), file::FileSettings::default())?);
     let server = Server::start(ServerSettings::new(store.clone())).await?;
     define(&server.client(), count).await?;
     server.stop().await;

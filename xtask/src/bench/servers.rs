@@ -95,7 +95,7 @@ async fn start_in_process() -> Result<Duration> {
     for _ in 0..STARTS {
         let dir = tempfile::tempdir()?;
         let began = Instant::now();
-        let store = FileStore::open(dir.path(), file::Settings::default())?;
+        let store = FileStore::open(dir.path(), file::FileSettings::default())?;
         let server = Server::start(ServerSettings::new(Arc::new(store))).await?;
         took.push(began.elapsed().as_secs_f64());
         server.stop().await;

@@ -72,7 +72,7 @@ const CHUNKS: &str = "crates/restow-migrate/src/list/chunks.rs";
 const CLUSTER_KEYS: &str = "crates/restow-migrate/src/cluster/keys.rs";
 const CONFIRM: &str = "crates/restow-migrate/src/migration/confirm.rs";
 const MIGRATION: &str = "crates/restow-migrate/src/migration/run.rs";
-const LOOKS: &str = "crates/restow-migrate/src/migration/looks.rs";
+const RUN_AGREEMENT: &str = "crates/restow-migrate/src/migration/agreement.rs";
 const KEYS: &str = "crates/restow-migrate/src/migration/keys.rs";
 const HEALTH: &str = "crates/restow-migrate/src/rewrite/health.rs";
 const WRITE: &str = "crates/restow-migrate/src/rewrite/write.rs";
@@ -81,8 +81,8 @@ const PAGES: &str = "crates/restow-migrate/src/list/pages.rs";
 /// What an object seems to be by its code alone is not confirmed.
 const UNCONFIRMED: Edit = Edit {
     file: CONFIRM,
-    right: "while !elsewhere.is_empty() {",
-    wrong: "while !elsewhere.is_empty() {\n            if BUG {\n                break;\n            }",
+    right: "while !unconfirmed.is_empty() {",
+    wrong: "while !unconfirmed.is_empty() {\n            if BUG {\n                break;\n            }",
 };
 
 /// All of them.
@@ -206,7 +206,7 @@ pub(crate) const BUGS: &[Bug] = &[
         name: "never-settles",
         what: "A definition that was just changed is not given time to settle.",
         edits: &[Edit {
-            file: LOOKS,
+            file: RUN_AGREEMENT,
             right: "None => agreement::version::settle(",
             wrong: "None if BUG => Duration::ZERO,\n            None => agreement::version::settle(",
         }],
@@ -233,9 +233,9 @@ pub(crate) const BUGS: &[Bug] = &[
         name: "begin-never-retries",
         what: "A server that does not answer at the beginning of a run ends it.",
         edits: &[Edit {
-            file: LOOKS,
+            file: RUN_AGREEMENT,
             right: "Err(AgreementError::Request(error)) => self.passing(error, known, since)?,",
-            wrong: "Err(AgreementError::Request(error)) if BUG && patience == Patience::Beginning => {\n                    \
+            wrong: "Err(AgreementError::Request(error)) if BUG && stage == Stage::Starting => {\n                    \
                     return Err(error.into());\n                }\n                \
                     Err(AgreementError::Request(error)) => self.passing(error, known, since)?,",
         }],
@@ -304,8 +304,8 @@ pub(crate) const BUGS: &[Bug] = &[
             },
             Edit {
                 file: HEALTH,
-                right: "u32::from(self.otherwise == Standing::Well || self.last.is_none())",
-                wrong: "u32::from(\n            self.last.is_none()\n                || self.otherwise == Standing::Well && !(BUG && self.health.state().failing > 1),\n        )",
+                right: "u32::from(self.server == ServerHealth::Well || self.last.is_none())",
+                wrong: "u32::from(\n            self.last.is_none()\n                || self.server == ServerHealth::Well && !(BUG && self.health.state().failing > 1),\n        )",
             },
         ],
         scene: Some("single"),

@@ -15,42 +15,19 @@ use anyhow::{Context as _, Result, bail};
 
 use source::{Names, Tree};
 
-/// Crates with cycles between modules that are no parent and child. The list only ever shrinks.
-const WITH_CYCLES: &[&str] = &["aggregated-apiserver", "restow-sim", "restow-storageversion"];
-/// Crates in which a module still uses its parent, which uses it. The list only ever shrinks.
-const WITH_CHILDREN_THAT_USE_PARENTS: &[&str] = &["restow-api", "restow-store"];
-
-/// Whether a module may use its parent, which uses it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Parents {
-    MayBeUsed,
-    MayNotBeUsed,
-}
-
 /// Requires that no crate has a cycle between its modules.
 pub(super) fn check(crates: &[(String, Vec<PathBuf>)]) -> Result<()> {
     let mut wrong = Vec::new();
     for (name, roots) in crates {
-        let cycles = |parents| -> Result<Vec<Cycle>> {
-            let trees = roots.iter().map(|root| source::read(root, &read)).collect::<Result<Vec<_>>>()?;
-            Ok(trees.iter().flat_map(|tree| find(tree, parents)).collect())
-        };
-        let (strict, other) = (cycles(Parents::MayNotBeUsed)?, cycles(Parents::MayBeUsed)?);
-        let exempt = WITH_CYCLES.contains(&name.as_str());
-        let exempt_children = WITH_CHILDREN_THAT_USE_PARENTS.contains(&name.as_str());
-        if exempt && other.is_empty() || exempt_children && strict.is_empty() {
-            println!("  {name} no longer needs its exemption: remove it from xtask/src/checks/modules.rs");
-        }
-        let found = if exempt_children { other } else { strict };
-        if !exempt {
-            wrong.extend(found.iter().map(|cycle| format!("modules of {name} form a cycle: {cycle}")));
+        for root in roots {
+            let cycles = find(&source::read(root, &read)?);
+            wrong.extend(cycles.iter().map(|cycle| format!("modules of {name} form a cycle: {cycle}")));
         }
     }
     if !wrong.is_empty() {
         bail!("{}", wrong.join("\n"));
     }
-    let exempt = [WITH_CYCLES, WITH_CHILDREN_THAT_USE_PARENTS].concat();
-    println!("+ no crate has a cycle between its modules (still exempt: {})", exempt.join(", "));
+    println!("+ no crate has a cycle between its modules");
     Ok(())
 }
 
@@ -82,8 +59,8 @@ fn name(module: &Names) -> String {
 }
 
 /// The cycles between the modules of a tree.
-fn find(tree: &Tree, parents: Parents) -> Vec<Cycle> {
-    let uses = uses(tree, parents);
+fn find(tree: &Tree) -> Vec<Cycle> {
+    let uses = uses(tree);
     let reached: BTreeMap<&Names, BTreeSet<&Names>> =
         uses.keys().map(|module| (module, reach(&uses, module))).collect();
     let together =
@@ -109,17 +86,13 @@ fn find(tree: &Tree, parents: Parents) -> Vec<Cycle> {
 }
 
 /// For each module those that it uses, each with the first path that leads there.
-fn uses(tree: &Tree, parents: Parents) -> BTreeMap<Names, BTreeMap<Names, String>> {
+fn uses(tree: &Tree) -> BTreeMap<Names, BTreeMap<Names, String>> {
     let mut uses = BTreeMap::new();
     for (from, module) in tree.modules() {
         let mut used = BTreeMap::new();
         for path in &module.paths {
             let Some(to) = tree.resolve(from, path) else { continue };
-            let is_free = match parents {
-                Parents::MayBeUsed => from.starts_with(&to),
-                Parents::MayNotBeUsed => *from == to,
-            };
-            if !is_free {
+            if *from != to {
                 used.entry(to).or_insert_with(|| path.join("::"));
             }
         }

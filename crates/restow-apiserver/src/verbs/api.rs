@@ -64,17 +64,17 @@ impl Api {
     pub(crate) fn decrypt(&self, resource: &Resource, entry: &mut Entry) -> Result<bool, StatusError> {
         let Some(encryption) = &*self.encryption.load() else { return Ok(false) };
         let transformer = encryption.of(&resource.stored.group, &resource.name.resource);
-        let opened = transformer.open(&entry.key, std::mem::take(&mut entry.value));
-        let opened = opened.map_err(|error| StatusError::internal(&error.to_string()))?;
-        entry.value = opened.plain;
-        Ok(opened.stale)
+        let decrypted = transformer.decrypt(&entry.key, std::mem::take(&mut entry.value));
+        let decrypted = decrypted.map_err(|error| StatusError::internal(&error.to_string()))?;
+        entry.value = decrypted.plain;
+        Ok(decrypted.stale)
     }
 
     /// Encrypts the bytes of an object.
     pub(crate) fn encrypt(&self, resource: &Resource, key: &str, plain: Bytes) -> Result<Bytes, StatusError> {
         let Some(encryption) = &*self.encryption.load() else { return Ok(plain) };
         let transformer = encryption.of(&resource.stored.group, &resource.name.resource);
-        transformer.seal(key, plain).map_err(|error| StatusError::internal(&error.to_string()))
+        transformer.encrypt(key, plain).map_err(|error| StatusError::internal(&error.to_string()))
     }
 
     /// The object of an entry.

@@ -141,7 +141,7 @@ impl Subject {
 /// Starts an embedded server.
 async fn start() -> (Server, Arc<FileStore>, Kubeconfigs) {
     let dir = tempfile::tempdir().unwrap();
-    let store = Arc::new(FileStore::open(dir.path(), file::Settings::default()).unwrap());
+    let store = Arc::new(FileStore::open(dir.path(), file::FileSettings::default()).unwrap());
     // The store keeps its file open, and nothing is left behind when the process ends.
     drop(dir);
     let mut network = Network::ephemeral().await.unwrap();

@@ -211,7 +211,7 @@ async fn strategic_patches_merge_lists_by_their_keys() {
 #[tokio::test]
 async fn a_dropped_server_stops() {
     let dir = tempfile::tempdir().unwrap();
-    let open = || FileStore::open(dir.path(), file::Settings::default());
+    let open = || FileStore::open(dir.path(), file::FileSettings::default());
     let server = Server::start(ServerSettings::new(Arc::new(open().unwrap()))).await.unwrap();
     assert!(open().is_err(), "its store is its own");
     drop(server);

@@ -1,14 +1,12 @@
-//! A store in memory: every revision is kept until it is compacted.
+//! A store in memory whose writes can be held up and refused.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use futures::stream::{self, BoxStream, StreamExt as _};
-use restow_store::{
-    Change, Changes, Entry, Got, Listed, Range, Store, StoreError, Unchanged, Write, Written,
-};
+use futures::stream::BoxStream;
+use restow_store::memory::MemoryStore;
+use restow_store::{Changes, Got, Listed, Range, Store, StoreError, Unchanged, Write, Written};
 use tokio::sync::watch;
 
 /// What no key begins with.
@@ -16,8 +14,7 @@ const NONE: &str = "none";
 
 /// The store.
 pub(crate) struct Memory {
-    state: Arc<Mutex<State>>,
-    newest: watch::Sender<u64>,
+    store: MemoryStore,
     hold: watch::Sender<Hold>,
     is_broken: AtomicBool,
     checks: AtomicUsize,
@@ -32,51 +29,16 @@ struct Hold {
     waiting: usize,
 }
 
-#[derive(Default)]
-struct State {
-    revision: u64,
-    oldest: u64,
-    log: Vec<Change>,
-}
-
-impl State {
-    fn at(&self, revision: u64) -> BTreeMap<&str, &Entry> {
-        let mut entries = BTreeMap::new();
-        for change in self.log.iter().filter(|change| change.revision <= revision) {
-            match &change.now {
-                Some(entry) => entries.insert(change.key.as_str(), entry),
-                None => entries.remove(change.key.as_str()),
-            };
-        }
-        entries
-    }
-
-    fn readable(&self, revision: u64) -> Result<(), StoreError> {
-        if revision < self.oldest {
-            return Err(StoreError::Compacted { asked: revision, oldest: self.oldest });
-        }
-        if revision > self.revision {
-            return Err(StoreError::Future { asked: revision, newest: self.revision });
-        }
-        Ok(())
-    }
-}
-
 impl Memory {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
-            state: Arc::default(),
-            newest: watch::Sender::new(0),
+            store: MemoryStore::default(),
             hold: watch::Sender::default(),
             is_broken: AtomicBool::new(false),
             checks: AtomicUsize::new(0),
             refused: Mutex::new(NONE),
             most_listed: AtomicUsize::new(0),
         })
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Holds writes of keys up that begin with one of these; none lets all pass.
@@ -91,10 +53,7 @@ impl Memory {
 
     /// Makes a change whatever is held up; none deletes.
     pub(crate) fn force(&self, key: &str, value: Option<Bytes>) {
-        let state = self.state();
-        let expected = state.at(state.revision).get(key).map_or(0, |entry| entry.mod_revision);
-        let written = self.change(state, Write { key: key.to_owned(), expected, value });
-        assert!(matches!(written, Written::Done { .. }), "{written:?}");
+        self.store.put(key, value);
     }
 
     /// Says from now on that it is broken, or that it is not.
@@ -131,53 +90,19 @@ impl Memory {
         let value = Some(Bytes::from_static(value.as_bytes()));
         self.write(Write { key: key.to_owned(), expected, value }).await.unwrap();
     }
-
-    /// Makes one change, if the key is as the writer knows it.
-    fn change(&self, mut state: MutexGuard<'_, State>, write: Write) -> Written {
-        let before = state.at(state.revision).get(write.key.as_str()).map(|entry| (*entry).clone());
-        if before.as_ref().map_or(0, |entry| entry.mod_revision) != write.expected {
-            return Written::Conflict { current: before };
-        }
-        state.revision += 1;
-        let revision = state.revision;
-        let now = write.value.map(|value| Entry {
-            key: write.key.clone(),
-            value,
-            create_revision: before.as_ref().map_or(revision, |entry| entry.create_revision),
-            mod_revision: revision,
-        });
-        state.log.push(Change { key: write.key, revision, now, before });
-        self.newest.send_replace(revision);
-        Written::Done { revision }
-    }
 }
 
 #[async_trait::async_trait]
 impl Store for Memory {
     async fn get(&self, key: &str) -> Result<Got, StoreError> {
-        let state = self.state();
-        let entry = state.at(state.revision).get(key).map(|entry| (*entry).clone());
-        Ok(Got { entry, revision: state.revision })
+        self.store.get(key).await
     }
 
     async fn list(&self, range: Range) -> Result<Listed, StoreError> {
-        let state = self.state();
-        let revision = range.revision.unwrap_or(state.revision);
-        state.readable(revision)?;
-        let start = range.start.unwrap_or_default();
-        let mut entries: Vec<Entry> = state
-            .at(revision)
-            .into_iter()
-            .filter(|(key, _)| key.starts_with(&range.prefix) && *key >= start.as_str())
-            .map(|(_, entry)| entry.clone())
-            .collect();
-        let all = entries.len();
-        if range.limit > 0 {
-            entries.truncate(range.limit);
-        }
-        let bytes = entries.iter().map(|entry| entry.value.len()).sum();
+        let listed = self.store.list(range).await?;
+        let bytes = listed.entries.iter().map(|entry| entry.value.len()).sum();
         self.most_listed.fetch_max(bytes, Ordering::SeqCst);
-        Ok(Listed { remaining: (all - entries.len()) as u64, entries, revision })
+        Ok(listed)
     }
 
     async fn write(&self, write: Write) -> Result<Written, StoreError> {
@@ -185,7 +110,7 @@ impl Store for Memory {
         if write.expected > 0 && write.key.starts_with(*self.refused.lock().unwrap()) {
             return Err(StoreError::Unavailable("it is refused".to_owned()));
         }
-        Ok(self.change(self.state(), write))
+        self.store.write(write).await
     }
 
     async fn write_while(
@@ -194,12 +119,7 @@ impl Store for Memory {
         unchanged: Vec<Unchanged>,
     ) -> Result<Option<Written>, StoreError> {
         self.pass(&write.key).await;
-        let state = self.state();
-        let entries = state.at(state.revision);
-        let revision = |key: &str| entries.get(key).map_or(0, |entry| entry.mod_revision);
-        let is_unchanged = unchanged.iter().all(|other| revision(&other.key) == other.mod_revision);
-        drop(entries);
-        Ok(is_unchanged.then(|| self.change(state, write)))
+        self.store.write_while(write, unchanged).await
     }
 
     async fn watch(
@@ -207,32 +127,15 @@ impl Store for Memory {
         prefix: &str,
         after: u64,
     ) -> Result<BoxStream<'static, Result<Changes, StoreError>>, StoreError> {
-        if after < self.state().oldest {
-            return Err(StoreError::Compacted { asked: after, oldest: self.state().oldest });
-        }
-        let (state, prefix, newest) = (Arc::clone(&self.state), prefix.to_owned(), self.newest.subscribe());
-        Ok(stream::unfold((after, newest), move |(told, mut newest)| {
-            let (state, prefix) = (Arc::clone(&state), prefix.clone());
-            async move {
-                newest.wait_for(|revision| *revision > told).await.ok()?;
-                let state = state.lock().unwrap_or_else(PoisonError::into_inner);
-                let new = |change: &&Change| change.revision > told && change.key.starts_with(&prefix);
-                let changes = state.log.iter().filter(new).cloned().collect();
-                let revision = state.revision;
-                drop(state);
-                Some((Ok(Changes { changes, revision }), (revision, newest)))
-            }
-        })
-        .boxed())
+        self.store.watch(prefix, after).await
     }
 
     async fn revision(&self) -> Result<u64, StoreError> {
-        Ok(self.state().revision)
+        self.store.revision().await
     }
 
     async fn compact(&self, revision: u64) -> Result<(), StoreError> {
-        self.state().oldest = revision;
-        Ok(())
+        self.store.compact(revision).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -14,7 +14,7 @@ use restow_core::resource::name::GroupResource;
 use restow_core::rewrite::progress::Progress;
 use restow_lease::Stop;
 use restow_migrate::client::plain;
-use restow_migrate::migration::{Failure, Migration, Observer};
+use restow_migrate::migration::{Migration, MigrationError, Observer};
 use restow_migrate::rewrite::Unfinished;
 
 use crate::context::Context;
@@ -32,7 +32,7 @@ const AGREEMENT_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Whether the delegated pass serves no purpose any more.
 fn is_obsolete(error: &AttemptError) -> bool {
-    use Failure::{Disagreement, Moved, Unfinished as NotFinished};
+    use MigrationError::{Disagreement, Moved, Unfinished as NotFinished};
     match error {
         AttemptError::Lost(lost) => matches!(lost, Lost::Gone),
         AttemptError::Failure(failure) => {
@@ -101,7 +101,7 @@ impl Delegate<'_> {
         let mut woken: Option<Instant> = None;
         loop {
             if migration.stop.is_stopped() {
-                return Err(Failure::from(Unfinished::Stopped).into());
+                return Err(MigrationError::from(Unfinished::Stopped).into());
             }
             let status = match self.get_or_create(migration).await? {
                 Some(object) => object.status.unwrap_or_default(),
@@ -133,7 +133,7 @@ impl Delegate<'_> {
         let api = &self.in_tree.api;
         let found = api.get_opt(&self.owner.name_any()).await;
         if migration.stop.is_stopped() {
-            return Err(Failure::from(Unfinished::Stopped).into());
+            return Err(MigrationError::from(Unfinished::Stopped).into());
         }
         let done = match found {
             Ok(Some(found)) if found.metadata.deletion_timestamp.is_some() => Ok(None),
@@ -204,7 +204,7 @@ impl Delegate<'_> {
         &self,
         migration: &Migration<'_, O>,
         progress: &mut Progress,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), MigrationError> {
         let stored = migration.touch(progress).await?;
         let name = self.owner.name_any();
         if stored {

@@ -16,29 +16,34 @@ fn a_temporary_failure_waits_and_keeps_the_progress() {
     let forbidden = PageError::Refused { resource: name(), code: 403, message: String::new() };
     let refused = PageError::Refused { resource: name(), code: 405, message: String::new() };
     let unauthorized = PageError::Refused { resource: name(), code: 401, message: String::new() };
-    let request = |code| Failure::Request(RequestError::Refused { code, message: down() });
+    let request = |code| MigrationError::Request(RequestError::Refused { code, message: down() });
     for (failure, stage, reason, forget) in [
-        (Failure::Page(unreadable), Stage::Waiting, Reason::WaitingForServer, false),
+        (MigrationError::Page(unreadable), Stage::Waiting, Reason::WaitingForServer, false),
         (
-            Failure::Unfinished(Unfinished::Unavailable(down())),
+            MigrationError::Unfinished(Unfinished::Unavailable(down())),
             Stage::Waiting,
             Reason::WaitingForServer,
             false,
         ),
-        (Failure::Unfinished(Unfinished::Unauthorized(down())), Stage::Waiting, Reason::Unauthorized, false),
-        (Failure::Page(forbidden), Stage::Waiting, Reason::Forbidden, false),
-        (Failure::Page(unauthorized), Stage::Waiting, Reason::Unauthorized, false),
+        (
+            MigrationError::Unfinished(Unfinished::Unauthorized(down())),
+            Stage::Waiting,
+            Reason::Unauthorized,
+            false,
+        ),
+        (MigrationError::Page(forbidden), Stage::Waiting, Reason::Forbidden, false),
+        (MigrationError::Page(unauthorized), Stage::Waiting, Reason::Unauthorized, false),
         (request(401), Stage::Waiting, Reason::Unauthorized, false),
         (request(403), Stage::Waiting, Reason::Forbidden, false),
         (request(500), Stage::Waiting, Reason::WaitingForServer, false),
-        (Failure::Page(refused), Stage::Failed, Reason::ListRefused, false),
+        (MigrationError::Page(refused), Stage::Failed, Reason::ListRefused, false),
         (
-            Failure::Disagreement(Disagreement::ServersChanged),
+            MigrationError::Disagreement(Disagreement::ServersChanged),
             Stage::Waiting,
             Reason::WaitingForAgreement,
             true,
         ),
-        (Failure::Restless(String::new()), Stage::Failed, Reason::Restless, false),
+        (MigrationError::Restless(String::new()), Stage::Failed, Reason::Restless, false),
     ] {
         let text = failure.to_string();
         let verdict = judge(failure, &StorageVersionMigration::default());

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, Result};
 use restow_store::{
     Range, Store as _,
-    file::{FileStore, Settings},
+    file::{FileSettings, FileStore},
 };
 
 use super::Cluster;
@@ -53,7 +53,7 @@ impl Store<'_> {
         }
         copied.with_context(|| format!("copying {}", file.display()))?;
         let store =
-            FileStore::open(copy.path(), Settings::default()).context("opening a copy of the store")?;
+            FileStore::open(copy.path(), FileSettings::default()).context("opening a copy of the store")?;
         let mut start = None;
         loop {
             let range = Range { prefix: prefix.to_owned(), start, limit: PAGE, revision: None };

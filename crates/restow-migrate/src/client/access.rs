@@ -1,4 +1,4 @@
-//! Whether the user may do what a migration needs, asked before anything is written.
+//! What the user may do: permissions are checked before anything is written.
 
 use http::Method;
 use restow_core::resource::name::GroupResource;
@@ -8,16 +8,42 @@ use serde_json::json;
 use super::error::RequestError;
 use super::server::Server;
 
+/// Something that was read, or why it never can be: the user lacks a permission, or the API is not served.
+pub(crate) enum Access<T> {
+    /// What was read.
+    Granted(T),
+    /// Why it cannot be read.
+    Denied(String),
+}
+
+impl<T> Access<T> {
+    /// Applies a function to what was read.
+    pub(crate) fn map<U>(self, function: impl FnOnce(T) -> U) -> Access<U> {
+        match self {
+            Self::Granted(read) => Access::Granted(function(read)),
+            Self::Denied(why) => Access::Denied(why),
+        }
+    }
+
+    /// As a `Result`, for decisions that treat what is denied as an error.
+    pub(crate) fn into_result(self) -> Result<T, String> {
+        match self {
+            Self::Granted(read) => Ok(read),
+            Self::Denied(why) => Err(why),
+        }
+    }
+}
+
 /// A verb on a resource that the user lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// The verb.
     pub verb: &'static str,
-    /// The resource, with its subresource if it is about one.
+    /// The resource, with its subresource where one is needed.
     pub resource: String,
     /// The API group.
     pub group: String,
-    /// The namespace it is needed in; none for all.
+    /// The namespace it is needed in; `None` for all namespaces.
     pub namespace: Option<&'static str>,
 }
 
@@ -28,14 +54,14 @@ impl Missing {
         Self { verb, resource, group, namespace: None }
     }
 
-    /// What would grant all of these.
+    /// Names the role and the rules that would grant all of these.
     pub fn grant(missing: &[Self]) -> String {
         let rules: Vec<String> = missing.iter().map(Self::rule).collect();
         let role = match missing.first().and_then(|one| one.namespace) {
             Some(namespace) => format!("a Role in {namespace}"),
             None => "a ClusterRole".to_owned(),
         };
-        format!("{role} with this would grant it: rules: [{}]", rules.join(", "))
+        format!("{role} with these rules would grant it: [{}]", rules.join(", "))
     }
 
     /// The RBAC rule that would grant it.
@@ -67,7 +93,7 @@ struct ReviewStatus {
     allowed: bool,
 }
 
-/// Asks for each verb in turn; those that are denied come back.
+/// Returns those verbs that the user may not use on a resource.
 pub async fn missing(
     server: &Server,
     resource: &GroupResource,
@@ -76,7 +102,7 @@ pub async fn missing(
     missing_in(server, None, resource, verbs).await
 }
 
-/// The same in one namespace.
+/// Returns those verbs that the user may not use on a resource in one namespace.
 pub async fn missing_in(
     server: &Server,
     namespace: Option<&'static str>,

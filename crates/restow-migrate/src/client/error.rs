@@ -1,28 +1,28 @@
-//! Why a request failed, and how an error is shown.
+//! Why a request failed, and how errors are printed.
 
 /// A request that got no answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub struct Broken {
+pub struct NoAnswer {
     message: String,
-    /// Whether nobody that is trusted has signed the server's certificate.
+    /// Whether the server's certificate is signed by an unknown authority.
     pub untrusted: bool,
-    /// Whether it was not sent: there was nobody to connect to.
+    /// Whether the request was not sent, because no connection could be made.
     pub(crate) unsent: bool,
 }
 
-impl Broken {
+impl NoAnswer {
     pub(super) fn new(message: String) -> Self {
         Self { message, untrusted: false, unsent: false }
     }
 
-    /// What an error of the client means.
+    /// Reads an error of the client.
     pub(super) fn of(error: &(dyn std::error::Error + 'static)) -> Self {
         if is_untrusted(error) {
             let message = "its certificate is signed by an unknown authority".to_owned();
             return Self { message, untrusted: true, unsent: true };
         }
-        // That it was the client's service that failed says nothing to anybody.
+        // "ServiceError" says nothing to users.
         let message = match error.downcast_ref() {
             Some(kube::Error::Service(cause)) => chain(cause.as_ref()),
             _ => chain(error),
@@ -31,13 +31,13 @@ impl Broken {
     }
 }
 
-/// Whether an error is about a certificate of an unknown authority, however deep inside.
+/// Whether an error, or any of its causes, is about a certificate of an unknown authority.
 fn is_untrusted(error: &(dyn std::error::Error + 'static)) -> bool {
     use tokio_rustls::rustls::{CertificateError, Error};
     if let Some(error) = error.downcast_ref::<Error>() {
         return matches!(error, Error::InvalidCertificate(CertificateError::UnknownIssuer));
     }
-    // An I/O error hides what it holds from those who ask for its cause.
+    // `source` of an I/O error skips the error that it holds.
     let held = error.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
     match held {
         Some(held) => is_untrusted(held),
@@ -45,7 +45,7 @@ fn is_untrusted(error: &(dyn std::error::Error + 'static)) -> bool {
     }
 }
 
-/// Whether an error is that of a connection that did not come about, however deep inside.
+/// Whether an error, or any of its causes, says that no connection was made.
 fn is_unconnected(error: &(dyn std::error::Error + 'static)) -> bool {
     use std::io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
     let error_kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
@@ -56,29 +56,29 @@ fn is_unconnected(error: &(dyn std::error::Error + 'static)) -> bool {
 /// A request that was answered with an error, or not at all.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// No answer.
+    /// There was no answer.
     #[error(transparent)]
-    Broken(#[from] Broken),
-    /// An error.
+    NoAnswer(#[from] NoAnswer),
+    /// The server answered with an error.
     #[error("{message} ({code})")]
     Refused {
         /// The HTTP status code.
         code: u16,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// Something else than was asked for.
-    #[error("{path} is not what it should be")]
+    /// The answer is not of the expected form.
+    #[error("unexpected answer to {path}")]
     Unreadable {
-        /// What was asked for.
+        /// The path of the request.
         path: String,
-        /// What is wrong with it.
+        /// What is wrong with the answer.
         source: serde_json::Error,
     },
 }
 
 impl RequestError {
-    /// The HTTP status code, when there was an answer.
+    /// The HTTP status code, if there was an answer.
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Refused { code, .. } => Some(*code),
@@ -86,15 +86,15 @@ impl RequestError {
         }
     }
 
-    /// Whether asking again would bring the same answer: the server was well and said no.
+    /// Whether the same request would fail again: the server is healthy and refused it.
     pub fn is_final(&self) -> bool {
         self.code().is_some_and(|code| (400..500).contains(&code) && code != 408 && code != 429)
     }
 }
 
-/// An error for a log: an API server's own words where it has answered, and else the error with its causes.
+/// An error for a log: the API server's message if it answered, otherwise the error with its causes.
 ///
-/// The client's errors print the whole Status as Rust has it.
+/// The client's own errors print the whole Status with Debug.
 pub fn plain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = Some(error);
     while let Some(one) = cause {
@@ -107,7 +107,7 @@ pub fn plain(error: &(dyn std::error::Error + 'static)) -> String {
     chain(error)
 }
 
-/// An error and its causes in one line, each said once.
+/// An error and its causes in one line, without repetitions.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -126,14 +126,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_broke_is_said_without_the_clients_own_words() {
+    fn a_service_error_shows_only_its_cause() {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let error = kube::Error::Service(Box::new(refused));
-        assert_eq!(Broken::of(&error).to_string(), "connection refused");
+        assert_eq!(NoAnswer::of(&error).to_string(), "connection refused");
     }
 
     #[test]
-    fn logs_have_the_servers_words() {
+    fn a_log_line_has_the_servers_message() {
         #[derive(Debug, thiserror::Error)]
         #[error("the list failed: {0}")]
         struct Outer(#[source] kube::Error);

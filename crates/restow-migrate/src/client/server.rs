@@ -14,29 +14,29 @@ use restow_core::agreement::transient::PriorAnswers;
 use restow_core::rewrite::outcome::{Answer, Returned, backoff};
 use serde::de::DeserializeOwned;
 
-use super::error::{Broken, RequestError};
-use super::heard::Heard;
+use super::answer_history::AnswerHistory;
+use super::error::{NoAnswer, RequestError};
 use super::wire::Status;
 
-/// How long one request may take; API servers end theirs after a minute.
-const PATIENCE: Duration = Duration::from_secs(70);
-/// The longest answer that is read, where no other bound is given.
-const LONGEST: usize = 64 << 20;
-/// How long a server that was ready is taken to be so still: none ends and starts in less.
+/// How long one request may take. API servers end requests after a minute.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(70);
+/// The size of the largest answer that is read, unless the request has its own bound.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
+/// How long a server counts as ready after it said so. No server restarts in less.
 const READY_FOR: Duration = Duration::from_secs(1);
-/// How often, and how far apart, a server that will not say whether it is ready is asked.
+/// How many times, and how far apart, a server is asked whether it is ready.
 const READY_TRIES: u32 = 10;
 const READY_EVERY: Duration = Duration::from_millis(500);
-/// How long a server is left alone that did not say it even then.
+/// How long a server that did not say so is not asked again.
 const UNTOLD_FOR: Duration = Duration::from_secs(60);
 
-/// How often a document is asked for at once after a 401; with growing pauses, that is about 6 seconds. Who waits longer
-/// for it tells its user so.
+/// How many times a read is repeated after a 401. With growing pauses that takes about 6 seconds; callers that wait longer
+/// tell the user.
 const RENEWAL_TRIES: u32 = 6;
 
-/// What restow asks lists for: metadata only.
+/// The media type of lists: metadata only.
 pub(crate) const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-/// What restow asks single objects and watches for: metadata only.
+/// The media type of single objects and watches: metadata only.
 pub(crate) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const JSON: &str = "application/json";
 
@@ -45,10 +45,10 @@ const JSON: &str = "application/json";
 pub struct Server {
     name: String,
     client: kube::Client,
-    /// Until when its word is taken that something is forbidden.
+    /// Until when a 403 of this server is believed.
     trusted: Arc<Mutex<Option<Instant>>>,
-    /// What it has answered before.
-    heard: Arc<Heard>,
+    /// The requests that it has answered before.
+    history: Arc<AnswerHistory>,
 }
 
 /// The answer to a request.
@@ -56,7 +56,7 @@ pub(crate) struct Reply {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// Whether the body is longer than was wanted, and was left unread.
+    /// Whether the body was longer than allowed and was not read to its end.
     pub(crate) too_long: bool,
 }
 
@@ -65,13 +65,13 @@ impl Reply {
         Status::read(&self.body)
     }
 
-    /// How long the server asks to wait, by header or body.
+    /// How long the server asks to wait, in a header or in the body.
     pub(crate) fn retry_after(&self, status: &Status) -> Option<Duration> {
         let header = self.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         header.or(status.details.as_ref().and_then(|d| d.retry_after_seconds)).map(Duration::from_secs)
     }
 
-    /// What this answer to a write says, for `core` to classify.
+    /// This answer to a write, for `restow-core` to classify.
     pub(crate) fn answer(&self, sent: &str, returned: Option<Returned>) -> Answer {
         let status = if self.code < 300 { Status::default() } else { self.status() };
         let retry_after = self.retry_after(&status);
@@ -90,36 +90,36 @@ impl Reply {
 }
 
 impl Server {
-    /// Connects as a kubeconfig says. Retrying is this crate's business, so the client's own is off.
+    /// Connects with a kubeconfig. The client's own retries are off, because this crate retries.
     pub fn connect(mut config: kube::Config) -> Result<Self, kube::Error> {
         let name = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(10));
-        config.read_timeout = config.read_timeout.or(Some(PATIENCE));
+        config.read_timeout = config.read_timeout.or(Some(REQUEST_TIMEOUT));
         config.headers.push((
             http::header::USER_AGENT,
             http::HeaderValue::from_static(concat!("restow/", env!("CARGO_PKG_VERSION"))),
         ));
         let client = ClientBuilder::try_from(config)?.build();
-        Ok(Self { name, client, trusted: Arc::default(), heard: Arc::default() })
+        Ok(Self { name, client, trusted: Arc::default(), history: Arc::default() })
     }
 
-    /// A server behind a client that is already there.
+    /// A server behind an existing client.
     pub fn over(name: &str, client: kube::Client) -> Self {
-        Self { name: name.to_owned(), client, trusted: Arc::default(), heard: Arc::default() }
+        Self { name: name.to_owned(), client, trusted: Arc::default(), history: Arc::default() }
     }
 
-    /// Its address.
+    /// The server's address.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The client beneath, for typed requests.
+    /// The client, for typed requests.
     pub fn client(&self) -> &kube::Client {
         &self.client
     }
 
-    /// Reads a text line by line, without keeping it.
+    /// Reads a text line by line, without keeping it in memory.
     pub(crate) async fn lines(&self, path: &str, mut each: impl FnMut(&str)) -> Result<(), RequestError> {
         let read = async {
             let open = || self.open(Method::GET, path, "*/*", None);
@@ -133,7 +133,7 @@ impl Server {
             let mut body = response.into_body();
             let mut rest: Vec<u8> = Vec::new();
             while let Some(frame) = body.frame().await {
-                let frame = frame.map_err(|error| Broken::of(&error))?;
+                let frame = frame.map_err(|error| NoAnswer::of(&error))?;
                 rest.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref()));
                 if code < 300 {
                     let end = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
@@ -145,7 +145,7 @@ impl Server {
                 let message = Status::read(&rest).message;
                 return Err(RequestError::Refused { code, message });
             }
-            self.heard.well(path);
+            self.history.well(path);
             each(&String::from_utf8_lossy(&rest));
             Ok(())
         };
@@ -174,9 +174,8 @@ impl Server {
         Ok((self.document(path, &reply)?, date))
     }
 
-    /// Reads one document. A server that has accepted the credentials before is asked again after a 401, because tokens
-    /// are renewed.
-    async fn read_document(&self, path: &str, accept: &'static str) -> Result<Reply, Broken> {
+    /// Reads one document. If the server has accepted the credentials before, a 401 is retried, because tokens are renewed.
+    async fn read_document(&self, path: &str, accept: &'static str) -> Result<Reply, NoAnswer> {
         let mut tries = 0;
         loop {
             let reply = self.send(Method::GET, path, accept, None).await?;
@@ -186,7 +185,7 @@ impl Server {
         }
     }
 
-    /// Whether to ask again after an answer of this code, once a pause has passed.
+    /// Whether to repeat a request that was answered with this code; waits before it says so.
     async fn may_be_renewed(&self, path: &str, code: u16, tries: &mut u32) -> bool {
         *tries += 1;
         if code != 401 || *tries > RENEWAL_TRIES || !self.before(path).anything {
@@ -208,42 +207,41 @@ impl Server {
         read(path, &reply)
     }
 
-    /// What it has answered well before, of which a path may be a part.
+    /// Which requests succeeded before a request for this path.
     pub(crate) fn before(&self, path: &str) -> PriorAnswers {
-        self.heard.before(path)
+        self.history.before(path)
     }
 
-    /// Takes in that a list was answered with a page.
+    /// Records that a list was answered with a page.
     pub(crate) fn answered(&self, path: &str) {
-        self.heard.well(path);
+        self.history.well(path);
     }
 
-    /// Reads a document of an answer.
+    /// Reads the document in an answer.
     fn document<T: DeserializeOwned>(&self, path: &str, reply: &Reply) -> Result<T, RequestError> {
         let document = read(path, reply)?;
-        self.heard.well(path);
+        self.history.well(path);
         Ok(document)
     }
 
-    /// Sends one request and takes the whole answer.
+    /// Sends one request and reads the whole answer.
     ///
-    /// A server that starts forbids everything until it has read what is allowed. That says nothing about the
-    /// request, so it counts as no answer.
+    /// A server that is starting forbids everything until it has read the RBAC rules. Such a 403 counts as no answer.
     pub(crate) async fn send(
         &self,
         method: Method,
         path: &str,
         accept: &'static str,
         body: Option<(&'static str, Bytes)>,
-    ) -> Result<Reply, Broken> {
-        let reply = self.send_within(method, path, accept, body, LONGEST).await?;
+    ) -> Result<Reply, NoAnswer> {
+        let reply = self.send_within(method, path, accept, body, MAX_ANSWER_BYTES).await?;
         if reply.too_long {
-            return Err(Broken::new(format!("the answer is longer than {} MiB", LONGEST >> 20)));
+            return Err(NoAnswer::new(format!("the answer is longer than {} MiB", MAX_ANSWER_BYTES >> 20)));
         }
         Ok(reply)
     }
 
-    /// The same, and leaves an answer unread that is longer than `longest`, whether it was compressed or not.
+    /// Sends one request and reads at most `longest` bytes of the answer, counted without compression.
     pub(crate) async fn send_within(
         &self,
         method: Method,
@@ -251,17 +249,17 @@ impl Server {
         accept: &'static str,
         body: Option<(&'static str, Bytes)>,
         longest: usize,
-    ) -> Result<Reply, Broken> {
+    ) -> Result<Reply, NoAnswer> {
         let exchange = || self.exchange(method.clone(), path, accept, body.clone(), longest);
         self.unless_starting(exchange, |reply| reply.code).await
     }
 
-    /// Asks once more after a 403 of a server that may have become ready only after it had answered.
-    async fn unless_starting<T, F: Future<Output = Result<T, Broken>>>(
+    /// Repeats a request after a 403, because the server may have been starting.
+    async fn unless_starting<T, F: Future<Output = Result<T, NoAnswer>>>(
         &self,
         ask: impl Fn() -> F,
         code: impl Fn(&T) -> u16,
-    ) -> Result<T, Broken> {
+    ) -> Result<T, NoAnswer> {
         let answer = ask().await?;
         if code(&answer) != 403 || self.trusted().is_some_and(|until| Instant::now() < until) {
             return Ok(answer);
@@ -270,16 +268,16 @@ impl Server {
         ask().await
     }
 
-    /// Fails while the server is starting.
-    async fn ready(&self) -> Result<(), Broken> {
+    /// Returns an error while the server is starting.
+    async fn ready(&self) -> Result<(), NoAnswer> {
         for _ in 0..READY_TRIES {
-            match self.exchange(Method::GET, "/readyz", JSON, None, LONGEST).await?.code {
+            match self.exchange(Method::GET, "/readyz", JSON, None, MAX_ANSWER_BYTES).await?.code {
                 200 => {
                     *self.trusted() = Some(Instant::now() + READY_FOR);
                     return Ok(());
                 }
-                500.. => return Err(Broken::new("the API server is not ready".to_owned())),
-                // Even this is forbidden at first; some clusters never allow it.
+                500.. => return Err(NoAnswer::new("the API server is not ready".to_owned())),
+                // At first even this path is forbidden; some clusters never allow it.
                 _ => tokio::time::sleep(READY_EVERY).await,
             }
         }
@@ -298,14 +296,14 @@ impl Server {
         accept: &'static str,
         body: Option<(&'static str, Bytes)>,
         longest: usize,
-    ) -> Result<Reply, Broken> {
+    ) -> Result<Reply, NoAnswer> {
         let exchange = async {
             let response = self.open(method, path, accept, body).await?;
             let (parts, mut rest) = response.into_parts();
             let (code, headers) = (parts.status.as_u16(), parts.headers);
             let mut body = BytesMut::new();
             while let Some(frame) = rest.frame().await {
-                let frame = frame.map_err(|error| Broken::of(&error))?;
+                let frame = frame.map_err(|error| NoAnswer::of(&error))?;
                 body.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref()));
                 if body.len() > longest {
                     return Ok(Reply { code, headers, body: body.freeze(), too_long: true });
@@ -316,14 +314,14 @@ impl Server {
         within(exchange).await?
     }
 
-    /// Sends one request and leaves the body to be read.
+    /// Sends one request and returns before the body is read.
     pub(crate) async fn open(
         &self,
         method: Method,
         path: &str,
         accept: &'static str,
         body: Option<(&'static str, Bytes)>,
-    ) -> Result<Response<Body>, Broken> {
+    ) -> Result<Response<Body>, NoAnswer> {
         let mut request = Request::builder().method(method).uri(path).header(ACCEPT, accept);
         let body = match body {
             Some((content_type, body)) => {
@@ -332,9 +330,9 @@ impl Server {
             }
             None => Body::empty(),
         };
-        let request = request.body(body).map_err(|error| Broken::new(error.to_string()))?;
+        let request = request.body(body).map_err(|error| NoAnswer::new(error.to_string()))?;
         let answer = within(self.client.send(request)).await?;
-        answer.map_err(|error| Broken::of(&error))
+        answer.map_err(|error| NoAnswer::of(&error))
     }
 }
 
@@ -346,8 +344,8 @@ fn read<T: DeserializeOwned>(path: &str, reply: &Reply) -> Result<T, RequestErro
         .map_err(|source| RequestError::Unreadable { path: path.to_owned(), source })
 }
 
-/// Waits no longer than a request may take.
-pub(crate) async fn within<T>(work: impl Future<Output = T>) -> Result<T, Broken> {
-    let timeout = |_| Broken::new(format!("no answer within {} s", PATIENCE.as_secs()));
-    tokio::time::timeout(PATIENCE, work).await.map_err(timeout)
+/// Waits for an answer until the request times out.
+pub(crate) async fn within<T>(work: impl Future<Output = T>) -> Result<T, NoAnswer> {
+    let timeout = |_| NoAnswer::new(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs()));
+    tokio::time::timeout(REQUEST_TIMEOUT, work).await.map_err(timeout)
 }

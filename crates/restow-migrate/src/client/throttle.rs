@@ -1,4 +1,4 @@
-//! Lets requests through at the pace `restow_core::rewrite::pace` decides; shared by all that write.
+//! Limits writes to the pace that `restow_core::rewrite::pace` decides. All writers share one throttle.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use restow_clock::Instant;
 use restow_core::rewrite::pace::{Bounds, Pace, Permit, Signal};
 use tokio::sync::Notify;
 
-/// The one gate all writes pass.
+/// Limits how many writes are in flight and how fast they are sent.
 pub struct Throttle {
     started: Instant,
     state: Mutex<State>,
@@ -19,14 +19,14 @@ struct State {
     in_flight: usize,
 }
 
-/// The right to have one write under way; dropped without an end it counts as neither good nor bad.
+/// A permit for one write in flight. If it is dropped without [`ended`](Self::ended), the write does not affect the pace.
 pub struct Slot<'a> {
     throttle: &'a Throttle,
     sent: Instant,
 }
 
 impl Throttle {
-    /// A gate with these bounds.
+    /// A throttle with these bounds.
     pub fn new(bounds: Bounds) -> Self {
         Self {
             started: Instant::now(),
@@ -57,7 +57,7 @@ impl Throttle {
         }
     }
 
-    /// Waits until a list may be asked for without going beyond the bandwidth.
+    /// Waits until a list request fits into the bandwidth.
     pub(crate) async fn list(&self) {
         loop {
             let at = self.state().pace.lists_at();
@@ -68,18 +68,18 @@ impl Throttle {
         }
     }
 
-    /// The most bytes a second.
+    /// The limit in bytes per second.
     pub(crate) fn bandwidth(&self) -> Option<f64> {
         self.state().pace.bandwidth()
     }
 
-    /// Counts bytes that went over the wire outside of a slot.
+    /// Counts bytes that were transferred without a slot.
     pub fn transferred(&self, bytes: usize) {
         let now = self.started.elapsed();
         self.state().pace.transferred(now, bytes);
     }
 
-    /// How many writes may be under way now.
+    /// How many writes may be in flight now.
     pub fn limit(&self) -> f64 {
         self.state().pace.limit()
     }
@@ -90,7 +90,7 @@ impl Throttle {
 }
 
 impl Slot<'_> {
-    /// Says how it ended, and gives the slot back.
+    /// Reports how the write ended, and frees the slot.
     pub fn ended(self, signal: Signal, bytes: usize) {
         let took: Duration = self.sent.elapsed();
         let now = self.throttle.started.elapsed();

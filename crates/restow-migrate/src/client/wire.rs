@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// A page of PartialObjectMetadata. Whatever lacks one of these fields is no list.
+/// A page of PartialObjectMetadata. A document that lacks one of these fields is not a list.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct List<'a> {
@@ -28,7 +28,7 @@ where
     Option::deserialize(deserializer)
 }
 
-/// Something that came instead of a list, as far as it can be told without showing an object's content.
+/// A document that is not a list: the fields that can be shown without showing an object's content.
 #[derive(Default, Deserialize)]
 struct Other {
     #[serde(default)]
@@ -40,7 +40,7 @@ struct Other {
 }
 
 impl<'a> List<'a> {
-    /// Reads a list, or says what came instead.
+    /// Reads a list, or returns what the document is instead.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, String> {
         match serde_json::from_slice::<Self>(body) {
             Ok(list) if !list.api_version.is_empty() && list.kind.ends_with("List") => Ok(list),
@@ -164,7 +164,7 @@ pub(crate) struct BookmarkMeta {
 }
 
 impl Status {
-    /// Reads a Status, or takes a body that is none for its message.
+    /// Reads a Status. A body that is not a Status becomes its message.
     pub(crate) fn read(body: &[u8]) -> Self {
         serde_json::from_slice(body).unwrap_or_else(|_| Self {
             message: String::from_utf8_lossy(&body[..body.len().min(300)]).trim().to_owned(),
@@ -178,7 +178,7 @@ mod tests {
     use super::List;
 
     #[test]
-    fn only_a_list_is_a_list() {
+    fn a_document_that_is_not_a_list_is_rejected() {
         let whole = r#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a"}}]}"#;
         for (what, body, expected) in [
             ("a page", whole.to_owned(), Ok(1)),
@@ -223,9 +223,9 @@ mod tests {
         }
     }
 
-    /// An object that lacks what a write needs is passed on, for the write to refuse it.
+    /// The write refuses such an object later.
     #[test]
-    fn an_incomplete_object_is_not_dropped() {
+    fn an_object_without_all_metadata_stays_in_the_list() {
         let body = br#"{"kind":"WidgetList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"a"}},{"metadata":{}}]}"#;
         let names = List::read(body).map(|list| list.items.unwrap_or_default().len());
         assert_eq!(names, Ok(2));

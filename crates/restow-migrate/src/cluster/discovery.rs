@@ -1,7 +1,7 @@
 //! Reads discovery documents, CustomResourceDefinitions and APIServices.
 //!
-//! What there is, is decided by the server's list of groups alone: a 404 on anything that it lists is an error, because
-//! whatever stands between may have answered.
+//! Only the server's list of groups shows what is served. A 404 for something that it lists is an error, because a proxy
+//! may have answered.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use serde::Deserialize;
 
 use crate::client::{RequestError, Server};
 
-/// How many documents are asked for at once.
-const AT_ONCE: usize = 8;
-/// How often, and how far apart, a document is asked for again that is listed and not to be had: the groups of a
-/// definition that was deleted are listed for a moment longer.
+/// How many discovery documents are requested concurrently.
+const CONCURRENT_REQUESTS: usize = 8;
+/// How many times, and how far apart, a document is requested again that is listed and missing: the group of a deleted
+/// CRD is listed for a moment longer.
 const DOCUMENT_TRIES: u32 = 5;
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
@@ -64,6 +64,7 @@ struct ApiResource {
     storage_version_hash: Option<String>,
 }
 
+/// The part of an APIService that is needed; k8s-openapi's type has its CA bundle too.
 #[derive(Deserialize)]
 struct ApiService {
     spec: ApiServiceSpec,
@@ -77,6 +78,7 @@ struct ApiServiceSpec {
     service: Option<serde::de::IgnoredAny>,
 }
 
+/// A CustomResourceDefinition without its schemas, which are large and which k8s-openapi's type would parse.
 #[derive(Deserialize)]
 pub(crate) struct CrdObject {
     metadata: CrdMeta,
@@ -167,17 +169,17 @@ impl From<CrdObject> for Crd {
 
 /// Every discovery document, the preferred version of a group first.
 ///
-/// A document that cannot be had is in the list with the reason: an aggregated API server that is down does not
-/// make its resources look gone.
+/// A document that cannot be read is in the list with the reason, so that resources of an aggregated API server that is
+/// down do not look deleted.
 pub(crate) async fn documents(server: &Server) -> Result<Vec<Document>, RequestError> {
     let mut versions = group_versions(server).await?;
     let aggregated = aggregated(server, &versions).await?;
-    // An API server that starts may not have heard of those behind it yet.
+    // An API server that is starting may not know the aggregated ones yet.
     let unlisted: Vec<_> = aggregated.iter().filter(|version| !versions.contains(version)).cloned().collect();
     versions.extend(unlisted);
     let ask = |version: GroupVersion| async { (document(server, &version).await, version) };
-    let mut asked: Vec<_> = stream::iter(versions).map(ask).buffered(AT_ONCE).collect().await;
-    // Who stands behind another server may not be known yet; its own server's documents are all there.
+    let mut asked: Vec<_> = stream::iter(versions).map(ask).buffered(CONCURRENT_REQUESTS).collect().await;
+    // Documents of aggregated servers may be missing for long; the server's own are always there.
     let doubtful = |(answer, version): &(Result<_, RequestError>, GroupVersion)| {
         !aggregated.contains(version) && answer.as_ref().is_err_and(is_doubtful)
     };
@@ -203,7 +205,7 @@ pub(crate) async fn documents(server: &Server) -> Result<Vec<Document>, RequestE
     Ok(asked.into_iter().map(each).collect())
 }
 
-/// Whether an answer may be somebody else's: what is listed is there.
+/// Whether an answer may come from a proxy: what is listed should be there.
 fn is_doubtful(error: &RequestError) -> bool {
     error.code() == Some(404) || matches!(error, RequestError::Unreadable { .. })
 }
@@ -212,7 +214,7 @@ fn is_doubtful(error: &RequestError) -> bool {
 async fn group_versions(server: &Server) -> Result<Vec<GroupVersion>, RequestError> {
     let groups: Groups = server.get("/apis").await?;
     is_kind("/apis", &groups.kind, "APIGroupList")?;
-    // Every API server has the core group.
+    // Every API server serves the core group.
     let mut versions = vec![GroupVersion::new("", "v1")];
     for group in groups.groups {
         let preferred = group.preferred_version.as_ref();
@@ -223,12 +225,12 @@ async fn group_versions(server: &Server) -> Result<Vec<GroupVersion>, RequestErr
     Ok(versions)
 }
 
-/// Fails unless a document is of the kind that was asked for.
+/// Returns an error unless a document has the expected kind.
 pub(crate) fn is_kind(path: &str, kind: &str, wanted: &str) -> Result<(), RequestError> {
     if kind == wanted {
         return Ok(());
     }
-    let source = serde::de::Error::custom(format!("it is of kind {kind:?} and not {wanted}"));
+    let source = serde::de::Error::custom(format!("its kind is {kind:?}, not {wanted}"));
     Err(RequestError::Unreadable { path: path.to_owned(), source })
 }
 
@@ -237,7 +239,7 @@ pub(crate) async fn document(server: &Server, version: &GroupVersion) -> Result<
     let path = version.path();
     let list: ResourceList = server.get(&path).await?;
     if list.group_version != version.to_string() {
-        let source = serde::de::Error::custom(format!("it is of {:?}", list.group_version));
+        let source = serde::de::Error::custom(format!("its groupVersion is {:?}", list.group_version));
         return Err(RequestError::Unreadable { path, source });
     }
     let served = list.resources.into_iter().map(|resource| Served {
@@ -252,7 +254,7 @@ pub(crate) async fn document(server: &Server, version: &GroupVersion) -> Result<
     Ok(served.collect())
 }
 
-/// One discovery document; none if the server is ready and does not list that version.
+/// One discovery document; `None` if the server is ready and does not list that version.
 pub(crate) async fn document_if_listed(
     server: &Server,
     version: &GroupVersion,
@@ -260,7 +262,7 @@ pub(crate) async fn document_if_listed(
     match document(server, version).await {
         Ok(served) => Ok(Some(served)),
         Err(error) if error.code() == Some(404) => {
-            // A server that starts has not registered everything yet.
+            // A server that is starting does not list everything yet.
             let ready = server.lines("/readyz", |_| ()).await.is_ok();
             if ready && !group_versions(server).await?.contains(version) { Ok(None) } else { Err(error) }
         }
@@ -268,14 +270,14 @@ pub(crate) async fn document_if_listed(
     }
 }
 
-/// The versions of groups that aggregated API servers answer for.
+/// The versions of groups that aggregated API servers serve.
 async fn aggregated(server: &Server, listed: &[GroupVersion]) -> Result<Vec<GroupVersion>, RequestError> {
     #[derive(Deserialize)]
     struct List {
         kind: String,
         items: Vec<ApiService>,
     }
-    // A server without an aggregation layer has none.
+    // Without an aggregation layer there are none.
     if !listed.contains(&GroupVersion::parse(APIREGISTRATION)) {
         return Ok(Vec::new());
     }
@@ -317,7 +319,7 @@ pub(crate) async fn crds(server: &Server) -> Result<Vec<Crd>, RequestError> {
     loop {
         let page = match crd_page(server, &query).await {
             Ok(page) => page,
-            // A server whose list of groups has none.
+            // The server does not list the API group of CRDs.
             Err(error) if error.code() == Some(404) && crds.is_empty() => {
                 let listed = group_versions(server).await?.contains(&GroupVersion::parse(APIEXTENSIONS));
                 return if listed { Err(error) } else { Ok(crds) };
@@ -332,14 +334,14 @@ pub(crate) async fn crds(server: &Server) -> Result<Vec<Crd>, RequestError> {
     }
 }
 
-/// Whether there is no CustomResourceDefinition of a name: a list shows it, because a 404 may be about something else.
+/// Whether there is no CustomResourceDefinition of this name. A list shows it, because a 404 may come from a proxy.
 pub(crate) async fn is_undefined(server: &Server, name: &GroupResource) -> Result<bool, RequestError> {
     let page = crd_page(server, &format!("limit=1&fieldSelector=metadata.name%3D{name}")).await?;
-    // A server that does not know the selector lists others.
+    // A server that ignores the selector lists others.
     Ok(page.items.is_empty() && page.metadata.next.is_empty())
 }
 
-/// One CustomResourceDefinition, and its server's own time.
+/// One CustomResourceDefinition, and the server's time.
 pub(crate) async fn crd(
     server: &Server,
     name: &GroupResource,

@@ -1,4 +1,4 @@
-//! A [`Cluster`]: the server that restow talks to, how its other API servers are reached, and what is remembered of them.
+//! A [`Cluster`]: restow's own server, how other API servers are reached, and what is cached about them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
@@ -13,91 +13,92 @@ use restow_core::resource::name::GroupVersion;
 use super::sampling::Samples;
 use crate::client::{RequestError, Server};
 
-/// How the API servers are told apart.
+/// How restow finds all API servers.
 #[derive(Clone, Debug, Default)]
 pub enum Trust {
-    /// Each live identity is asked at its own address.
+    /// By their identity Leases; each is asked at its own address.
     #[default]
     Members,
-    /// The user named them all.
+    /// The user named all of them.
     Named(Vec<http::Uri>),
-    /// They hide behind one address, which is sampled for so long.
+    /// They are behind a load balancer, which is sampled for this long.
     Sampled(Duration),
-    /// The user's word that there is one.
+    /// The user says that there is exactly one.
     Single,
 }
 
-/// How API servers are reached at their addresses.
-pub(super) enum Reach {
+/// How API servers are reached.
+pub(super) enum Connector {
     /// Over the network, with these credentials.
     Network(Box<kube::Config>),
-    /// By clients that somebody else makes.
+    /// Through clients that the caller creates.
     Clients(Box<dyn Fn(&str) -> kube::Client + Send + Sync>),
 }
 
-/// A cluster.
+/// A cluster and its API servers.
 pub struct Cluster {
-    pub(super) reach: Reach,
+    pub(super) connector: Connector,
     pub(super) server: Server,
     pub(super) trust: Trust,
     pub(super) peers: Mutex<HashMap<String, Server>>,
-    /// Which process answered at an address, and when that was read.
+    /// The process at each address, and when it was read.
     pub(super) processes: Mutex<HashMap<String, (restow_clock::Instant, String)>>,
-    /// Whether the API servers have agreed on something before.
+    /// Whether the API servers have agreed on a resource before.
     pub(super) agreed: AtomicBool,
-    /// The versions of groups that hold a resource that can be migrated, as they were last discovered.
+    /// The versions of groups with a resource that can be migrated, as last discovered.
     pub(super) versions: Mutex<BTreeSet<GroupVersion>>,
-    /// The last look at which no API server reported an encryption configuration.
+    /// The last result in which no API server reported an encryption configuration.
     pub(super) unreported: Mutex<Option<Unreported>>,
-    /// The last period of sampling; one at a time.
+    /// The last period of sampling; only one runs at a time.
     pub(super) samples: tokio::sync::Mutex<Option<Samples>>,
 }
 
-/// A look at which no API server reported an encryption configuration.
+/// A result in which no API server reported an encryption configuration.
 #[derive(Clone)]
 pub(super) struct Unreported {
     pub(super) since: restow_clock::Instant,
-    /// Who held the identity Leases: a server takes up its first configuration when it starts.
+    /// The holders of the identity Leases: a server loads its first configuration when it starts.
     pub(super) holders: Vec<String>,
     pub(super) look: Encryption,
 }
 
-/// Why there is no agreement to act on.
+/// Why there is no agreement.
 #[derive(Debug, thiserror::Error)]
 pub enum AgreementError {
-    /// The servers were asked, and do not agree.
+    /// The API servers do not agree.
     #[error("{0}")]
     Disagreement(Disagreement),
-    /// The server restow talks to did not answer.
+    /// A request to restow's own server failed.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// The definition of the resource was deleted.
+    /// The CRD of the resource was deleted.
     #[error("its CustomResourceDefinition was deleted")]
     Undefined,
 }
 
 /// The time between two samples of one address.
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+
 impl Cluster {
-    /// Connects as a kubeconfig says.
+    /// Connects with a kubeconfig.
     pub fn connect(config: kube::Config, trust: Trust) -> Result<Self, kube::Error> {
         let server = Server::connect(config.clone())?;
-        Ok(Self::reached(Reach::Network(Box::new(config)), server, trust))
+        Ok(Self::reached(Connector::Network(Box::new(config)), server, trust))
     }
 
-    /// A cluster whose servers are reached by clients that `connect` makes, for the main address and for each other.
+    /// A cluster whose servers are reached through clients that `connect` creates for each address.
     pub fn over(
         url: &str,
         trust: Trust,
         connect: impl Fn(&str) -> kube::Client + Send + Sync + 'static,
     ) -> Self {
         let server = Server::over(url, connect(url));
-        Self::reached(Reach::Clients(Box::new(connect)), server, trust)
+        Self::reached(Connector::Clients(Box::new(connect)), server, trust)
     }
 
-    fn reached(reach: Reach, server: Server, trust: Trust) -> Self {
+    fn reached(connector: Connector, server: Server, trust: Trust) -> Self {
         Self {
-            reach,
+            connector,
             server,
             trust,
             peers: Mutex::default(),
@@ -109,18 +110,18 @@ impl Cluster {
         }
     }
 
-    /// The server everything but agreement goes through.
+    /// The server that receives all requests except those for agreement.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// How the API servers are told apart.
+    /// How restow finds all API servers.
     pub fn trust(&self) -> &Trust {
         &self.trust
     }
 }
 
-/// What the server restow talks to says of its resources.
+/// What restow's own server lists.
 pub(crate) struct Discovered {
     pub(crate) documents: Vec<Document>,
     pub(crate) crds: Vec<Crd>,
@@ -129,8 +130,8 @@ pub(crate) struct Discovered {
 
 /// The resources of a cluster.
 pub struct Inventory {
-    /// Those that were found.
+    /// The resources that were found.
     pub resources: Vec<Resource>,
-    /// Versions of groups that could not be asked.
+    /// Versions of groups whose discovery document could not be read.
     pub unavailable: Vec<(GroupVersion, Obstacle)>,
 }

@@ -12,21 +12,23 @@ use super::handle::{Cluster, SAMPLE_EVERY, Trust, Unreported};
 use super::metrics::metrics;
 use crate::client::{RequestError, Server};
 
-/// How long it is taken for granted that no API server reports an encryption configuration, where nothing rests on it.
+/// How long the result "no API server reports an encryption configuration" is reused.
 const UNREPORTED_FOR: Duration = Duration::from_secs(60);
-/// How often the keys of KMS plugins may change while they are looked at.
+/// How many times the keys of KMS plugins may change while they are read.
 const KEY_TRIES: u32 = 3;
-/// Stands for the API servers that could not even be told apart.
+/// Names the API servers that could not be told apart.
 const OTHERS: &str = "the other API servers";
 
 impl Cluster {
-    /// The encryption configurations of all API servers, as their metrics tell.
+    /// The encryption configurations of all API servers, read from their metrics.
     ///
-    /// An error is of the server restow talks to, or says that no metrics at all may be read.
+    /// An error comes from restow's own server, or says that no metrics may be read.
     pub async fn encryption(&self) -> Result<Encryption, RequestError> {
         let mut answers = Vec::new();
-        let members =
-            if matches!(self.trust, Trust::Single) { Ok(Vec::new()) } else { self.members().await? };
+        let members = match self.trust {
+            Trust::Single => Ok(Vec::new()),
+            _ => self.members().await?.into_result(),
+        };
         if let Trust::Sampled(period) = self.trust {
             return self.sample_encryption(period, &members).await;
         }
@@ -38,7 +40,7 @@ impl Cluster {
             answers.push((server, config));
         }
         if answers.iter().all(|(_, config)| config.is_err()) {
-            // One of them at least is behind the address that everything else goes through.
+            // At least one of them is behind restow's own address.
             answers.push((self.server.name().to_owned(), Ok(usable(&self.server).await?)));
         }
         let missed = match &members {
@@ -52,8 +54,8 @@ impl Cluster {
         Ok(encryption::agree(&answers))
     }
 
-    /// As [`encryption`](Self::encryption), for a resource of which nobody says that it is encrypted: where no server
-    /// reports a configuration, their metrics, which are large, are not read for every resource of a run.
+    /// Like [`encryption`](Self::encryption), for a resource that the user did not declare as encrypted. Metrics are large: if
+    /// no server reports a configuration, they are not read again for every resource of a run.
     pub async fn encryption_if_reported(&self) -> Result<Encryption, RequestError> {
         let holders = self.holders().await?;
         let known = self.unreported.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -65,23 +67,23 @@ impl Cluster {
         }
         let look = self.encryption().await?;
         let reported = look.heard.iter().any(|(_, hash)| hash.is_some());
-        // Who was not heard is asked again.
+        // A server that did not answer is asked again.
         let complete = look.unreachable.is_empty() && look.refused.is_empty();
         *self.unreported.lock().unwrap_or_else(PoisonError::into_inner) = (!reported && complete)
             .then(|| Unreported { since: restow_clock::Instant::now(), holders, look: look.clone() });
         Ok(look)
     }
 
-    /// Who holds the identity Leases now, where they may be read.
+    /// The holders of the identity Leases, if they may be read.
     async fn holders(&self) -> Result<Vec<String>, RequestError> {
         if matches!(self.trust, Trust::Single) {
             return Ok(Vec::new());
         }
-        let members = self.members().await?.unwrap_or_default();
+        let members = self.members().await?.into_result().unwrap_or_default();
         Ok(agreement::member::holders(&members, restow_clock::now()))
     }
 
-    /// Meets the servers behind one address on fresh connections, until as many were met as there are.
+    /// Reads the metrics of the servers behind a load balancer over new connections, until all servers were reached.
     async fn sample_encryption(
         &self,
         period: Duration,
@@ -89,7 +91,7 @@ impl Cluster {
     ) -> Result<Encryption, RequestError> {
         let live = match members {
             Ok(members) => match agreement::member::live(members, restow_clock::now()).len() {
-                0 => Err("no identity Lease is alive by this machine's clock".to_owned()),
+                0 => Err("every identity Lease has expired by this machine's clock".to_owned()),
                 live => Ok(live),
             },
             Err(why) => Err(why.clone()),
@@ -110,7 +112,7 @@ impl Cluster {
         answers.sort_by(|(one, _), (other, _)| one.cmp(other));
         let missed = match live {
             Ok(live) => encryption::missed(&answers, live)
-                .map(|why| format!("{why} on fresh connections in {} s", period.as_secs())),
+                .map(|why| format!("{why} on new connections in {} s", period.as_secs())),
             Err(why) => Some(why),
         };
         answers.extend(missed.map(|why| (OTHERS.to_owned(), Err(MetricsError::Refused(why)))));
@@ -123,16 +125,16 @@ fn unread(error: &RequestError) -> MetricsError {
     if is_refused(error) { MetricsError::Refused(why) } else { MetricsError::Silent(why) }
 }
 
-/// Whether a server refuses its metrics, or shows something else in their place.
+/// Whether a server refuses its metrics, or answers with something else.
 pub fn is_refused(error: &RequestError) -> bool {
     error.is_final() || matches!(error, RequestError::Unreadable { .. })
 }
 
-/// How one server encrypts, once it uses the keys that its KMS plugins name.
+/// The encryption configuration of one server, once it uses the keys that its KMS plugins report.
 ///
-/// While a plugin cannot encrypt under the key it names, the API server is not ready, and takes objects under the former
-/// key for current. So the same keys must be named before and after it said that it is ready. It asks its plugins when
-/// it is asked, too.
+/// While a plugin cannot encrypt with the key that it reports, the API server is not ready, and treats objects under the
+/// former key as current. So the same keys must be reported before and after the server says that it is ready. A
+/// readiness check makes the server ask its plugins too.
 async fn usable(server: &Server) -> Result<Config, RequestError> {
     let mut config = metrics(server).await?;
     for _ in 0..KEY_TRIES {
@@ -157,6 +159,6 @@ async fn ready(server: &Server) -> Result<(), RequestError> {
 }
 
 fn unusable(code: u16) -> RequestError {
-    let message = "the API server is not ready: it may not use the keys yet that its KMS plugins name";
+    let message = "the API server is not ready: it may not use the current keys of its KMS plugins yet";
     RequestError::Refused { code, message: message.to_owned() }
 }

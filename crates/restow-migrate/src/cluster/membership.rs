@@ -1,79 +1,29 @@
-//! Which API servers there are: their identity Leases, else the endpoints of `kubernetes`.
+//! Lists the API servers: by their identity Leases, otherwise by the endpoints of the Service `kubernetes`.
 
-use jiff::Timestamp;
-use restow_core::agreement;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use restow_core::agreement::member::{KUBE_APISERVER, Member};
 use restow_core::resource::inventory::Origin;
 use restow_core::resource::name::GroupVersion;
+use restow_lease::identity::member;
 use serde::Deserialize;
 
 use super::discovery::{self, is_kind};
 use crate::client::{RequestError, Server};
 
-/// The label of identity Leases; its value is the kind of server.
-const COMPONENT: &str = "apiserver.kubernetes.io/identity";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases\
     ?labelSelector=apiserver.kubernetes.io%2Fidentity";
 const ENDPOINTS: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
     ?labelSelector=kubernetes.io%2Fservice-name%3Dkubernetes";
-const ADDRESS: &str = "kubernetes.io/peer-advertise-address";
 
+/// A list whose kind and items are required. `k8s_openapi::List` would read `{}` as an empty list.
 #[derive(Deserialize)]
 struct Items<T> {
     kind: String,
     items: Vec<T>,
 }
 
-#[derive(Deserialize)]
-struct Lease {
-    metadata: LeaseMeta,
-    spec: LeaseSpec,
-}
-
-#[derive(Deserialize)]
-struct LeaseMeta {
-    name: String,
-    #[serde(default)]
-    labels: std::collections::BTreeMap<String, String>,
-    #[serde(default)]
-    annotations: std::collections::BTreeMap<String, String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct LeaseSpec {
-    #[serde(default)]
-    holder_identity: String,
-    lease_duration_seconds: Option<u64>,
-    renew_time: Option<Timestamp>,
-}
-
-#[derive(Deserialize)]
-struct EndpointSlice {
-    metadata: SliceMeta,
-    #[serde(default)]
-    endpoints: Vec<Endpoint>,
-    #[serde(default)]
-    ports: Vec<Port>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SliceMeta {
-    resource_version: String,
-}
-
-#[derive(Deserialize)]
-struct Endpoint {
-    addresses: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Port {
-    port: Option<u16>,
-}
-
-/// The servers there are, expired ones included.
+/// The API servers, including those whose Lease has expired.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Members {
     /// The kube-apiservers.
@@ -83,7 +33,7 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Those that may store a resource of such an origin.
+    /// The servers that may store a resource of this origin.
     pub(crate) fn that_may_store(&self, origin: Origin) -> &[Member] {
         match origin {
             Origin::Aggregated => &self.aggregated,
@@ -92,7 +42,7 @@ impl Members {
     }
 }
 
-/// The members, expired ones included. An error is an error, never "gone".
+/// Lists the API servers, including those whose Lease has expired. An error never means that a server is gone.
 pub(crate) async fn members(server: &Server) -> Result<Members, RequestError> {
     let leases: Items<Lease> = server.get(LEASES).await?;
     is_kind(LEASES, &leases.kind, "LeaseList")?;
@@ -105,7 +55,7 @@ pub(crate) async fn members(server: &Server) -> Result<Members, RequestError> {
     Ok(Members { kube_apiservers, aggregated })
 }
 
-/// Whether a server lists the API that identity Leases are of: a 404 on them may be somebody else's.
+/// Whether a server serves Leases. A 404 alone does not show that it does not.
 pub(crate) async fn is_served(server: &Server) -> Result<bool, RequestError> {
     let leases = GroupVersion::new("coordination.k8s.io", "v1");
     Ok(discovery::document_if_listed(server, &leases).await?.is_some())
@@ -115,9 +65,9 @@ async fn endpoints(server: &Server) -> Result<Vec<Member>, RequestError> {
     let slices: Items<EndpointSlice> = server.get(ENDPOINTS).await?;
     is_kind(ENDPOINTS, &slices.kind, "EndpointSliceList")?;
     let members = slices.items.into_iter().flat_map(|slice| {
-        let state = slice.metadata.resource_version;
-        let port = slice.ports.first().and_then(|port| port.port).unwrap_or(443);
-        let addresses = slice.endpoints.into_iter().flat_map(|endpoint| endpoint.addresses);
+        let state = slice.metadata.resource_version.unwrap_or_default();
+        let port = slice.ports.into_iter().flatten().next().and_then(|port| port.port).unwrap_or(443);
+        let addresses = slice.endpoints.into_iter().flatten().flat_map(|endpoint| endpoint.addresses);
         addresses.map(move |address| {
             let address = if address.contains(':') {
                 format!("[{address}]:{port}")
@@ -126,7 +76,7 @@ async fn endpoints(server: &Server) -> Result<Vec<Member>, RequestError> {
             };
             Member {
                 name: address.clone(),
-                // A server that stops in good order takes its address away; nothing tells of one that crashes.
+                // A server that stops removes its address; one that crashes does not.
                 holder: format!("{address}@{state}"),
                 address: Some(address),
                 expires: None,
@@ -135,14 +85,4 @@ async fn endpoints(server: &Server) -> Result<Vec<Member>, RequestError> {
         })
     });
     Ok(members.collect())
-}
-
-fn member(lease: Lease) -> Member {
-    Member {
-        address: lease.metadata.annotations.get(ADDRESS).cloned(),
-        component: lease.metadata.labels.get(COMPONENT).cloned().unwrap_or_default(),
-        name: lease.metadata.name,
-        holder: lease.spec.holder_identity,
-        expires: Some(agreement::member::expires(lease.spec.renew_time, lease.spec.lease_duration_seconds)),
-    }
 }

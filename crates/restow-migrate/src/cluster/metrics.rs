@@ -1,4 +1,4 @@
-//! What one API server says of itself: its metrics, and the address it tells its clients.
+//! What one API server reports about itself: its metrics, and the address that it advertises.
 
 use restow_core::agreement::encryption::Config;
 use restow_core::agreement::identity::Identity;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::discovery;
 use crate::client::{RequestError, Server};
 
-/// Which server answers, by the address it tells its clients.
+/// Identifies a server by the address that it advertises to clients.
 pub(super) async fn identity(server: &Server) -> Result<Identity, RequestError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -30,13 +30,13 @@ pub(super) async fn identity(server: &Server) -> Result<Identity, RequestError> 
     Ok(Identity { address, process: String::new() })
 }
 
-/// What one server's metrics say of its encryption configuration; they are large, and read by line.
+/// Reads the encryption configuration from a server's metrics, line by line because they are large.
 pub(super) async fn metrics(server: &Server) -> Result<Config, RequestError> {
     const PATH: &str = "/metrics";
     let mut config = Config::default();
     server.lines(PATH, |line| config.read(line)).await?;
     if config.complete {
-        // Over the same connection, so that it is the same server behind a load balancer.
+        // The same connection leads to the same server behind a load balancer.
         config.address = identity(server).await.unwrap_or_default().address;
         return Ok(config);
     }

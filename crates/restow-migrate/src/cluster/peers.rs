@@ -1,4 +1,4 @@
-//! The API servers one by one: how each is reached, and what it says of a resource.
+//! Asks the API servers one by one what they publish for a resource.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use restow_core::agreement::version::{DiscoveryAnswers, ServerAnswer};
 use restow_core::resource::inventory::{Resource, Served};
 
 use super::discovery;
-use super::handle::{Cluster, Reach, Trust};
+use super::handle::{Cluster, Connector, Trust};
 use super::metrics::{identity, metrics};
 use crate::client::{RequestError, Server};
 
-/// How long it is believed which process answers at an address.
+/// How long the process at an address is remembered.
 const PROCESS_FOR: Duration = Duration::from_secs(60);
 
 impl Cluster {
-    /// The servers to be asked one by one, or why one cannot be; none where there is just one, which answers for
-    /// itself: a server that serves holds an identity Lease.
+    /// The servers to ask one by one, each with the reason if it cannot be asked. Empty if there is only one server, which is
+    /// restow's own.
     pub(crate) fn peers(
         &self,
         members: &Result<Vec<Member>, String>,
@@ -42,7 +42,7 @@ impl Cluster {
         agreement::identity::addresses(&live).into_iter().map(each).collect()
     }
 
-    /// What each live member says of a resource, at its own address.
+    /// What each live member publishes for a resource, at its own address.
     pub(super) async fn ask_members(
         &self,
         members: &Result<Vec<Member>, String>,
@@ -52,14 +52,16 @@ impl Cluster {
         if peers.is_empty() {
             let live = agreement::member::live(members.as_deref().unwrap_or_default(), restow_clock::now());
             let Some(only) = live.first() else { return Ok(Vec::new()) };
-            let mut answer = answered(&self.server, resource).await?;
+            let mut answer = published_hash(&self.server, resource).await?;
             answer.server.clone_from(&only.name);
             return Ok(vec![answer]);
         }
         let mut answers = Vec::new();
         for (server, peer) in peers {
             let hash = match peer {
-                Ok(peer) => answered(&peer, resource).await.map_or_else(|e| Err(e.to_string()), |a| a.hash),
+                Ok(peer) => {
+                    published_hash(&peer, resource).await.map_or_else(|e| Err(e.to_string()), |a| a.hash)
+                }
                 Err(why) => Err(why),
             };
             answers.push(ServerAnswer { server, hash });
@@ -67,7 +69,7 @@ impl Cluster {
         Ok(answers)
     }
 
-    /// What each named server says of a resource, and how many servers that are.
+    /// What each named server publishes for a resource, and how many different servers these are.
     pub(super) async fn ask_named(
         &self,
         members: &Result<Vec<Member>, String>,
@@ -76,7 +78,7 @@ impl Cluster {
         let (mut answers, mut met) = (Vec::new(), Vec::new());
         for (server, peer) in self.peers(members) {
             let hash = match peer {
-                Ok(peer) => match told(&peer, answered(&peer, resource)).await {
+                Ok(peer) => match with_identity(&peer, published_hash(&peer, resource)).await {
                     Ok((answer, identity)) => {
                         met.push((peer, identity));
                         answer.hash
@@ -90,7 +92,7 @@ impl Cluster {
         DiscoveryAnswers::Named { answers, distinct: self.distinct(met).await }
     }
 
-    /// How many different servers have answered. Where their addresses do not tell, their metrics may.
+    /// How many different servers have answered, by their addresses or else by their metrics.
     pub(crate) async fn distinct(&self, mut met: Vec<(Server, Identity)>) -> Option<usize> {
         let identities =
             |met: &[(Server, Identity)]| met.iter().map(|(_, one)| one.clone()).collect::<Vec<_>>();
@@ -103,7 +105,7 @@ impl Cluster {
         agreement::identity::distinct(&identities(&met))
     }
 
-    /// Which process a server is, by its metrics; they are large, and not read for every page.
+    /// Identifies a server's process by its metrics. They are large, so they are not read for every page.
     async fn process(&self, server: &Server) -> String {
         let known = self.processes.lock().unwrap_or_else(PoisonError::into_inner).get(server.name()).cloned();
         if let Some((since, process)) = known
@@ -117,29 +119,29 @@ impl Cluster {
         process
     }
 
-    /// The main address over a new connection.
+    /// Connects to restow's own address again.
     pub(super) fn fresh(&self) -> Result<Server, RequestError> {
-        match &self.reach {
-            Reach::Network(config) => {
+        match &self.connector {
+            Connector::Network(config) => {
                 Server::connect(kube::Config::clone(config)).map_err(|error| unconnected(&error))
             }
-            Reach::Clients(connect) => Ok(Server::over(self.server.name(), connect(self.server.name()))),
+            Connector::Clients(connect) => Ok(Server::over(self.server.name(), connect(self.server.name()))),
         }
     }
 
-    /// The server at another address, reached with the same credentials.
+    /// The server at another address, with the same credentials.
     fn peer(&self, url: &str) -> Result<Server, String> {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(peer) = peers.get(url) {
             return Ok(peer.clone());
         }
-        let peer = match &self.reach {
-            Reach::Network(config) => {
+        let peer = match &self.connector {
+            Connector::Network(config) => {
                 let mut config = kube::Config::clone(config);
-                config.cluster_url = url.parse().map_err(|error| format!("{url} is no URL: {error}"))?;
+                config.cluster_url = url.parse().map_err(|error| format!("{url} is not a URL: {error}"))?;
                 Server::connect(config).map_err(|error| error.to_string())?
             }
-            Reach::Clients(connect) => Server::over(url, connect(url)),
+            Connector::Clients(connect) => Server::over(url, connect(url)),
         };
         peers.insert(url.to_owned(), peer.clone());
         Ok(peer)
@@ -150,14 +152,15 @@ fn unconnected(error: &kube::Error) -> RequestError {
     RequestError::Refused { code: 0, message: error.to_string() }
 }
 
-/// The hash a document publishes for a resource.
+/// The hash that a discovery document has for a resource.
 pub(crate) fn published(served: &[Served], resource: &Resource) -> Option<String> {
     let served = served.iter().find(|served| served.name == resource.name.resource)?;
     served.hash.clone().filter(|hash| !hash.is_empty())
 }
 
-/// An answer, and who gave it: the same server before and after, because an address may be that of several.
-pub(crate) async fn told<T>(
+/// An answer and the server that gave it. The identity is read before and after, because several servers may share an
+/// address.
+pub(crate) async fn with_identity<T>(
     server: &Server,
     answer: impl Future<Output = Result<T, RequestError>>,
 ) -> Result<(T, Identity), String> {
@@ -166,13 +169,16 @@ pub(crate) async fn told<T>(
     let after = identity(server).await.map_err(|error| error.to_string())?;
     if before != after {
         let (one, other) = (before.address, after.address);
-        return Err(format!("it is the address of more than one API server: {one} and {other} answered"));
+        return Err(format!("several API servers share this address: {one} and {other} answered"));
     }
     Ok((answer, after))
 }
 
-/// Asks one server for the hash it publishes.
-pub(super) async fn answered(server: &Server, resource: &Resource) -> Result<ServerAnswer, RequestError> {
+/// Asks one server for the hash that it publishes.
+pub(super) async fn published_hash(
+    server: &Server,
+    resource: &Resource,
+) -> Result<ServerAnswer, RequestError> {
     let Some(version) = resource.endpoint() else {
         return Ok(ServerAnswer {
             server: server.name().to_owned(),
@@ -183,8 +189,8 @@ pub(super) async fn answered(server: &Server, resource: &Resource) -> Result<Ser
         Some(served) => {
             published(&served, resource).ok_or_else(|| "it publishes no storage version".to_owned())
         }
-        // An answer all the same: that server stores it in another way.
-        None => Ok(format!("nothing as {version}")),
+        // This is an answer too: the server stores the resource in another way.
+        None => Ok(format!("not served in {version}")),
     };
     Ok(ServerAnswer { server: server.name().to_owned(), hash })
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use jiff::Timestamp;
+use k8s_openapi::api::apiserverinternal::v1alpha1;
 use restow_core::agreement::version::StorageVersion;
 use restow_core::protocol::storage_version;
 use restow_core::resource::inventory::{Origin, Resource, hides_storage};
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::handle::{Cluster, Trust};
 use crate::client::RequestError;
-use crate::client::access::Missing;
+use crate::client::access::{Access, Missing};
 
 /// The path of all StorageVersion objects.
 pub(crate) const STORAGE_VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
@@ -21,58 +21,30 @@ pub(super) fn are_in(version: &GroupVersion) -> bool {
     STORAGE_VERSIONS.starts_with(&version.path())
 }
 
+/// A StorageVersion with its name and resourceVersion, which `{}` from a proxy lacks.
 #[derive(Deserialize)]
-struct StorageVersionObject {
-    metadata: StorageVersionMeta,
-    #[serde(default)]
-    status: StorageVersionStatus,
-}
+#[serde(try_from = "v1alpha1::StorageVersion")]
+struct Named(String, StorageVersion);
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct StorageVersionMeta {
-    name: String,
-    resource_version: String,
-}
+impl TryFrom<v1alpha1::StorageVersion> for Named {
+    type Error = &'static str;
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct StorageVersionStatus {
-    #[serde(default)]
-    storage_versions: Vec<StorageVersionEntry>,
-    common_encoding_version: Option<String>,
-    #[serde(default)]
-    conditions: Vec<StorageVersionCondition>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct StorageVersionCondition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    last_transition_time: Option<Timestamp>,
-}
-
-#[derive(Deserialize)]
-struct StorageVersionEntry {
-    #[serde(rename = "apiServerID")]
-    id: String,
-    #[serde(rename = "encodingVersion")]
-    encoding: String,
-}
-
-impl From<StorageVersionObject> for StorageVersion {
-    fn from(object: StorageVersionObject) -> Self {
-        let equal = |condition: &&StorageVersionCondition| {
-            condition.kind == storage_version::ALL_EQUAL && condition.status == "True"
+    fn try_from(object: v1alpha1::StorageVersion) -> Result<Self, Self::Error> {
+        let name = object.metadata.name.ok_or("it has no name")?;
+        let resource_version = object.metadata.resource_version.ok_or("it has no resourceVersion")?;
+        let status = object.status.unwrap_or_default();
+        let is_equal = |condition: &v1alpha1::StorageVersionCondition| {
+            condition.type_ == storage_version::ALL_EQUAL && condition.status == "True"
         };
-        Self {
-            since: object.status.conditions.iter().find(equal).and_then(|equal| equal.last_transition_time),
-            resource_version: object.metadata.resource_version,
-            entries: object.status.storage_versions.into_iter().map(|e| (e.id, e.encoding)).collect(),
-            common: object.status.common_encoding_version.filter(|version| !version.is_empty()),
-        }
+        let equal = status.conditions.into_iter().flatten().find(is_equal);
+        let entries = status.storage_versions.into_iter().flatten();
+        let version = StorageVersion {
+            since: equal.and_then(|equal| equal.last_transition_time).map(|time| time.0),
+            resource_version,
+            entries: entries.map(|entry| (entry.api_server_id, entry.encoding_version)).collect(),
+            common: status.common_encoding_version.filter(|version| !version.is_empty()),
+        };
+        Ok(Self(name, version))
     }
 }
 
@@ -86,28 +58,28 @@ impl Registered {
 }
 
 impl Cluster {
-    /// The StorageVersion object of a resource, if there is one; the inner error says that it may not be read.
+    /// The StorageVersion object of a resource, if there is one.
     pub(super) async fn storage_version(
         &self,
         resource: &Resource,
-    ) -> Result<Result<Option<StorageVersion>, String>, RequestError> {
+    ) -> Result<Access<Option<StorageVersion>>, RequestError> {
         let path = format!("{STORAGE_VERSIONS}/{}", storage_version::name(&resource.name));
-        match self.server.get::<StorageVersionObject>(&path).await {
-            Ok(object) => Ok(Ok(Some(object.into()))),
-            Err(error) if error.code() == Some(404) => Ok(Ok(None)),
-            Err(error) if error.code() == Some(403) => Ok(Err(error.to_string())),
+        match self.server.get::<Named>(&path).await {
+            Ok(Named(_, version)) => Ok(Access::Granted(Some(version))),
+            Err(error) if error.code() == Some(404) => Ok(Access::Granted(None)),
+            Err(error) if error.code() == Some(403) => Ok(Access::Denied(error.to_string())),
             Err(error) => Err(error),
         }
     }
 
-    /// Every StorageVersion object, by name; the inner error says that they may not be listed.
+    /// Every StorageVersion object, by name.
     pub(crate) async fn storage_versions(
         &self,
-    ) -> Result<Result<HashMap<String, StorageVersion>, String>, RequestError> {
+    ) -> Result<Access<HashMap<String, StorageVersion>>, RequestError> {
         match self.list_storage_versions().await {
-            Ok(all) => Ok(Ok(all)),
-            Err(error) if error.code() == Some(404) => Ok(Ok(HashMap::new())),
-            Err(error) if error.code() == Some(403) => Ok(Err(error.to_string())),
+            Ok(all) => Ok(Access::Granted(all)),
+            Err(error) if error.code() == Some(404) => Ok(Access::Granted(HashMap::new())),
+            Err(error) if error.code() == Some(403) => Ok(Access::Denied(error.to_string())),
             Err(error) => Err(error),
         }
     }
@@ -115,15 +87,14 @@ impl Cluster {
     async fn list_storage_versions(&self) -> Result<HashMap<String, StorageVersion>, RequestError> {
         #[derive(Deserialize)]
         struct List {
-            items: Vec<StorageVersionObject>,
+            items: Vec<Named>,
         }
         let list: List = self.server.get(STORAGE_VERSIONS).await?;
-        let each = |object: StorageVersionObject| (object.metadata.name.clone(), object.into());
-        Ok(list.items.into_iter().map(each).collect())
+        Ok(list.items.into_iter().map(|Named(name, version)| (name, version)).collect())
     }
 
-    /// Whether a resource is migrated by its StorageVersion alone, which tells the kube-apiservers' storage only to who
-    /// does not tell them apart in another way.
+    /// Whether the agreement on a resource rests on its StorageVersion alone. Where API servers are named or sampled, that
+    /// is so only for aggregated resources.
     pub(super) fn goes_by_registered(&self, resource: &Resource) -> bool {
         let believed = match self.trust {
             Trust::Members => true,
@@ -133,20 +104,20 @@ impl Cluster {
         believed && hides_storage(resource)
     }
 
-    /// The encoding versions that are registered, where StorageVersions are served; the inner error says that they may
-    /// not be listed. A 404 on what is served is somebody else's, and passes.
-    pub(super) async fn registered(&self) -> Result<Result<Registered, String>, RequestError> {
+    /// The encoding versions that are registered, where StorageVersions are served. A 404 does not come from the API
+    /// server then, and may pass.
+    pub(super) async fn registered(&self) -> Result<Access<Registered>, RequestError> {
         let version = |object: &StorageVersion| {
             object.common.clone().or_else(|| object.entries.first().map(|(_, version)| version.clone()))
         };
         match self.list_storage_versions().await {
-            Ok(all) => Ok(Ok(Registered(
+            Ok(all) => Ok(Access::Granted(Registered(
                 all.iter().filter_map(|(name, object)| Some((name.clone(), version(object)?))).collect(),
             ))),
             Err(error) if error.code() == Some(403) => {
                 let name = GroupResource::new("internal.apiserver.k8s.io", "storageversions");
                 let grant = Missing::grant(&[Missing::new("list", &name)]);
-                Ok(Err(format!("{error}; {grant}")))
+                Ok(Access::Denied(format!("{error}; {grant}")))
             }
             Err(error) => Err(error),
         }

@@ -1,4 +1,4 @@
-//! Fresh connections to one address, for API servers that hide behind it.
+//! Samples API servers behind one load balancer, by opening new connections to its address.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -13,19 +13,20 @@ use super::handle::{Cluster, SAMPLE_EVERY};
 use super::sampling::{Documents, Round, Samples};
 use super::survey::lacks;
 use crate::client::RequestError;
+use crate::client::access::Access;
 
 impl Cluster {
-    /// What fresh connections show: those of a whole period, and one more now.
+    /// What new connections show: those of a whole period, and one more now.
     ///
-    /// One period is for every resource. It is due anew when an API server came, went or restarted, when the new
-    /// connection shows something that the period did not, and when it was long ago.
+    /// One period covers every resource. Another one is needed when an API server joined, left or restarted, when the newest
+    /// connection shows something that the period did not, and when the period is too old.
     pub(crate) async fn sample(
         &self,
         period: Duration,
         wanted: BTreeSet<GroupVersion>,
         members: &Result<Vec<Member>, String>,
     ) -> Result<Round, RequestError> {
-        // Without Leases there is no agreement, so nothing is worth waiting for.
+        // Without Leases there is no agreement, so sampling would not help.
         let Ok(members) = members else { return Ok(Round::default()) };
         let mut kept = self.samples.lock().await;
         let mut now = self.sample_once(&wanted).await?;
@@ -47,23 +48,24 @@ impl Cluster {
             }
             tokio::time::sleep(SAMPLE_EVERY).await;
         }
-        let after = self.members().await?;
-        let steady =
-            after.is_ok_and(|after| agreement::member::holders(&after, restow_clock::now()) == holders);
+        let steady = match self.members().await? {
+            Access::Granted(after) => agreement::member::holders(&after, restow_clock::now()) == holders,
+            Access::Denied(_) => false,
+        };
         let round = samples.round(now, steady);
         *kept = steady.then_some(samples);
         Ok(round)
     }
 
-    /// Whether all fresh connections of a whole period, in which no API server came or went, are to servers that are
-    /// ready and lack a resource.
+    /// Whether every new connection of a whole period reached a server that is ready and does not serve a resource. False if
+    /// an API server joined or left in that period.
     pub(crate) async fn is_lacked(
         &self,
         period: Duration,
         name: &GroupResource,
     ) -> Result<bool, RequestError> {
         let holders = |members: &[Member]| agreement::member::holders(members, restow_clock::now());
-        let Ok(before) = self.members().await? else { return Ok(false) };
+        let Access::Granted(before) = self.members().await? else { return Ok(false) };
         let before = holders(&before);
         let ends = restow_clock::Instant::now() + period;
         loop {
@@ -75,18 +77,21 @@ impl Cluster {
             }
             tokio::time::sleep(SAMPLE_EVERY).await;
         }
-        Ok(self.members().await?.is_ok_and(|after| holders(&after) == before))
+        Ok(match self.members().await? {
+            Access::Granted(after) => holders(&after) == before,
+            Access::Denied(_) => false,
+        })
     }
 
-    /// The discovery documents of these versions, over one fresh connection.
+    /// The discovery documents of these versions, read over one new connection.
     async fn sample_once(&self, versions: &BTreeSet<GroupVersion>) -> Result<Documents, RequestError> {
         let fresh = self.fresh()?;
         let mut documents = Documents::new();
         for version in versions {
             let document = match discovery::document_if_listed(&fresh, version).await {
-                // An answer all the same: that server has no such version.
+                // This is an answer too: the server does not serve that version.
                 Ok(served) => Ok(served.unwrap_or_default()),
-                // The group's own trouble, which is not that of the others.
+                // Only this group fails, not the others.
                 Err(error) if error.code().is_some() => Err(error.to_string()),
                 Err(error) => return Err(error),
             };
@@ -108,8 +113,8 @@ mod tests {
     use super::*;
     use crate::cluster::Trust;
 
-    /// What a server says, which has the widgets or not, and whose process is of this name.
-    fn said(path: &str, serves: bool, process: &str) -> Option<Value> {
+    /// The answer of a server that serves widgets or does not, and whose process has this name.
+    fn answer_to(path: &str, serves: bool, process: &str) -> Option<Value> {
         let version = json!({"groupVersion": "example.com/v1", "version": "v1"});
         let widgets = json!({"name": "widgets", "singularName": "widget", "kind": "Widget", "namespaced": true, "verbs": []});
         Some(match path {
@@ -127,9 +132,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_any_fresh_connection_shows_is_not_gone() {
+    async fn a_resource_is_served_nowhere_only_if_no_new_connection_shows_it() {
         let period = SAMPLE_EVERY;
-        // By connection: the first one is the one that everything else goes through.
+        // One value for each connection. All other requests use the first one.
         for (what, serves, restarts, gone) in [
             ("nobody has it", [false, false, false], false, true),
             ("the second fresh connection shows it", [false, false, true], false, false),
@@ -143,7 +148,7 @@ mod tests {
                     let path = request.uri().path().to_owned();
                     let lists = path.ends_with("/leases");
                     let again = lists && listed.fetch_add(1, Ordering::Relaxed) > 0;
-                    let said = said(&path, serves, if again && restarts { "a_2" } else { "a_1" });
+                    let said = answer_to(&path, serves, if again && restarts { "a_2" } else { "a_1" });
                     let code = if said.is_some() { 200 } else { 404 };
                     let missing = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
                         "reason": "NotFound", "code": 404, "message": "not found"});

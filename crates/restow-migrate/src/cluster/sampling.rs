@@ -1,4 +1,4 @@
-//! What fresh connections to one address have shown, for API servers that hide behind it.
+//! What new connections to the address of a load balancer have shown.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -8,25 +8,25 @@ use restow_core::agreement::version::{DiscoveryAnswers, ServerAnswer};
 use restow_core::resource::inventory::{Resource, Served};
 use restow_core::resource::name::GroupVersion;
 
-/// The discovery documents of one server, or why one could not be had.
+/// The discovery documents of one server, each with the reason if it could not be read.
 pub(crate) type Documents = HashMap<GroupVersion, Result<Vec<Served>, String>>;
 
-/// A period of sampling is good for so many times its own length.
-const LASTS: u32 = 10;
+/// How long a period of sampling is valid, as a multiple of its length.
+const VALID_PERIODS: u32 = 10;
 
-/// How one version of a group was answered: the hash of each resource, or why not.
+/// What a server answered for one version of a group: the hash of each resource, or an error.
 type Answer = Result<BTreeMap<String, Option<String>>, String>;
 
 /// What a whole period has shown.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
-    /// Who was alive, at the beginning and at the end.
+    /// The holders of live Leases, both at the start and at the end.
     holders: Vec<String>,
     ended: Instant,
     shown: BTreeMap<GroupVersion, BTreeSet<Answer>>,
 }
 
-/// What is known of every resource after one look.
+/// What is known about every resource after one period.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Round {
     shown: BTreeMap<GroupVersion, BTreeSet<Answer>>,
@@ -45,7 +45,7 @@ impl Samples {
         Self { holders, ended: Instant::now(), shown: BTreeMap::new() }
     }
 
-    /// Takes in what one connection shows.
+    /// Adds what one connection shows.
     pub(crate) fn add(&mut self, documents: Documents) {
         self.ended = Instant::now();
         for (version, answer) in answers(documents) {
@@ -53,16 +53,18 @@ impl Samples {
         }
     }
 
-    /// Whether the period still speaks for the servers: they are the same ones, and the new connection shows just
-    /// what every one of the period did.
+    /// Whether the period is still valid: the servers are the same, and the new connection shows exactly what all
+    /// connections of the period did.
     pub(crate) fn still_hold(&self, holders: &[String], now: &Documents, period: Duration) -> bool {
         let same = |(version, answer): (GroupVersion, Answer)| {
             answer.is_ok() && self.shown.get(&version).is_some_and(|shown| *shown == BTreeSet::from([answer]))
         };
-        self.holders == holders && self.ended.elapsed() < period * LASTS && answers(now.clone()).all(same)
+        self.holders == holders
+            && self.ended.elapsed() < period * VALID_PERIODS
+            && answers(now.clone()).all(same)
     }
 
-    /// The period and the newest connection together.
+    /// Combines the period with the newest connection.
     pub(crate) fn round(&self, now: Documents, steady: bool) -> Round {
         let mut shown = self.shown.clone();
         for (version, answer) in answers(now) {
@@ -73,7 +75,7 @@ impl Samples {
 }
 
 impl Round {
-    /// What it says of one resource.
+    /// What was shown for one resource.
     pub(crate) fn of(&self, resource: &Resource) -> DiscoveryAnswers {
         let Some(version) = resource.endpoint() else {
             return DiscoveryAnswers::Samples { answers: Vec::new(), steady: self.steady };
@@ -83,7 +85,7 @@ impl Round {
                 Ok(hashes) => match hashes.get(&resource.name.resource) {
                     Some(Some(hash)) if !hash.is_empty() => Ok(hash.clone()),
                     Some(_) => Err("it publishes no storage version".to_owned()),
-                    None => Ok(format!("nothing as {version}")),
+                    None => Ok(format!("not served in {version}")),
                 },
                 Err(why) => Err(why.clone()),
             };
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_holds_until_somebody_restarts_or_shows_something_else() {
+    fn a_period_is_valid_until_a_server_restarts_or_shows_something_else() {
         let other = Documents::from([(GroupVersion::parse("other.com/v1"), Ok(Vec::new()))]);
         let failed = Documents::from([(GroupVersion::parse("example.com/v1"), Err("down".to_owned()))]);
         for (sampled, alive, now, expected) in [

@@ -1,4 +1,4 @@
-//! One look at all resources and all API servers, with as few requests as that takes.
+//! Reads the state of all resources from all API servers, with as few requests as possible.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,50 +19,50 @@ use restow_core::resource::name::{GroupResource, GroupVersion};
 use super::discovery;
 use super::handle::{Cluster, Discovered, Inventory, Trust};
 use super::membership::Members;
-use super::peers::{published, told};
+use super::peers::{published, with_identity};
 use super::sampling::{Documents, Round};
 use crate::client::{RequestError, Server};
 
-/// How many documents are asked for at once.
-const AT_ONCE: usize = 4;
+/// How many discovery documents are requested concurrently.
+const CONCURRENT_REQUESTS: usize = 4;
 /// How long another server may take to answer before it counts as silent.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
+const PEER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What all API servers say of all resources.
+/// What all API servers publish about all resources.
 pub struct Survey {
-    /// The resources, as the server restow talks to has them.
+    /// The resources that restow's own server lists.
     pub resources: Vec<Resource>,
-    /// Versions of groups that could not be asked.
+    /// Versions of groups whose discovery document could not be read.
     pub unavailable: Vec<(GroupVersion, Obstacle)>,
     members: Result<Members, String>,
     storage_versions: Result<HashMap<String, StorageVersion>, String>,
     defined: BTreeSet<GroupResource>,
     trust: Trust,
     documents: Documents,
-    /// What the others say, each by its name.
+    /// The documents of the other servers, by name.
     peers: Vec<(String, Result<Documents, String>)>,
-    /// How many different servers the named ones are, as far as they tell.
+    /// How many different servers the named addresses lead to, if that is known.
     distinct: Option<usize>,
-    /// What fresh connections have shown, where the servers hide behind one address.
+    /// What new connections have shown, where the servers are behind a load balancer.
     sampled: Round,
     now: Timestamp,
 }
 
 impl Cluster {
-    /// Looks at everything once.
+    /// Reads everything once.
     pub async fn survey(&self, include_events: bool) -> Result<Survey, RequestError> {
         let Discovered { documents, crds, inventory } = self.discover(include_events).await?;
         let Inventory { resources, unavailable } = inventory;
         let members = match self.trust() {
             Trust::Single => Ok(Members::default()),
-            _ => self.all_members().await?,
+            _ => self.all_members().await?.into_result(),
         };
-        let storage_versions = self.storage_versions().await?;
+        let storage_versions = self.storage_versions().await?.into_result();
         let is_registered = |resource: &Resource| {
             let name = storage_version::name(&resource.name);
             storage_versions.as_ref().is_ok_and(|all| all.contains_key(&name))
         };
-        // Whom the user names, or has sampled, is asked even where a StorageVersion object speaks for all.
+        // Named and sampled servers are asked even for resources that have a StorageVersion object.
         let besides = matches!(self.trust(), Trust::Named(_) | Trust::Sampled(_));
         let endpoints: BTreeSet<GroupVersion> = resources
             .iter()
@@ -81,7 +81,7 @@ impl Cluster {
             for (name, peer) in self.peers(&kube_apiservers) {
                 let said = match peer {
                     Ok(peer) if matches!(self.trust(), Trust::Named(_)) => {
-                        told_within(&peer, &endpoints).await.map(|(documents, identity)| {
+                        documents_with_identity(&peer, &endpoints).await.map(|(documents, identity)| {
                             met.push((peer, identity));
                             documents
                         })
@@ -108,22 +108,22 @@ impl Cluster {
     }
 }
 
-/// The documents of a server that was named, and which server that is.
-async fn told_within(
+/// The documents of a named server, and its identity.
+async fn documents_with_identity(
     server: &Server,
     versions: &BTreeSet<GroupVersion>,
 ) -> Result<(Documents, Identity), String> {
-    let said = told(server, async { Ok(read(server, versions).await) });
-    // Who it is is asked before and after.
-    let within = ANSWERS_WITHIN * 3;
+    let said = with_identity(server, async { Ok(read(server, versions).await) });
+    // The identity is read before and after.
+    let within = PEER_TIMEOUT * 3;
     let late = |_| format!("no answer within {} s", within.as_secs());
     tokio::time::timeout(within, said).await.map_err(late)?
 }
 
 async fn read(server: &Server, versions: &BTreeSet<GroupVersion>) -> Documents {
-    // One that does not answer is not asked for everything else in turn.
+    // A server that does not answer is not asked for the remaining documents.
     let silent = AtomicBool::new(false);
-    let why = || format!("no answer within {} s", ANSWERS_WITHIN.as_secs());
+    let why = || format!("no answer within {} s", PEER_TIMEOUT.as_secs());
     let ask = |version: GroupVersion| {
         let silent = &silent;
         async move {
@@ -131,10 +131,10 @@ async fn read(server: &Server, versions: &BTreeSet<GroupVersion>) -> Documents {
                 return (version, Err(why()));
             }
             let document = discovery::document_if_listed(server, &version);
-            let answer = tokio::time::timeout(ANSWERS_WITHIN, document).await;
+            let answer = tokio::time::timeout(PEER_TIMEOUT, document).await;
             silent.fetch_or(answer.is_err(), Ordering::Relaxed);
             let document = match answer {
-                // An answer all the same: that server has no such version.
+                // This is an answer too: the server does not serve that version.
                 Ok(Ok(served)) => Ok(served.unwrap_or_default()),
                 Ok(Err(error)) => Err(error.to_string()),
                 Err(_) => Err(why()),
@@ -142,14 +142,14 @@ async fn read(server: &Server, versions: &BTreeSet<GroupVersion>) -> Documents {
             (version, document)
         }
     };
-    stream::iter(versions.iter().cloned()).map(ask).buffered(AT_ONCE).collect().await
+    stream::iter(versions.iter().cloned()).map(ask).buffered(CONCURRENT_REQUESTS).collect().await
 }
 
 impl Cluster {
-    /// Whether no API server serves a resource, and none is about to: every live one is ready, was asked after that, and
-    /// does not have it, and nothing defines it.
+    /// Whether no API server serves a resource or is about to: every live server is ready and does not list it, and there is
+    /// no CRD for it.
     ///
-    /// A server that is starting has not registered all it serves, so what it lacks says nothing.
+    /// A server that is starting does not list everything yet, so it does not count.
     pub async fn is_served_nowhere(&self, name: &GroupResource) -> Result<bool, RequestError> {
         let peers = match self.trust() {
             Trust::Single => Vec::new(),
@@ -160,7 +160,7 @@ impl Cluster {
                 Vec::new()
             }
             _ => {
-                let members = self.all_members().await?.map(|members| members.kube_apiservers);
+                let members = self.members().await?.into_result();
                 if members.is_err() && !matches!(self.trust(), Trust::Named(_)) {
                     return Ok(false);
                 }
@@ -169,10 +169,10 @@ impl Cluster {
         };
         for (_, peer) in peers {
             let lacks = match peer {
-                Ok(peer) => tokio::time::timeout(ANSWERS_WITHIN, lacks(&peer, name)).await,
+                Ok(peer) => tokio::time::timeout(PEER_TIMEOUT, lacks(&peer, name)).await,
                 Err(_) => return Ok(false),
             };
-            // One that cannot be asked may serve it.
+            // A server that cannot be asked may serve it.
             if !matches!(lacks, Ok(Ok(true))) {
                 return Ok(false);
             }
@@ -180,7 +180,7 @@ impl Cluster {
         Ok(lacks(self.server(), name).await? && !self.is_defined(name).await?)
     }
 
-    /// Whether there is a CustomResourceDefinition of a resource; its discovery may be behind.
+    /// Whether a resource has a CRD. Its discovery may lag behind.
     async fn is_defined(&self, name: &GroupResource) -> Result<bool, RequestError> {
         match discovery::crd(self.server(), name).await {
             Ok(_) => Ok(true),
@@ -190,7 +190,7 @@ impl Cluster {
     }
 }
 
-/// Whether a server that is ready lacks a resource.
+/// Whether a server is ready and does not serve a resource.
 pub(crate) async fn lacks(server: &Server, name: &GroupResource) -> Result<bool, RequestError> {
     if server.lines("/readyz", |_| ()).await.is_err() {
         return Ok(false);
@@ -205,8 +205,8 @@ pub(crate) async fn lacks(server: &Server, name: &GroupResource) -> Result<bool,
 }
 
 impl Survey {
-    /// Whether the server restow talks to lacks a resource that nothing defines, and nobody who could serve it was
-    /// silent. [`Cluster::is_served_nowhere`] says whether that is so everywhere.
+    /// Whether restow's own server does not serve a resource, no CRD defines it, and no server that could serve it was
+    /// silent. [`Cluster::is_served_nowhere`] checks all servers.
     pub fn is_missing(&self, name: &GroupResource) -> bool {
         let silent = self.unavailable.iter().any(|(version, _)| version.group == name.group);
         !silent
@@ -214,11 +214,11 @@ impl Survey {
             && !self.resources.iter().any(|resource| resource.name == *name)
     }
 
-    /// What the API servers say of one resource, and whether that is an agreement.
+    /// What the API servers publish for one resource, and whether they agree.
     pub fn consensus(&self, resource: &Resource) -> (Consensus, Result<Agreement, Disagreement>) {
-        let seen = self.sighting(resource);
+        let seen = self.observation(resource);
         let agreement = agreement::version::decide(&seen, self.now);
-        // A definition is ahead of its discovery for a moment; it is not what the servers report.
+        // A CRD changes a moment before discovery does, so it does not count as what the servers publish.
         let consensus = match &agreement {
             Ok(agreement) => Consensus::Agreed(agreement.hash.clone()),
             Err(Disagreement::Split(_)) => Consensus::Split(agreement::version::hashes(&seen)),
@@ -227,7 +227,7 @@ impl Survey {
         (consensus, agreement)
     }
 
-    fn sighting(&self, resource: &Resource) -> ServerObservation {
+    fn observation(&self, resource: &Resource) -> ServerObservation {
         let storage_version = match self.trust {
             Trust::Single => Ok(None),
             _ => self
@@ -271,12 +271,12 @@ impl Survey {
     }
 }
 
-/// What one server's documents say of a resource.
+/// What one server's documents publish for a resource.
 fn answer(server: &str, documents: &Documents, resource: &Resource) -> ServerAnswer {
     let version = resource.endpoint();
     let hash = match version.and_then(|version| documents.get(version)) {
         Some(Ok(served)) => published(served, resource).map_or_else(
-            || Ok(format!("nothing as {}", version.map(ToString::to_string).unwrap_or_default())),
+            || Ok(format!("not served in {}", version.map(ToString::to_string).unwrap_or_default())),
             Ok,
         ),
         Some(Err(why)) => Err(why.clone()),

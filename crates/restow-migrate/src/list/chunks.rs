@@ -1,4 +1,4 @@
-//! A list in chunks, which steps over objects that cannot be read.
+//! A list in chunks, which skips objects that cannot be read.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use restow_core::rewrite::progress::Quarantined;
 use restow_core::rewrite::sequence::{self, Sequence};
 use restow_core::rewrite::token::{NEWEST, Token};
 
-use super::pages::{Item, Page, PageError, Row, Target, Waiting, page_within};
+use super::pages::{Item, Page, PageError, RefusalStreak, Target, Waiting, page_within};
 use crate::client::{Server, Throttle};
 
-/// A list in chunks. It waits out what passes, and finds and steps over objects that cannot be read.
+/// A list in chunks. It retries errors that may pass, and finds and skips objects that cannot be read.
 pub(crate) struct Chunks<'a> {
     server: &'a Server,
     target: &'a Target,
@@ -27,26 +27,35 @@ pub(crate) struct Chunks<'a> {
     last_key: String,
     last_version: i64,
     sequence: Sequence,
-    /// The greatest key so far, and how often the list began anew since it was reached.
+    /// The greatest key so far, and how many times the list started over since.
     furthest: String,
     restarts: u32,
     unreadable: Vec<Quarantined>,
 }
 
-/// Where something lies that cannot be read.
+/// What a page of one object shows.
+enum Probe {
+    Page(Page),
+    /// The object cannot be read.
+    Unreadable,
+    /// The answer says nothing about the object.
+    Unknown,
+}
+
+/// Where the object is that cannot be read.
 enum Isolated {
-    /// Not in the way: another version shows the page.
-    Elsewhere((Page, i64)),
-    /// Within a smaller page, or behind it.
+    /// Another version shows the page.
+    OtherVersion((Page, i64)),
+    /// In a smaller page, or after it.
     Within,
-    /// Behind where the list stands now.
+    /// The list has skipped it.
     Behind,
-    /// Nowhere for sure: perhaps nothing can be read for now.
+    /// Unknown: maybe nothing can be read at the moment.
     Nowhere,
 }
 
 impl<'a> Chunks<'a> {
-    /// A list that goes on from a token, or from the beginning.
+    /// A list that starts at a continue token, or at the beginning.
     pub(crate) fn new(
         server: &'a Server,
         target: &'a Target,
@@ -72,16 +81,16 @@ impl<'a> Chunks<'a> {
         }
     }
 
-    /// Holds the server to how many objects it has announced behind the token, before a resumption.
+    /// Expects as many objects after the token as the server announced before the run was interrupted.
     pub(crate) fn announced(mut self, objects: Option<u64>) -> Self {
         self.sequence = Sequence::resumed(self.token.as_deref(), objects);
         self
     }
 
-    /// The next page. Its `next` is what `new` takes to go on behind it.
+    /// The next page. `new` takes its `next` to go on after it.
     pub(crate) async fn next(&mut self) -> Result<Page, PageError> {
         let (mut tries, mut waits, mut anew) = (0, 0, 0);
-        let (mut failing, mut row) = (None, Row::default());
+        let (mut failing, mut streak) = (None, RefusalStreak::default());
         loop {
             let refusal = match self.ask(self.limit, self.token.as_deref()).await {
                 Ok(page) => match self.take(page, failing.is_none()) {
@@ -91,10 +100,10 @@ impl<'a> Chunks<'a> {
                 Err(refusal) => refusal,
             };
             let since = *failing.get_or_insert_with(Instant::now);
-            let next = step(&refusal, tries, row.lasted(&refusal), self.token.is_some());
+            let next = step(&refusal, tries, streak.lasted(&refusal), self.token.is_some());
             tries += u32::from(refusal.counts());
             if matches!(next, Step::ContinueWith(_) | Step::StartOver) {
-                // One that has expired may have; further ones in a row are somebody's mistake, which may pass.
+                // One token may expire. Several in a row are an error, which may pass.
                 if anew > 0 {
                     self.wait(&refusal, anew, None).await;
                 }
@@ -115,7 +124,7 @@ impl<'a> Chunks<'a> {
                 }
                 Step::StartOver => self.start_over(&refusal)?,
                 Step::Isolate => match self.isolate(&refusal, since).await? {
-                    Isolated::Elsewhere(page) => match self.take(page, false) {
+                    Isolated::OtherVersion(page) => match self.take(page, false) {
                         Ok(page) => return Ok(page),
                         Err(refusal) if since.elapsed() >= OUTAGE_TIMEOUT => {
                             return Err(self.unavailable(refusal));
@@ -125,11 +134,11 @@ impl<'a> Chunks<'a> {
                             self.wait(&refusal, waits, None).await;
                         }
                     },
-                    // The error stays, so smaller pages need no further patience.
+                    // The error persists, so a smaller page is tried without waiting.
                     Isolated::Within => {}
                     Isolated::Behind => {
                         (tries, waits) = (0, 0);
-                        (failing, row) = (None, Row::default());
+                        (failing, streak) = (None, RefusalStreak::default());
                     }
                     Isolated::Nowhere => {
                         if since.elapsed() >= OUTAGE_TIMEOUT {
@@ -153,11 +162,11 @@ impl<'a> Chunks<'a> {
         }
     }
 
-    /// Begins the list anew, unless that has led nowhere before.
+    /// Starts the list over, unless that has not helped before.
     fn start_over(&mut self, refusal: &Refusal) -> Result<(), PageError> {
         self.restarts += 1;
         if is_stuck(self.restarts) {
-            let message = format!("the list began anew {} times: {}", self.restarts - 1, refusal.message);
+            let message = format!("the list started over {} times: {}", self.restarts - 1, refusal.message);
             return Err(self.unavailable(Refusal { message, ..refusal.clone() }));
         }
         self.token = None;
@@ -165,10 +174,10 @@ impl<'a> Chunks<'a> {
         Ok(())
     }
 
-    /// Comes nearer to what cannot be read since then, or gets around it.
+    /// Narrows down which object cannot be read, or avoids it.
     async fn isolate(&mut self, refusal: &Refusal, since: Instant) -> Result<Isolated, PageError> {
-        if let Some(page) = self.elsewhere(self.limit, self.token.as_deref()).await {
-            return Ok(Isolated::Elsewhere(page));
+        if let Some(page) = self.through_other_versions(self.limit, self.token.as_deref()).await {
+            return Ok(Isolated::OtherVersion(page));
         }
         if self.limit > 1 {
             self.limit = self.limit.div_ceil(2);
@@ -204,8 +213,8 @@ impl<'a> Chunks<'a> {
         answer
     }
 
-    /// The same page through another version, in which its objects may be stored: there no webhook has to read them.
-    async fn elsewhere(&self, limit: u32, token: Option<&str>) -> Option<(Page, i64)> {
+    /// The same page through another version, in which its objects may be stored. No webhook converts them there.
+    async fn through_other_versions(&self, limit: u32, token: Option<&str>) -> Option<(Page, i64)> {
         for version in self.target.others() {
             if let Ok(page) = self.ask_at(version, limit, token).await {
                 return Some(page);
@@ -220,7 +229,7 @@ impl<'a> Chunks<'a> {
         tokio::time::sleep(wait).await;
     }
 
-    /// Takes a page in, unless it cannot follow the one before; `smooth` says that nothing failed on the way.
+    /// Accepts a page, unless it cannot follow the one before. `smooth` says that no request failed in between.
     fn take(&mut self, (mut page, version): (Page, i64), smooth: bool) -> Result<Page, Refusal> {
         let shown = sequence::PageSummary {
             ends: page.items.first().zip(page.items.last()).map(|(a, b)| (a.fingerprint(), b.fingerprint())),
@@ -251,12 +260,12 @@ impl<'a> Chunks<'a> {
         Ok(page)
     }
 
-    /// The one object the next page would begin with cannot be read: names it and moves behind it, unless it is in
-    /// doubt whether that is the object's own fault.
+    /// Reports and skips the one object at the start of the next page that cannot be read, unless the error may not be the
+    /// object's own fault.
     async fn step_over(&mut self, refusal: &Refusal, since: Instant) -> Result<bool, PageError> {
         let floor = match self.token.as_deref().map(Token::decode) {
             Some(Some(token)) => token.start,
-            // Nothing can be searched for with tokens of another form.
+            // Tokens of another form cannot be used to search.
             Some(None) if since.elapsed() < OUTAGE_TIMEOUT => return Ok(false),
             Some(None) => return Err(self.stuck(refusal)),
             None => String::new(),
@@ -265,11 +274,15 @@ impl<'a> Chunks<'a> {
         let mut search = BadKeySearch::from(&floor, self.sequence.announced());
         let mut readable = false;
         while let Some(start) = search.probe() {
-            // With its webhook down, a server can read nothing; a search would blame the last object for that.
+            // While its webhook is down, a server can read nothing; the search would blame the last object.
             if blind && search.sees_several() {
                 return Ok(false);
             }
-            let Some(shown) = self.probe(&start).await else { return Ok(false) };
+            let shown = match self.probe(&start).await {
+                Probe::Page(page) => Some(page),
+                Probe::Unreadable => None,
+                Probe::Unknown => return Ok(false),
+            };
             let first = shown.as_ref().and_then(|page| page.items.first()).map(Item::key);
             let from =
                 shown.as_ref().and_then(|page| if page.last { Some(1) } else { Some(page.remaining? + 1) });
@@ -280,7 +293,7 @@ impl<'a> Chunks<'a> {
                 (Some(_), None) => ProbeResult::End,
             });
         }
-        // A key below where the list stands would send it round in circles.
+        // A key before the current position would make the list go in circles.
         let Some(bad) = search.end().filter(|bad| bad.key >= floor) else { return Ok(false) };
         if !self.is_to_blame(&bad.key, readable, refusal, since).await {
             return Ok(false);
@@ -289,24 +302,24 @@ impl<'a> Chunks<'a> {
         Ok(true)
     }
 
-    /// Whether objects are read only by a webhook's leave.
+    /// Whether objects can only be read through a webhook.
     fn is_blind(&self) -> bool {
         self.target.conversion.as_ref().is_some_and(|conversion| conversion.blind)
     }
 
-    /// Whether an object still cannot be read after long enough, while what lies beside it can.
+    /// Whether an object still cannot be read after a while, although its neighbours can.
     async fn is_to_blame(&self, key: &str, mut readable: bool, refusal: &Refusal, since: Instant) -> bool {
         let mut waits = 0;
         loop {
-            // It may be readable by now, or gone.
-            if !matches!(self.probe(key).await, Some(None)) {
+            // It may be readable or deleted by now.
+            if !matches!(self.probe(key).await, Probe::Unreadable) {
                 return false;
             }
             if !readable && !self.last_key.is_empty() {
-                let before = self.probe(&self.last_key).await.flatten();
-                readable = before.is_some_and(|page| !page.items.is_empty());
+                let before = self.probe(&self.last_key).await;
+                readable = matches!(before, Probe::Page(page) if !page.items.is_empty());
             }
-            // Where a webhook has to read all of them, it is the webhook that is away.
+            // If a webhook converts all of them, the webhook is down.
             if !readable && self.is_blind() {
                 return false;
             }
@@ -319,10 +332,10 @@ impl<'a> Chunks<'a> {
             self.waiting.waiting(&refusal.message, wait);
             tokio::time::sleep(wait).await;
         }
-        matches!(self.probe(&format!("{key}\0")).await, Some(Some(_)))
+        matches!(self.probe(&format!("{key}\0")).await, Probe::Page(_))
     }
 
-    /// Names an object that cannot be read, and moves behind it.
+    /// Reports an object that cannot be read, and skips it.
     fn leave(&mut self, bad: &BadKey, refusal: &Refusal) {
         let key = &bad.key;
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
@@ -334,7 +347,8 @@ impl<'a> Chunks<'a> {
             message: format!("what is stored under this key cannot be decoded: {}", refusal.message),
         };
         let others = bad.others.filter(|others| *others > 0).map(|others| {
-            let message = format!("{others} more unreadable objects lie between {:?} and it", self.last_key);
+            let message =
+                format!("{others} more unreadable objects are between {:?} and this one", self.last_key);
             Quarantined { message, ..left.clone() }
         });
         self.unreadable.push(left);
@@ -343,22 +357,21 @@ impl<'a> Chunks<'a> {
         self.token = Some(Token::behind(key, self.last_version).encode());
     }
 
-    /// A page of one object from there; `Some(None)` when that object cannot be read, and `None` when the answer says
-    /// nothing about it.
-    async fn probe(&self, start: &str) -> Option<Option<Page>> {
-        let (mut tries, mut waits, mut row) = (0, 0, Row::default());
+    /// Asks for a page of one object that starts at a key.
+    async fn probe(&self, start: &str) -> Probe {
+        let (mut tries, mut waits, mut streak) = (0, 0, RefusalStreak::default());
         let mut token = Token { resource_version: self.last_version, start: start.to_owned() };
         loop {
             let refusal = match self.ask(1, Some(&token.encode())).await {
-                Ok((page, _)) => return Some(Some(page)),
+                Ok((page, _)) => return Probe::Page(page),
                 Err(refusal) => refusal,
             };
-            let next = step(&refusal, tries, row.lasted(&refusal), true);
+            let next = step(&refusal, tries, streak.lasted(&refusal), true);
             tries += u32::from(refusal.counts());
             match next {
                 next if next == Step::Isolate || refusal.code == 500 => {
-                    let page = self.elsewhere(1, Some(&token.encode())).await;
-                    return Some(page.map(|(page, _)| page));
+                    let page = self.through_other_versions(1, Some(&token.encode())).await;
+                    return page.map_or(Probe::Unreadable, |(page, _)| Probe::Page(page));
                 }
                 Step::Wait(asked) => {
                     waits += 1;
@@ -369,7 +382,7 @@ impl<'a> Chunks<'a> {
                 {
                     token.resource_version = NEWEST;
                 }
-                _ => return None,
+                _ => return Probe::Unknown,
             }
         }
     }

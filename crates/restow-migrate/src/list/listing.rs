@@ -4,7 +4,7 @@ use super::chunks::Chunks;
 use super::pages::{Page, PageError};
 use super::stream::Stream;
 
-/// A list, in one of its two ways.
+/// A list, in chunks or as a stream.
 pub(crate) enum Listing<'a> {
     /// In chunks.
     Chunks(Chunks<'a>),
@@ -13,7 +13,7 @@ pub(crate) enum Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// The next page. A stream that cannot go on is continued in chunks.
+    /// The next page. If a stream cannot go on, the list continues in chunks.
     pub(crate) async fn next(&mut self) -> Result<Page, PageError> {
         match self {
             Self::Chunks(chunks) => chunks.next().await,

@@ -1,4 +1,4 @@
-//! Looks up how many objects there are, and single ones among them.
+//! Counts the objects of a resource, and looks up single ones.
 
 use http::Method;
 use restow_core::resource::name::GroupVersion;
@@ -7,16 +7,16 @@ use restow_core::rewrite::page::{Refusal, Step, step};
 use restow_core::rewrite::progress::Quarantined;
 use restow_core::rewrite::token::{NEWEST, Token};
 
-use super::pages::{Item, Page, PageError, Row, Target, key, page, segment};
+use super::pages::{Item, Page, PageError, RefusalStreak, Target, key, page, segment};
 use crate::client::wire::{List, ObjectMeta};
 use crate::client::{METADATA_LIST, Server};
 
-/// How many objects a resource has, as far as its server tells.
+/// How many objects a resource has, if the server says so.
 pub async fn count(server: &Server, target: &Target) -> Result<Option<u64>, Refusal> {
     Ok(count_at(server, target).await?.0)
 }
 
-/// How many objects a resource has, and at which resourceVersion, as far as its server tells.
+/// How many objects a resource has and at which resourceVersion, if the server says so.
 pub(crate) async fn count_at(
     server: &Server,
     target: &Target,
@@ -31,7 +31,7 @@ pub(crate) async fn count_at(
     Ok((objects, Some(version).filter(|version| *version > 0)))
 }
 
-/// The first object besides those of these uids; none where there is no other.
+/// The first object that has none of these uids, if there is one.
 pub(crate) async fn another(
     server: &Server,
     target: &Target,
@@ -54,22 +54,26 @@ async fn first_page(server: &Server, target: &Target, limit: u32) -> Result<(Pag
 }
 
 /// Why an object could not be looked up.
-pub(crate) enum Blind {
-    /// The resource is not served, says the server.
+pub(crate) enum LookupError {
+    /// The server says that the resource is not served.
     NotServed(String),
-    /// Anything else, which may pass.
+    /// Another error, which may pass.
     Failed(String),
 }
 
-/// Looks once, with the right to list alone, at what is stored now under an object's name.
-pub(crate) async fn sight(server: &Server, target: &Target, item: &Item) -> Result<LookupResult, Blind> {
+/// Looks up once what is stored under an object's name. It only needs permission to list.
+pub(crate) async fn look_up(
+    server: &Server,
+    target: &Target,
+    item: &Item,
+) -> Result<LookupResult, LookupError> {
     let mut blind = None;
-    // Through another version, an object is seen that a webhook fails to convert.
+    // Another version shows objects that a webhook fails to convert.
     for version in target.readable() {
         for path in [by_key, by_name] {
             match listed(server, item, &path(target, version, &item.namespace, &item.name)).await {
                 Ok(Some(sighting)) => return Ok(sighting),
-                // The server makes other tokens, or does not understand the selector.
+                // The server uses other tokens, or ignores the selector.
                 Ok(None) => {}
                 Err(why) => {
                     blind = blind.or(Some(why));
@@ -78,20 +82,20 @@ pub(crate) async fn sight(server: &Server, target: &Target, item: &Item) -> Resu
             }
         }
     }
-    Err(blind.unwrap_or_else(|| Blind::Failed("the server's lists cannot be searched".to_owned())))
+    Err(blind.unwrap_or_else(|| LookupError::Failed("the server's lists cannot be searched".to_owned())))
 }
 
-/// What a list that should begin with the object, or hold just it, shows of it; none where the list is another one.
-async fn listed(server: &Server, item: &Item, path: &str) -> Result<Option<LookupResult>, Blind> {
+/// What a list that should start with the object shows of it; `None` if the server returned another list.
+async fn listed(server: &Server, item: &Item, path: &str) -> Result<Option<LookupResult>, LookupError> {
     let reply = server
         .send(Method::GET, path, METADATA_LIST, None)
         .await
-        .map_err(|broken| Blind::Failed(broken.to_string()))?;
+        .map_err(|broken| LookupError::Failed(broken.to_string()))?;
     match reply.code {
-        200 => read(&reply.body, item).map_err(Blind::Failed),
+        200 => read(&reply.body, item).map_err(LookupError::Failed),
         400 | 410 => Ok(None),
-        404 => Err(Blind::NotServed(reply.status().message)),
-        code => Err(Blind::Failed(format!("{} ({code})", reply.status().message))),
+        404 => Err(LookupError::NotServed(reply.status().message)),
+        code => Err(LookupError::Failed(format!("{} ({code})", reply.status().message))),
     }
 }
 
@@ -100,7 +104,7 @@ fn read(body: &[u8], item: &Item) -> Result<Option<LookupResult>, String> {
     let at = |meta: &ObjectMeta<'_>| key(&meta.namespace, &meta.name);
     let found = items.iter().map(|object| &object.metadata).find(|meta| at(meta) == item.key());
     let Some(found) = found else {
-        // One that begins before the object ignores where it was to begin.
+        // A list that starts before the object ignored its start.
         let before = items.iter().any(|object| at(&object.metadata) < item.key());
         return Ok((!before).then_some(LookupResult::Absent));
     };
@@ -108,21 +112,21 @@ fn read(body: &[u8], item: &Item) -> Result<Option<LookupResult>, String> {
     Ok(Some(LookupResult::of(&item.uid, &item.resource_version, found)))
 }
 
-/// What is to be found of one object.
+/// The result of looking up one object.
 pub enum Found {
-    /// It is there.
+    /// It exists.
     Item(Item),
-    /// It no longer exists, or another stands in its place.
+    /// It no longer exists, or another object has its name.
     Gone,
     /// It still cannot be read.
     Unreadable,
 }
 
-/// Looks one object up by name, with the right to list alone.
+/// Looks up one object by name. It only needs permission to list.
 pub async fn find(server: &Server, target: &Target, object: &Quarantined) -> Result<Found, PageError> {
     // A list filtered by name waits for the watch cache, which never fills while any object cannot be read.
     let mut named = false;
-    let (mut tries, mut row) = (0, Row::default());
+    let (mut tries, mut streak) = (0, RefusalStreak::default());
     loop {
         let path = if named { by_name } else { by_key };
         let refusal =
@@ -131,14 +135,16 @@ pub async fn find(server: &Server, target: &Target, object: &Quarantined) -> Res
                 Ok((page, _)) => return Ok(found(page, object)),
                 Err(refusal) => refusal,
             };
-        match step(&refusal, tries, row.lasted(&refusal), true) {
+        match step(&refusal, tries, streak.lasted(&refusal), true) {
             Step::Wait(asked) => {
                 tries += 1;
                 tokio::time::sleep(backoff(tries, asked)).await;
             }
-            Step::Isolate | Step::ContinueNewest => return Ok(elsewhere(server, target, object).await),
+            Step::Isolate | Step::ContinueNewest => {
+                return Ok(through_other_versions(server, target, object).await);
+            }
             Step::Vanished => return Err(PageError::Vanished(target.name.clone())),
-            // A server whose tokens have another form.
+            // The server's tokens have another form.
             Step::StartOver if !named => named = true,
             _ => {
                 return Err(PageError::Refused {
@@ -151,8 +157,8 @@ pub async fn find(server: &Server, target: &Target, object: &Quarantined) -> Res
     }
 }
 
-/// Looks it up through the other versions it may be stored in.
-async fn elsewhere(server: &Server, target: &Target, object: &Quarantined) -> Found {
+/// Looks it up through the other versions that it may be stored in.
+async fn through_other_versions(server: &Server, target: &Target, object: &Quarantined) -> Found {
     for version in target.others() {
         if let Ok((page, _)) =
             page(server, target, &by_key(target, version, &object.namespace, &object.name)).await
@@ -185,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_list_shows_that_an_object_is_missing() {
+    fn an_object_is_absent_only_if_a_list_shows_it() {
         let item = Item {
             namespace: "default".into(),
             name: "m".into(),

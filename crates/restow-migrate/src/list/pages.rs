@@ -1,4 +1,4 @@
-//! Lists the metadata of a resource's objects, page by page.
+//! Pages of a list, and the paths of a resource's objects.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -19,35 +19,35 @@ use serde_json::value::RawValue;
 use crate::client::wire::{List, ManagedFieldsEntry, Object, Status};
 use crate::client::{METADATA_LIST, Reply, Server};
 
-/// Where a resource's objects are.
+/// The endpoint of a resource's objects.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The resource.
     pub name: GroupResource,
-    /// The version requests are sent to.
+    /// The version that requests use.
     pub version: GroupVersion,
     /// The kind of its objects.
     pub kind: String,
-    /// The versions whose managedFields entries stay.
+    /// The versions whose managedFields entries are kept.
     pub versions: Versions,
-    /// The part a webhook has in reading and writing them, where there is one.
+    /// How a conversion webhook takes part in reads and writes, if there is one.
     pub conversion: Option<Conversion>,
 }
 
 /// One object to rewrite.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// Its namespace, empty for cluster-wide objects.
+    /// The namespace; empty for cluster-scoped objects.
     pub namespace: Box<str>,
-    /// Its name.
+    /// The name.
     pub name: Box<str>,
-    /// Its uid.
+    /// The uid.
     pub uid: Box<str>,
-    /// Its resourceVersion when it was listed.
+    /// The resourceVersion when it was listed.
     pub resource_version: Box<str>,
-    /// Its managedFields, kept only when some are of versions that do not stay.
+    /// Its managedFields, only if some entries are of versions that are not kept.
     pub stale_fields: Option<Box<RawValue>>,
-    /// Whether a webhook has to convert its managedFields when it is written.
+    /// Whether a webhook has to convert its managedFields in a write.
     pub converted_fields: bool,
 }
 
@@ -56,19 +56,19 @@ pub struct Item {
 pub(crate) struct Page {
     /// The objects.
     pub items: Vec<Item>,
-    /// Where the next page starts, in lists that have tokens; none after the last.
+    /// The continue token of the next page; `None` after the last page and in streams.
     pub next: Option<String>,
     /// Whether this is the last page.
     pub last: bool,
-    /// How many objects come behind this page, where the server tells.
+    /// How many objects follow this page, if the server says so.
     pub remaining: Option<u64>,
-    /// Objects that cannot be read, found before this page.
+    /// Objects that cannot be read and were skipped before this page.
     pub unreadable: Vec<Quarantined>,
-    /// How many bytes it came in.
+    /// The size of the answer in bytes.
     pub bytes: usize,
 }
 
-/// Why no page can be had.
+/// Why a page could not be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     /// The resource is no longer served.
@@ -81,39 +81,39 @@ pub enum PageError {
         resource: GroupResource,
         /// The HTTP status code.
         code: u16,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// What is left of the list cannot be read now; no object is to blame for that.
-    #[error("{resource} behind {behind:?} cannot be read: {message}")]
+    /// The rest of the list cannot be read now. That is not the fault of one object.
+    #[error("{resource} after {behind:?} cannot be read: {message}")]
     Unavailable {
         /// The resource.
         resource: GroupResource,
         /// The key of the last object that could be read.
         behind: String,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// An object cannot be read, or is too large, and the server's tokens cannot be shifted past it.
-    #[error("an object of {resource} behind {behind:?} cannot be read, nor stepped over: {message}")]
+    /// An object cannot be read or is too large, and the server's continue tokens cannot be moved past it.
+    #[error("an object of {resource} after {behind:?} can be neither read nor skipped: {message}")]
     Stuck {
         /// The resource.
         resource: GroupResource,
         /// The key of the last object that could be read.
         behind: String,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
 }
 
-/// Tells somebody that something is being waited for.
+/// Is told what restow waits for.
 pub trait Waiting {
-    /// Waits, and says why.
+    /// restow waits for this long, for this reason.
     fn waiting(&self, why: &str, wait: Duration);
 }
 
 impl Target {
-    /// Where the objects of a resource are; none when no version of it is served.
+    /// The endpoint of a resource; `None` if no version of it is served.
     pub fn of(resource: &Resource) -> Option<Self> {
         Some(Self {
             name: resource.name.clone(),
@@ -124,12 +124,12 @@ impl Target {
         })
     }
 
-    /// The version asked, and then those others through which objects are read as they are stored.
+    /// The version that requests use, then the others through which objects can be read without conversion.
     pub(crate) fn readable(&self) -> impl Iterator<Item = &GroupVersion> {
         std::iter::once(&self.version).chain(self.others())
     }
 
-    /// Those others alone.
+    /// Only those others.
     pub(crate) fn others(&self) -> impl Iterator<Item = &GroupVersion> {
         self.conversion.iter().flat_map(|conversion| &conversion.others)
     }
@@ -139,7 +139,7 @@ impl Target {
         self.list_path_at(&self.version, "")
     }
 
-    /// The same through another version, or of one namespace alone.
+    /// The path of a list in another version or of one namespace.
     pub(crate) fn list_path_at(&self, version: &GroupVersion, namespace: &str) -> String {
         let (base, resource) = (version.path(), &self.name.resource);
         if namespace.is_empty() {
@@ -172,7 +172,7 @@ impl Target {
     }
 }
 
-/// A name as one segment of a path: names of RBAC objects may hold almost anything.
+/// A name as one segment of a path: names of RBAC objects may contain almost anything.
 pub(crate) fn segment(name: &str) -> Cow<'_, str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte);
     if name.bytes().all(plain) {
@@ -183,12 +183,12 @@ pub(crate) fn segment(name: &str) -> Cow<'_, str> {
 }
 
 impl Item {
-    /// What tells it, as it was listed, from every other object.
+    /// Identifies the object in the state in which it was listed.
     pub(crate) fn fingerprint(&self) -> String {
         format!("{} {} {}", self.key(), self.uid, self.resource_version)
     }
 
-    /// Its key below the resource's prefix in etcd, by which lists are sorted.
+    /// Its key below the resource's prefix in etcd. Lists are sorted by it.
     pub fn key(&self) -> String {
         key(&self.namespace, &self.name)
     }
@@ -199,12 +199,12 @@ pub(crate) fn key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
-/// The page of this path, and the resourceVersion it was taken at.
+/// Reads the page at this path, and its resourceVersion.
 pub(crate) async fn page(server: &Server, target: &Target, path: &str) -> Result<(Page, i64), Refusal> {
     page_within(server, target, path, longest(1, None)).await
 }
 
-/// The same, unless it has more bytes than that.
+/// Reads the page at this path if it is not larger than `longest` bytes.
 pub(crate) async fn page_within(
     server: &Server,
     target: &Target,
@@ -267,12 +267,12 @@ fn refusal(reply: &Reply) -> Refusal {
     }
 }
 
-/// Refusals of one page in a row.
+/// Measures how long one page has been refused without a break.
 #[derive(Default)]
-pub(crate) struct Row(Option<Instant>);
+pub(crate) struct RefusalStreak(Option<Instant>);
 
-impl Row {
-    /// For how long a page has been refused. An outage in between says nothing of what comes after it.
+impl RefusalStreak {
+    /// For how long the page has been refused. An outage ends the streak.
     pub(crate) fn lasted(&mut self, refusal: &Refusal) -> Duration {
         if !refusal.counts() {
             self.0 = None;
@@ -287,20 +287,20 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_outage_begins_a_new_row_of_refusals() {
+    async fn an_outage_ends_a_streak_of_refusals() {
         let refusal = |code, malformed| Refusal { code, malformed, ..Refusal::default() };
         let (no_list, outage) = (refusal(200, true), refusal(0, false));
-        let mut row = Row::default();
+        let mut streak = RefusalStreak::default();
         let mut seconds = Vec::new();
         for refusal in [&no_list, &no_list, &outage, &no_list, &no_list] {
-            seconds.push(row.lasted(refusal).as_secs());
+            seconds.push(streak.lasted(refusal).as_secs());
             tokio::time::sleep(Duration::from_secs(50)).await;
         }
         assert_eq!(seconds, [0, 50, 0, 0, 50]);
     }
 
     #[test]
-    fn names_become_path_segments() {
+    fn names_are_escaped_in_paths() {
         for (name, expected) in [
             ("w-1", "w-1"),
             ("system:node", "system:node"),

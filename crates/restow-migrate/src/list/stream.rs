@@ -1,7 +1,8 @@
 //! Lists the metadata of a resource's objects as one stream of initial watch events.
 //!
-//! The server keeps no list in memory for it, and restow no more than a page: what is not yet wanted waits in
-//! the connection. A stream has no tokens, but it is sorted by key, so a broken one goes on behind the last key.
+//! Neither the server nor restow holds the whole list in memory: restow reads one page at a time from the connection. A
+//! stream has no continue tokens, but it is sorted by key, so after a broken connection another one goes on after the last
+//! key.
 
 use bytes::BytesMut;
 use http::Method;
@@ -16,7 +17,7 @@ use super::pages::{Item, Page, Target, Waiting};
 use crate::client::wire::{Bookmark, Event, Object};
 use crate::client::{METADATA, Server, Throttle, within};
 
-/// How often a stream is opened anew before it is given up for chunks.
+/// How many times a stream is opened before the list goes on in chunks.
 const TRIES: u32 = 5;
 
 /// A list as a stream.
@@ -34,43 +35,51 @@ pub(crate) struct Stream<'a> {
 
 struct Open {
     body: Body,
-    /// The key this connection goes on behind; what comes before was seen through another.
+    /// The key after which this connection goes on. Objects up to it came through an earlier one.
     behind: Option<String>,
-    /// The last key that came.
+    /// The key of the last object.
     previous: Option<String>,
     buffer: BytesMut,
-    /// How much of the buffer is known to hold no line end.
+    /// How many bytes of the buffer contain no line end.
     searched: usize,
 }
 
-/// What the stream brought.
+/// One line of the stream.
 enum Line {
     Item(Item),
     End,
     Other,
 }
 
+/// Why a page could not be filled.
+enum Interruption {
+    /// The connection failed; another one may go on after the last key.
+    Passing(String),
+    /// No other connection would help.
+    Final(StreamError),
+}
+
 /// Why the stream cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StreamError {
-    /// The server does not stream lists, or not now.
+    /// The server does not stream this list.
     #[error("the server does not stream this list: {0}")]
     Refused(String),
-    /// Objects came out of order, so that a broken stream could not be continued.
-    #[error("the stream is not sorted: {after:?} came behind {before:?}")]
+    /// The objects are not sorted by key, so a broken stream could not be continued.
+    #[error("the stream is not sorted: {after:?} came after {before:?}")]
     Unsorted {
         /// The key that came first.
         before: String,
-        /// The key that came behind it.
+        /// The key that came after it.
         after: String,
     },
-    /// It broke again and again.
+    /// Too many connections failed.
     #[error("the stream broke {TRIES} times: {0}")]
     Broken(String),
 }
 
 impl<'a> Stream<'a> {
-    /// A stream that goes on behind a key, or from the beginning.
+    /// A stream that starts after a key, or at the beginning.
     pub(crate) fn new(
         server: &'a Server,
         target: &'a Target,
@@ -82,7 +91,7 @@ impl<'a> Stream<'a> {
         Self { server, target, waiting, throttle, page_size, last_key, ahead: None, open: None }
     }
 
-    /// The same list in chunks, from where this one is.
+    /// The rest of the list, in chunks.
     pub(crate) fn in_chunks(&self) -> Chunks<'a> {
         let token = self.last_key.as_deref().map(|key| Token::behind(key, NEWEST).encode());
         Chunks::new(self.server, self.target, self.page_size, token, self.waiting, self.throttle)
@@ -93,9 +102,10 @@ impl<'a> Stream<'a> {
         let mut page = Page::default();
         let mut tries = 0;
         loop {
-            match self.fill(&mut page).await? {
+            match self.fill(&mut page).await {
                 Ok(()) => return Ok(page),
-                Err(why) => {
+                Err(Interruption::Final(error)) => return Err(error),
+                Err(Interruption::Passing(why)) => {
                     self.open = None;
                     tries += 1;
                     if tries >= TRIES {
@@ -109,32 +119,27 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Reads until the page is full or the list has ended; the inner error is one that may pass.
+    /// Reads until the page is full or the list has ended.
     ///
-    /// A page ends only before an object with a greater key: behind any other it could not be continued.
-    async fn fill(&mut self, page: &mut Page) -> Result<Result<(), String>, StreamError> {
+    /// A page ends only before an object with a greater key; otherwise the list could not go on after it.
+    async fn fill(&mut self, page: &mut Page) -> Result<(), Interruption> {
         if let Some(item) = self.ahead.take() {
             page.items.push(item);
         }
         if self.open.is_none() {
             let behind = page.items.last().map(Item::key).or_else(|| self.last_key.clone());
-            match self.connect(behind).await? {
-                Ok(open) => self.open = Some(open),
-                Err(why) => return Ok(Err(why)),
-            }
+            self.open = Some(self.connect(behind).await?);
         }
         let mut kept: usize = page.items.iter().map(kept_bytes).sum();
         while let Some(open) = &mut self.open {
-            let line = match open.line(self.target, self.throttle).await {
-                Ok(Some(line)) => line,
-                Ok(None) => return Ok(Err("the stream ended early".to_owned())),
-                Err(why) => return Ok(Err(why)),
-            };
+            let line = open.line(self.target, self.throttle).await.map_err(Interruption::Passing)?;
+            let ended_early = || Interruption::Passing("the stream ended early".to_owned());
+            let line = line.ok_or_else(ended_early)?;
             match line {
                 Line::Item(item) => {
                     let key = item.key();
                     if let Some(before) = open.previous.replace(key.clone()).filter(|before| key <= *before) {
-                        return Err(StreamError::Unsorted { before, after: key });
+                        return Err(Interruption::Final(StreamError::Unsorted { before, after: key }));
                     }
                     if open.behind.as_ref().is_some_and(|behind| key <= *behind) {
                         continue;
@@ -156,10 +161,10 @@ impl<'a> Stream<'a> {
         if let Some(last) = page.items.last() {
             self.last_key = Some(last.key());
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
-    async fn connect(&self, behind: Option<String>) -> Result<Result<Open, String>, StreamError> {
+    async fn connect(&self, behind: Option<String>) -> Result<Open, Interruption> {
         let path = format!(
             "{}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan",
             self.target.list_path()
@@ -167,21 +172,25 @@ impl<'a> Stream<'a> {
         match self.server.open(Method::GET, &path, METADATA, None).await {
             Ok(response) if response.status() == 200 => {
                 let body = response.into_body();
-                Ok(Ok(Open { body, behind, previous: None, buffer: BytesMut::new(), searched: 0 }))
+                Ok(Open { body, behind, previous: None, buffer: BytesMut::new(), searched: 0 })
             }
             Ok(response) => {
                 let why = format!("it answered {}", response.status().as_u16());
                 // A watch cache that is still filling says so, and one that never fills is given up after some tries.
                 let passing = matches!(response.status().as_u16(), 300..=399 | 401 | 404 | 429 | 500..=504);
-                if passing { Ok(Err(why)) } else { Err(StreamError::Refused(why)) }
+                Err(if passing {
+                    Interruption::Passing(why)
+                } else {
+                    Interruption::Final(StreamError::Refused(why))
+                })
             }
-            Err(broken) => Ok(Err(broken.to_string())),
+            Err(error) => Err(Interruption::Passing(error.to_string())),
         }
     }
 }
 
 impl Open {
-    /// The next line; it is bounded, since it holds one object.
+    /// The next line. Its size is bounded, because it contains one object.
     async fn line(&mut self, target: &Target, throttle: &Throttle) -> Result<Option<Line>, String> {
         loop {
             if let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
@@ -208,7 +217,7 @@ impl Open {
     }
 }
 
-/// How many bytes of an object are kept, besides its names.
+/// How many bytes of an object stay in memory, apart from its names.
 fn kept_bytes(item: &Item) -> usize {
     item.stale_fields.as_ref().map_or(0, |fields| fields.get().len())
 }
@@ -228,7 +237,7 @@ fn read(line: &[u8], target: &Target) -> Result<Line, String> {
             Ok(if end.is_some_and(|end| end == "true") { Line::End } else { Line::Other })
         }
         "ERROR" => Err(crate::client::wire::Status::read(event.object.get().as_bytes()).message),
-        // Changes that arrive before the end were made by others, in the storage version.
+        // Changes that arrive before the end were written by others, in the storage version.
         _ => Ok(Line::Other),
     }
 }

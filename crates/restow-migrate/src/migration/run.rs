@@ -8,10 +8,10 @@ use restow_core::rewrite::progress::{
 };
 use restow_lease::Stop;
 
-use super::aside::Aside;
-use super::confirm::Elsewhere;
-use super::looks::Patience;
-use super::setup::{Failure, Journal, ListMode, Migration, Observer};
+use super::agreement::Stage;
+use super::confirm::Unconfirmed;
+use super::deferred::Deferred;
+use super::setup::{Journal, ListMode, Migration, MigrationError, Observer};
 use crate::list::chunks::Chunks;
 use crate::list::listing::Listing;
 use crate::list::lookup::{self, Found};
@@ -23,35 +23,39 @@ use crate::rewrite::page::{Attempt, CutShort};
 use crate::rewrite::{Rewriter, Unfinished};
 
 impl<O: Observer> Migration<'_, O> {
-    /// Waits until a fresh definition has settled, and takes the agreement the run is for.
+    /// Waits until a CRD that has just changed has settled, and starts a run for what the API servers agree on.
     ///
-    /// A server that does not answer is waited for: it may restart between two resources of one run.
-    pub async fn begin(&self) -> Result<Progress, Failure> {
+    /// It waits for a server that does not answer: the server may restart between two resources of one run.
+    pub async fn begin(&self) -> Result<Progress, MigrationError> {
         let hash = self.resource.hash.clone().unwrap_or_default();
         let (name, version) = (self.resource.name.clone(), self.resource.storage_version_name());
         let mut progress = Progress::new(name, version, &hash, restow_clock::now());
-        // Its discovery may still show what was before.
-        self.settle(&mut progress, Patience::Beginning).await?;
-        let agreement = self.agreement(Patience::Beginning).await?;
+        // Discovery may still show the former version.
+        self.settle(&mut progress, Stage::Starting).await?;
+        let agreement = self.agreement(Stage::Starting).await?;
         if agreement.hash != hash {
-            return Err(Failure::Moved(format!(
-                "the storage version is changing: the API servers say {}, it should be {hash}",
+            return Err(MigrationError::Moved(format!(
+                "the storage version is changing: the API servers publish {}, expected {hash}",
                 agreement.hash
             )));
         }
-        self.check_keys(&mut progress, Patience::Beginning).await?;
+        self.check_keys(&mut progress, Stage::Starting).await?;
         Ok(progress)
     }
 
-    /// Takes a migration from where its progress is to its end.
-    pub async fn run(&self, progress: &mut Progress, journal: &mut impl Journal) -> Result<(), Failure> {
+    /// Runs a migration from its saved progress to its end.
+    pub async fn run(
+        &self,
+        progress: &mut Progress,
+        journal: &mut impl Journal,
+    ) -> Result<(), MigrationError> {
         Box::pin(self.doubt_what_was_kept(progress)).await?;
         if progress.phase == Phase::Rewriting {
             self.pass(progress, journal).await?;
         }
-        // What was left can only be proven once it is dealt with.
+        // Quarantined objects have to be fixed before anything can be proven.
         let provable =
-            self.settings.verify && !self.settings.manner.dry_run && progress.counts.quarantined == 0;
+            self.settings.verify && !self.settings.write_options.dry_run && progress.counts.quarantined == 0;
         while provable && !progress.verified {
             if progress.phase != Phase::Verifying {
                 progress.begin_verifying();
@@ -67,12 +71,12 @@ impl<O: Observer> Migration<'_, O> {
                 }
                 PassVerdict::AnotherPass => progress.begin_verifying(),
                 PassVerdict::Restless => {
-                    // Whoever resumes has mended the cause, and judges by a pass of its own.
+                    // A resumed run starts with a new pass, after the user has fixed the cause.
                     let mut next = progress.clone();
                     next.passes = 0;
                     next.begin_verifying();
                     journal.save(&next, &[]).await?;
-                    return Err(Failure::Restless(restless(progress)));
+                    return Err(MigrationError::Restless(restless(progress)));
                 }
             }
         }
@@ -81,11 +85,11 @@ impl<O: Observer> Migration<'_, O> {
         Ok(())
     }
 
-    /// What was kept before a stop counts only if nothing has moved since.
+    /// Discards progress that no longer counts because something changed since it was saved.
     ///
-    /// Where nothing would show that a server was restarted, a proof, or a part of one, does not count at all.
-    async fn doubt_what_was_kept(&self, progress: &mut Progress) -> Result<(), Failure> {
-        // Until it is looked at again, nothing is proven.
+    /// If a restart of a server would not be noticed, a proof or a part of one does not count at all.
+    async fn doubt_what_was_kept(&self, progress: &mut Progress) -> Result<(), MigrationError> {
+        // Nothing is proven until the servers are checked again.
         let was_verified = std::mem::take(&mut progress.verified);
         progress.restart_list();
         let lasts = progress.is_valid_after_restart(self.key_requirement());
@@ -101,9 +105,9 @@ impl<O: Observer> Migration<'_, O> {
             }
         }
         self.check(progress).await?;
-        match self.check_keys(progress, Patience::Running).await {
-            // What was rewritten is not under the key that the API servers use now.
-            Err(Failure::Moved(_)) => progress.restart(),
+        match self.check_keys(progress, Stage::Running).await {
+            // The rewritten objects are not encrypted with the current key.
+            Err(MigrationError::Moved(_)) => progress.restart(),
             looked => looked?,
         }
         if progress.phase == Phase::Done && progress.shifted {
@@ -114,33 +118,32 @@ impl<O: Observer> Migration<'_, O> {
         Ok(())
     }
 
-    /// Rewrites all objects once, from where the progress is. A pass that fails leaves the progress as it was last
-    /// kept.
-    async fn pass(&self, progress: &mut Progress, journal: &mut impl Journal) -> Result<(), Failure> {
-        let mut aside = Aside::new(progress);
-        // Boxed, as are the steps that are rarely needed: without optimisation a thread's stack is soon full.
+    /// Rewrites all objects once, starting at the saved progress. If a pass fails, the progress is as it was last saved.
+    async fn pass(&self, progress: &mut Progress, journal: &mut impl Journal) -> Result<(), MigrationError> {
+        let mut deferred = Deferred::new(progress);
+        // Boxed, like other rarely used futures: debug builds would overflow the stack.
         let (halt, stop) = self.stop.child();
         let wanted = progress.storage_version_hash.clone();
         let hold = Hold::default();
-        let mut rewrite = Box::pin(self.rewrite(progress, &mut aside, journal, &stop, &hold));
+        let mut rewrite = Box::pin(self.rewrite(progress, &mut deferred, journal, &stop, &hold));
         let ended = tokio::select! {
             biased;
             ended = &mut rewrite => ended,
             moved = Box::pin(self.until_moved(&wanted, &hold)) => {
                 halt.cancel();
                 match rewrite.as_mut().await {
-                    Err(Failure::Unfinished(Unfinished::Stopped)) if !self.stop.is_stopped() => Err(moved),
+                    Err(MigrationError::Unfinished(Unfinished::Stopped)) if !self.stop.is_stopped() => Err(moved),
                     ended => ended,
                 }
             }
         };
         drop(rewrite);
         if ended.is_err() {
-            let uncounted = aside.uncounted(progress);
+            let uncounted = deferred.uncounted(progress);
             if uncounted > 0 {
                 self.observer.uncounted(uncounted);
             }
-            *progress = aside.kept;
+            *progress = deferred.kept;
         }
         ended
     }
@@ -148,16 +151,16 @@ impl<O: Observer> Migration<'_, O> {
     async fn rewrite(
         &self,
         progress: &mut Progress,
-        aside: &mut Aside,
+        deferred: &mut Deferred,
         journal: &mut impl Journal,
         stop: &Stop,
         hold: &Hold,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), MigrationError> {
         let target = self.target()?;
         let server = self.cluster.server();
         self.check(progress).await?;
         if progress.fingerprint.is_none() {
-            self.check_keys(progress, Patience::Running).await?;
+            self.check_keys(progress, Stage::Running).await?;
         }
         if progress.pass().listed == 0 {
             let counted = self.unless_stopped(lookup::count_at(server, &target)).await?;
@@ -166,32 +169,28 @@ impl<O: Observer> Migration<'_, O> {
         self.observer.pass(progress);
         let rewriter = Rewriter { hold: hold.clone(), ..self.rewriter(&target, Health::default()) };
         let mut listing = self.listing(&target, progress);
-        let mut page = self.unless_stopped(listing.next()).await??;
-        let mut elsewhere = Elsewhere::default();
+        let mut page = self.next_page(&mut listing).await?;
+        let mut unconfirmed = Unconfirmed::default();
         loop {
             let began = Instant::now();
             // The next page is fetched while this one is written.
             let fetch = async {
-                Ok(if page.last {
-                    Ok(Ok(Page::default()))
-                } else {
-                    self.unless_stopped(listing.next()).await
-                })
+                Ok(if page.last { Ok(Page::default()) } else { self.next_page(&mut listing).await })
             };
             let decided = |outcome: &Outcome| self.observer.decided(outcome);
             let write = rewriter.page(&page.items, Attempt::First, stop, decided);
             let (next, mut tally) = match futures::try_join!(fetch, write) {
                 Ok(both) => both,
                 Err(cut) => {
-                    self.keep_part(&page, &cut, began, progress, aside, journal).await?;
+                    self.keep_part(&page, &cut, began, progress, deferred, journal).await?;
                     return Err(cut.into());
                 }
             };
             let written = |item: &pages::Item| progress.is_written_since(&item.resource_version);
             let seems_written =
-                !tally.elsewhere.is_empty() || progress.resumed && page.items.iter().any(written);
+                !tally.unconfirmed.is_empty() || progress.resumed && page.items.iter().any(written);
             progress.note_hidden_write(tally.answer_lost, seems_written);
-            elsewhere.add(tally.elsewhere);
+            unconfirmed.add(tally.unconfirmed);
             tally.counts.quarantined += page.unreadable.len() as u64;
             tally.quarantined.append(&mut page.unreadable);
             let last_key = page.items.last().map(pages::Item::key);
@@ -199,73 +198,77 @@ impl<O: Observer> Migration<'_, O> {
             progress.page_done(&tally.counts, page.next.take(), last_key);
             progress.seconds += began.elapsed().as_secs_f64();
             progress.updated = restow_clock::now();
-            progress.unconfirmed = !elsewhere.is_empty();
-            if page.last || elsewhere.is_full() {
-                let confirm = Box::pin(self.confirm(&target, progress, &mut elsewhere));
+            progress.unconfirmed = !unconfirmed.is_empty();
+            if page.last || unconfirmed.is_full() {
+                let confirm = Box::pin(self.confirm(&target, progress, &mut unconfirmed));
                 tally.quarantined.extend(confirm.await?);
                 progress.unconfirmed = false;
             }
-            aside.add(tally.refused, tally.quarantined, progress);
-            Box::pin(self.decide(&rewriter, aside, progress, page.last, journal)).await?;
+            deferred.add(tally.refused, tally.quarantined, progress);
+            Box::pin(self.decide(&rewriter, deferred, progress, page.last, journal)).await?;
             self.observer.page(progress);
-            // Before the next write, and once more after the last.
+            // PriorAnswers the next write, and again after the last one.
             self.check(progress).await?;
             if page.last && progress.phase == Phase::Rewriting {
-                // The next pass looks when it begins.
+                // The next pass checks the keys when it starts.
                 return Ok(());
             }
             if page.last {
-                return self.check_keys(progress, Patience::Running).await;
+                return self.check_keys(progress, Stage::Running).await;
             }
-            page = next??;
+            page = next?;
         }
     }
 
-    /// Keeps what was done of a page before a stop, so that it is reported, and not done again.
+    /// Saves the part of a page that was done before a stop, so that it is reported and not repeated.
     async fn keep_part(
         &self,
         page: &Page,
         cut: &CutShort,
         began: Instant,
         progress: &mut Progress,
-        aside: &mut Aside,
+        deferred: &mut Deferred,
         journal: &mut impl Journal,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), MigrationError> {
         let last =
             usize::try_from(cut.done.listed).ok().and_then(|count| page.items.get(count.checked_sub(1)?));
-        // Objects that cannot be read, or were set aside, would be passed over. A pass that verifies does the page again:
-        // what was rewritten behind its first objects shows there as written since.
-        let whole = page.unreadable.is_empty() && aside.is_empty() && progress.phase == Phase::Rewriting;
+        // Unreadable and deferred objects would be skipped. A verifying pass repeats the page: objects that were rewritten
+        // after its first ones count there as written since.
+        let whole = page.unreadable.is_empty() && deferred.is_empty() && progress.phase == Phase::Rewriting;
         let Some(last) = last.filter(|_| whole && journal.can_save_after_stop()) else {
-            aside.beyond = cut.done.rewritten + cut.beyond;
+            deferred.beyond = cut.done.rewritten + cut.beyond;
             return Ok(());
         };
-        aside.beyond = cut.beyond;
+        deferred.beyond = cut.beyond;
         progress.page_done(&cut.done, None, Some(last.key()));
         progress.announced = None;
         progress.seconds += began.elapsed().as_secs_f64();
         progress.updated = restow_clock::now();
         journal.save(progress, &[]).await?;
-        aside.kept = progress.clone();
+        deferred.kept = progress.clone();
         Ok(())
+    }
+
+    async fn next_page(&self, listing: &mut Listing<'_>) -> Result<Page, MigrationError> {
+        Ok(self.unless_stopped(listing.next()).await??)
     }
 
     pub(crate) async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, Unfinished> {
         self.stop.unless(work).await.ok_or(Unfinished::Stopped)
     }
 
-    /// Tries once more just those objects that were left; those that are left still come back.
+    /// Retries only the quarantined objects, and returns those that are still quarantined.
     ///
-    /// The progress is ready for [`run`](Self::run) then, which verifies when none is left.
+    /// Afterwards [`run`](Self::run) can verify, if none is left.
     pub async fn retry(
         &self,
         progress: &mut Progress,
         left: Vec<Quarantined>,
-    ) -> Result<Vec<Quarantined>, Failure> {
+    ) -> Result<Vec<Quarantined>, MigrationError> {
         progress.verified = false;
         self.check(progress).await?;
         let target = self.target()?;
-        // They were given up while the server was well, and are tried just as often once more.
+        // They were given up while the server was healthy, and get as many attempts again.
         let rewriter = self.rewriter(&target, Health::assumed());
         progress.phase = Phase::Done;
         progress.counts.quarantined = 0;
@@ -279,7 +282,7 @@ impl<O: Observer> Migration<'_, O> {
                 let find = lookup::find(self.cluster.server(), &target, object);
                 match self.unless_stopped(find).await?? {
                     Found::Item(item) => items.push(item),
-                    // A pass over all objects would find one that is stored under another name.
+                    // The verifying pass finds an object that is stored under another name.
                     Found::Gone if self.settings.verify => progress.counts.gone += 1,
                     Found::Gone | Found::Unreadable => {
                         progress.counts.quarantined += 1;
@@ -299,7 +302,7 @@ impl<O: Observer> Migration<'_, O> {
         Rewriter {
             server: self.cluster.server(),
             target,
-            manner: self.settings.manner,
+            write_options: self.settings.write_options,
             throttle: self.throttle,
             waiting: self.observer,
             health,
@@ -316,7 +319,7 @@ impl<O: Observer> Migration<'_, O> {
             ListMode::Auto => is_worth_streaming(progress.expected),
         };
         match streams {
-            // A token is gone on with.
+            // With a continue token the list goes on in chunks.
             true if token.is_none() => Listing::Stream(Stream::new(
                 server,
                 target,
@@ -340,8 +343,8 @@ impl<O: Observer> Migration<'_, O> {
         }
     }
 
-    /// Where the resource's objects are.
-    pub fn target(&self) -> Result<Target, Failure> {
+    /// The endpoint of the resource's objects.
+    pub fn target(&self) -> Result<Target, MigrationError> {
         Ok(Target::of(self.resource).ok_or_else(|| PageError::Vanished(self.resource.name.clone()))?)
     }
 }
@@ -356,11 +359,11 @@ fn restless(progress: &Progress) -> String {
         )
     } else if progress.unsure {
         format!(
-            "answers to writes were lost in each of {} passes, and the objects were written: whether by restow itself \
-             cannot be told",
+            "answers to writes were lost in each of {} passes, and the objects were written; it is unknown whether \
+             restow wrote them",
             progress.passes
         )
     } else {
-        format!("API servers came, went or started anew in each of {} passes", progress.passes)
+        format!("API servers joined, left or restarted in each of {} passes", progress.passes)
     }
 }

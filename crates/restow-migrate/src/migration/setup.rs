@@ -1,4 +1,4 @@
-//! What one migration works with: its settings, where it saves progress, who observes it, and why it may fail.
+//! What a migration needs: its settings, a journal for its progress, and an observer; and why it may fail.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::client::{RequestError, Throttle};
 use crate::cluster::Cluster;
 use crate::list::{PageError, Waiting};
 use crate::rewrite::page::CutShort;
-use crate::rewrite::{Manner, Unfinished};
+use crate::rewrite::{Unfinished, WriteOptions};
 
 /// How objects are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,85 +21,85 @@ pub enum ListMode {
     /// In chunks.
     #[default]
     Chunked,
-    /// As one stream, where the server can.
+    /// As one stream, if the server supports it.
     Streaming,
-    /// As one stream where there are so many objects that it spares the server something, else in chunks.
+    /// As one stream if there are many objects, otherwise in chunks.
     Auto,
 }
 
-/// How a migration is done.
+/// Settings of a migration.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Objects in a page: what is sent again at most after a crash.
+pub struct MigrationSettings {
+    /// Objects in a page. After a crash, at most one page is written again.
     pub page_size: u32,
     /// How objects are listed.
     pub list: ListMode,
-    /// Whether a second pass has to find nothing to rewrite.
+    /// Whether another pass has to prove that nothing is left to rewrite.
     pub verify: bool,
     /// How objects are written.
-    pub manner: Manner,
+    pub write_options: WriteOptions,
     /// What has to be proven about the API servers' encryption configurations.
     pub encrypted: KeyRequirement,
 }
 
-/// Where progress is kept between pages.
+/// Saves the progress between pages.
 pub trait Journal {
-    /// Keeps the progress, and the objects of the page that were left.
+    /// Saves the progress and the quarantined objects of the page.
     ///
-    /// Once this has returned, a crash resumes behind this page.
+    /// Once this has returned, a run that crashes resumes after this page.
     fn save(
         &mut self,
         progress: &Progress,
         left: &[Quarantined],
     ) -> impl Future<Output = std::io::Result<()>> + Send;
 
-    /// Whether something may be kept after the run was told to stop: a leader that has lost its Lease writes nothing.
+    /// Whether progress may be saved after the run was told to stop. A leader that has lost its Lease writes nothing.
     fn can_save_after_stop(&self) -> bool {
         false
     }
 }
 
-/// Somebody who watches a migration.
+/// Is told how a migration proceeds.
 pub trait Observer: Waiting + Sync {
-    /// A CRD was changed just now: its handlers are given time to follow.
+    /// A CRD has just changed; the migration waits for its handlers.
     fn settling(&self, wait: Duration);
-    /// A pass begins.
+    /// A pass starts.
     fn pass(&self, progress: &Progress);
-    /// An object was decided.
+    /// The outcome of an object is decided.
     fn decided(&self, outcome: &Outcome);
-    /// A page was finished and kept.
+    /// A page was finished and saved.
     fn page(&self, progress: &Progress);
-    /// A pass was cut short, and so many objects that it has rewritten are not counted: whoever goes on checks them again.
+    /// A pass was cut short, and this many rewritten objects are not counted. The next run checks them again.
     fn uncounted(&self, _rewritten: u64) {}
 }
 
-/// Why a migration ended early. What was kept stays kept.
+/// Why a migration ended early. Saved progress is kept.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum MigrationError {
     /// The API servers do not agree.
     #[error("{0}")]
     Disagreement(Disagreement),
-    /// The storage version changed under the run.
+    /// The storage version or the encryption key changed during the run.
     #[error("{0}")]
     Moved(String),
-    /// Objects change with every write, or servers come and go.
+    /// Objects change with every write, or servers join and leave all the time.
     #[error("{0}")]
     Restless(String),
-    /// No page can be had.
+    /// A page could not be listed.
     #[error(transparent)]
     Page(#[from] PageError),
     /// A page could not be finished.
     #[error(transparent)]
     Unfinished(Unfinished),
-    /// The progress cannot be kept.
-    #[error("keeping the progress")]
+    /// The progress could not be saved.
+    #[error("saving the progress")]
     Journal(#[from] std::io::Error),
-    /// The server did not answer what is needed before the first write.
+    /// A request that is needed before the first write failed.
     #[error(transparent)]
     Request(#[from] RequestError),
 }
 
-impl From<Unfinished> for Failure {
+impl From<Unfinished> for MigrationError {
     fn from(unfinished: Unfinished) -> Self {
         match unfinished {
             Unfinished::Vanished(resource) => PageError::Vanished(resource).into(),
@@ -108,7 +108,7 @@ impl From<Unfinished> for Failure {
     }
 }
 
-impl From<CutShort> for Failure {
+impl From<CutShort> for MigrationError {
     fn from(cut: CutShort) -> Self {
         cut.why.into()
     }
@@ -120,11 +120,11 @@ pub struct Migration<'a, O> {
     pub cluster: &'a Cluster,
     /// The resource.
     pub resource: &'a Resource,
-    /// How.
-    pub settings: Settings,
-    /// How fast.
+    /// The settings.
+    pub settings: MigrationSettings,
+    /// Limits the pace.
     pub throttle: &'a Throttle,
-    /// Who watches.
+    /// Is told how it proceeds.
     pub observer: &'a O,
     /// Stops it.
     pub stop: &'a Stop,

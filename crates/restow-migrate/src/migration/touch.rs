@@ -1,9 +1,9 @@
-//! One write of a migration by itself, so that those who watch the resource hear of it.
+//! A single write of a migration, so that watchers of the resource receive an event.
 
 use restow_core::rewrite::outcome::Outcome;
 use restow_core::rewrite::progress::Progress;
 
-use super::setup::{Failure, Migration, Observer};
+use super::setup::{Migration, MigrationError, Observer};
 use crate::list::chunks::Chunks;
 use crate::rewrite::health::Health;
 use crate::rewrite::page::Attempt;
@@ -12,10 +12,10 @@ use crate::rewrite::page::Attempt;
 const TRIES: u32 = 100;
 
 impl<O: Observer> Migration<'_, O> {
-    /// Writes one object after the other, as a pass would, until one of them was stored anew; says whether one was.
+    /// Writes one object after the other, like a pass, until one was rewritten. Returns whether one was.
     ///
-    /// Only then is there an event: a write that finds its object stored as it should be leaves no trace.
-    pub async fn touch(&self, progress: &mut Progress) -> Result<bool, Failure> {
+    /// Only a rewritten object causes an event.
+    pub async fn touch(&self, progress: &mut Progress) -> Result<bool, MigrationError> {
         self.check(progress).await?;
         let target = self.target()?;
         let rewriter = self.rewriter(&target, Health::assumed());

@@ -1,4 +1,4 @@
-//! Whether the server is well, as other writes show, while it fails at some.
+//! Whether the server is healthy while some objects fail, as other writes show.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,50 +10,50 @@ use restow_core::rewrite::outcome::{
 
 use crate::list::Item;
 
-/// How long a server that failed at a witness is taken to be unwell.
+/// How long a server counts as unhealthy after a witness failed.
 const UNWELL_FOR: Duration = Duration::from_secs(1);
 /// How many objects that were given up are remembered.
-const GIVEN_UP: usize = 100;
+const MAX_GIVEN_UP: usize = 100;
 
-/// What all writes of a pass tell of their server.
+/// What all writes of a pass show about their server.
 #[derive(Default)]
 pub(crate) struct Health {
     state: Mutex<State>,
-    /// Held by the one who asks.
+    /// Held while a witness is sent, so that only one is in flight.
     pub(crate) asking: tokio::sync::Mutex<()>,
-    /// Whether the server is taken to be well.
+    /// Whether the server is assumed to be healthy.
     assumed: bool,
 }
 
 #[derive(Default)]
 struct State {
-    /// When the last write was sent that was answered well.
+    /// When the last successful write was sent.
     well: Option<Instant>,
     /// When the last write was sent that was stored.
     stored_at: Option<Instant>,
-    /// When a witness was last asked in vain.
+    /// When a witness last failed.
     unwell: Option<Instant>,
     /// When the credentials were last refused.
     refused: Option<Instant>,
     /// When the last request was sent whose answer shows that the credentials are accepted.
     accepted: Option<Instant>,
-    /// An object that can be written, as it was last answered.
+    /// An object that can be written, in its latest state.
     witness: Option<Item>,
-    /// An object that is stored in the storage version, as it was last answered.
+    /// An object that is stored in the storage version, in its latest state.
     stored: Option<Item>,
-    /// How many objects have failed and are not decided yet.
+    /// How many objects have failed and have no outcome yet.
     failing: usize,
-    /// The uids of objects whose failures were found to be their own: they show nothing of the server.
+    /// The uids of objects whose failures are their own fault: they show nothing about the server.
     given_up: Vec<Box<str>>,
 }
 
 impl Health {
-    /// Takes the server to be well, for objects that were given up before.
+    /// Assumes a healthy server, for objects that were given up before.
     pub(crate) fn assumed() -> Self {
         Self { assumed: true, ..Self::default() }
     }
 
-    /// Takes in a write that was sent then, and the resourceVersion it came back with.
+    /// Records a write that was sent at this time, and the resourceVersion in its answer.
     pub(crate) fn saw(
         &self,
         item: &Item,
@@ -75,7 +75,7 @@ impl Health {
             return;
         }
         state.well = state.well.max(Some(sent));
-        // One that no webhook has a part in says nothing of the webhook when it is asked again.
+        // An object that needs no webhook shows nothing about the webhook.
         if let Some(version) = version
             && state.witness.is_none()
             && helper != WebhookUse::Perhaps
@@ -84,49 +84,48 @@ impl Health {
         }
     }
 
-    /// Whether a write that was sent since then was answered well.
+    /// Whether a write that was sent after this time succeeded.
     pub(crate) fn is_well_since(&self, then: Instant) -> bool {
         self.assumed || self.state().well.is_some_and(|sent| sent > then)
     }
 
-    /// Whether a write that was sent since then was stored: one of an object that is current needs no store, nor does a
-    /// dry run.
+    /// Whether a write that was sent after this time was stored. Writes of current objects and dry runs store nothing.
     pub(crate) fn has_stored_since(&self, then: Instant) -> bool {
         self.assumed || self.state().stored_at.is_some_and(|sent| sent > then)
     }
 
-    /// Whether credentials were refused, and not accepted since: no further object is begun meanwhile.
+    /// Whether the credentials were refused and not accepted since. No further object is started then.
     pub(crate) fn is_locked_out(&self) -> bool {
         let state = self.state();
         state.refused > state.well.max(state.accepted)
     }
 
-    /// Whether any object was written well.
+    /// Whether any object was written.
     pub(crate) fn has_written(&self) -> bool {
         let state = self.state();
         state.witness.is_some() || state.stored.is_some()
     }
 
-    /// Takes in that the credentials of a request that was sent then were accepted.
+    /// Records that the credentials of a request that was sent at this time were accepted.
     pub(crate) fn accepted(&self, sent: Instant) {
         let mut state = self.state();
         state.accepted = state.accepted.max(Some(sent));
     }
 
-    /// Whether the credentials of a request that was sent since then were accepted.
+    /// Whether the credentials of a request that was sent after this time were accepted.
     fn accepts_since(&self, then: Instant) -> bool {
         self.state().accepted.is_some_and(|sent| sent > then)
     }
 
-    /// Takes in that an object was given up.
+    /// Records that an object was given up.
     pub(crate) fn gave_up(&self, item: &Item) {
         let given_up = &mut self.state().given_up;
-        if given_up.len() < GIVEN_UP && !given_up.contains(&item.uid) {
+        if given_up.len() < MAX_GIVEN_UP && !given_up.contains(&item.uid) {
             given_up.push(item.uid.clone());
         }
     }
 
-    /// The uids of objects that are no witnesses for this one: its own, and those that were given up.
+    /// The uids of objects that cannot be witnesses for this one: itself, and those that were given up.
     pub(crate) fn besides(&self, item: &Item) -> Vec<Box<str>> {
         let mut besides = self.state().given_up.clone();
         besides.retain(|uid| *uid != item.uid);
@@ -134,18 +133,18 @@ impl Health {
         besides
     }
 
-    /// Whether a witness was asked in vain just now.
+    /// Whether a witness failed just now.
     pub(crate) fn is_unwell(&self) -> bool {
         self.state().unwell.is_some_and(|asked| asked.elapsed() < UNWELL_FOR)
     }
 
-    /// Whether not just one object fails.
+    /// Whether more than one object fails.
     fn fails_elsewhere(&self) -> bool {
         let state = self.state();
         state.failing > 1 || state.unwell > state.well
     }
 
-    /// An object that can be written when the server is well.
+    /// An object that can be written while the server is healthy.
     pub(crate) fn witness(&self) -> Option<Item> {
         self.state().witness.clone()
     }
@@ -155,12 +154,12 @@ impl Health {
         self.state().stored.clone()
     }
 
-    /// Takes in what a witness, asked then, was answered with.
+    /// Records the outcome of a witness that was sent at this time.
     pub(crate) fn asked(&self, outcome: &Outcome, sent: Instant) {
         let mut state = self.state();
         match outcome {
             Outcome::Gone => (state.witness, state.stored) = (None, None),
-            // Even one that somebody else has written since was read and judged.
+            // A conflict shows too that the server handled the write.
             answered if shows_health(answered, WebhookUse::None) => state.well = state.well.max(Some(sent)),
             _ => state.unwell = Some(sent),
         }
@@ -171,49 +170,49 @@ impl Health {
     }
 }
 
-/// What is known of the server besides the failures of one object.
+/// What is known about the server apart from one failing object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// It does for others what it fails to do for this one.
+pub(crate) enum ServerHealth {
+    /// It handles other objects.
     Well,
-    /// It does not, or nobody knows.
+    /// It does not handle other objects, or that is unknown.
     Unwell,
-    /// It answers lists, and there is no other object to be written.
+    /// It answers lists, and there is no other object to write.
     Alone,
-    /// It would take this one, and stores neither this one nor any other: its store may be full.
+    /// It accepts a dry run of this object, and stores no object: its store may be full.
     Unstored,
 }
 
 /// The failures of one object.
 pub(crate) struct Failures<'a> {
     health: &'a Health,
-    /// How many count against it.
+    /// How many failures count against the object.
     counted: u32,
-    /// How often it was refused while it was stored unchanged.
+    /// How many times it was refused while it was unchanged in the store.
     refused: u32,
     first: Option<Instant>,
     last: Option<Instant>,
-    /// Since when its credentials are not accepted, if that is what fails.
+    /// Since when the credentials are refused, if they are.
     unauthorized: Option<Instant>,
-    /// What was seen of the server since the last one.
-    otherwise: Standing,
+    /// The health of the server since the last failure.
+    server: ServerHealth,
 }
 
 impl<'a> Failures<'a> {
     pub(crate) fn new(health: &'a Health) -> Self {
         let (first, last, unauthorized) = (None, None, None);
-        Self { health, counted: 0, refused: 0, first, last, unauthorized, otherwise: Standing::Unwell }
+        Self { health, counted: 0, refused: 0, first, last, unauthorized, server: ServerHealth::Unwell }
     }
 
-    /// Takes one more in, and says what to do about it.
+    /// Records a failure, and decides what to do next.
     pub(crate) fn add(&mut self, blame: Blame, now: Instant, webhook: bool) -> RetryDecision {
         let first = *self.first.get_or_insert_with(|| {
             self.health.state().failing += 1;
             now
         });
-        self.counted += u32::from(self.otherwise == Standing::Well || self.last.is_none());
+        self.counted += u32::from(self.server == ServerHealth::Well || self.last.is_none());
         self.refused += u32::from(blame == Blame::Refusal);
-        // A token that was accepted for something else meanwhile was not refused all the time.
+        // If the token was accepted in between, the refusals start again.
         self.unauthorized = match self.unauthorized {
             _ if blame != Blame::Credentials => None,
             Some(since) if !self.last.is_some_and(|last| self.health.accepts_since(last)) => Some(since),
@@ -227,25 +226,25 @@ impl<'a> Failures<'a> {
             refused: self.refused,
             counted: self.counted,
             lasted: now - self.unauthorized.unwrap_or(first),
-            elsewhere: (webhook || self.otherwise == Standing::Unstored) && self.health.fails_elsewhere(),
-            alone: self.otherwise == Standing::Alone,
+            elsewhere: (webhook || self.server == ServerHealth::Unstored) && self.health.fails_elsewhere(),
+            alone: self.server == ServerHealth::Alone,
         };
         retry_decision(blame, failed)
     }
 
-    /// When the last one was; none when it has not failed.
+    /// The time of the last failure.
     pub(crate) fn last(&self) -> Option<Instant> {
         self.last
     }
 
-    /// For how long it had failed when a write was sent.
+    /// For how long the object had been failing when a write was sent.
     pub(crate) fn lasted(&self, sent: Instant) -> Duration {
         self.first.map_or(Duration::ZERO, |first| sent.saturating_duration_since(first))
     }
 
-    /// Takes in what was seen of the server since the last one.
-    pub(crate) fn otherwise(&mut self, standing: Standing) {
-        self.otherwise = standing;
+    /// Records the health of the server since the last failure.
+    pub(crate) fn server_was(&mut self, health: ServerHealth) {
+        self.server = health;
     }
 }
 
@@ -275,10 +274,10 @@ mod tests {
     }
 
     #[test]
-    fn failures_count_while_the_server_is_well_otherwise() {
+    fn failures_count_only_while_the_server_handles_other_objects() {
         use RetryDecision::{GiveUp, Later, Retry};
         let now = Instant::now();
-        // Whether the server was well before each further try; seconds between them; whether another object fails too.
+        // Whether the server was healthy before each further attempt; seconds between attempts; whether another object fails.
         for (well, seconds, others, expected) in [
             ("yyyy", 1, false, [Retry, Retry, Retry, Retry, GiveUp]),
             ("yyyy", 1, true, [Retry, Retry, Retry, Retry, GiveUp]),
@@ -296,7 +295,7 @@ mod tests {
             let mut at = now;
             let mut decided = vec![failures.add(Blame::Object, at, true)];
             for well in well.chars() {
-                failures.otherwise(if well == 'y' { Standing::Well } else { Standing::Unwell });
+                failures.server_was(if well == 'y' { ServerHealth::Well } else { ServerHealth::Unwell });
                 at += Duration::from_secs(seconds);
                 decided.push(failures.add(Blame::Object, at, true));
             }
@@ -305,11 +304,11 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_given_up_when_they_alone_have_failed_for_a_minute() {
+    fn a_run_ends_when_its_credentials_were_refused_for_a_minute() {
         use Blame::{Credentials, Server};
         use RetryDecision::{Retry, Unauthorized};
         let began = Instant::now();
-        // When those of another request were accepted.
+        // When the credentials of another request were accepted.
         for (failures, accepted, expected) in [
             (&[(Credentials, 0), (Credentials, 61)][..], None, Unauthorized),
             (&[(Server, 0), (Server, 70), (Credentials, 71)], None, Retry),
@@ -334,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_sent_since_shows_that_it_is_well_now() {
+    fn only_a_write_sent_after_the_failure_shows_that_the_server_is_healthy() {
         let health = Health::default();
         let before = Instant::now();
         let failed = before + Duration::from_secs(1);
@@ -359,19 +358,19 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_takes_nothing_is_no_objects_fault() {
+    fn an_object_is_not_blamed_while_nothing_is_stored() {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
         let health = Health::default();
         assert!(!health.has_stored_since(now) && Health::assumed().has_stored_since(now));
         health.saw(&item("a", false), WebhookUse::None, &Outcome::Current, Some("2"), at(1));
         assert!(health.is_well_since(now) && !health.has_stored_since(now));
-        // Another object, and then this one, would be taken and are not stored.
+        // The server accepts dry runs of two objects and stores neither.
         let (mut other, mut failures) = (Failures::new(&health), Failures::new(&health));
         other.add(Blame::Object, now, false);
         for seconds in [0, 1, 2, 4, 8, 16, 299] {
             assert_eq!(failures.add(Blame::Object, at(seconds), false), RetryDecision::Retry, "{seconds}");
-            failures.otherwise(Standing::Unstored);
+            failures.server_was(ServerHealth::Unstored);
         }
         assert_eq!(failures.add(Blame::Object, at(300), false), RetryDecision::Later);
         health.saw(&item("a", false), WebhookUse::None, &Outcome::Rewritten, Some("3"), at(301));
@@ -387,7 +386,7 @@ mod tests {
         }
         assert_eq!(health.besides(&item("a", false)), ["b".into(), "a".into()]);
         assert_eq!(health.besides(&item("c", false)), ["a".into(), "b".into(), "c".into()]);
-        (0..GIVEN_UP).for_each(|number| health.gave_up(&item(&number.to_string(), false)));
-        assert_eq!(health.besides(&item("a", false)).len(), GIVEN_UP);
+        (0..MAX_GIVEN_UP).for_each(|number| health.gave_up(&item(&number.to_string(), false)));
+        assert_eq!(health.besides(&item("a", false)).len(), MAX_GIVEN_UP);
     }
 }

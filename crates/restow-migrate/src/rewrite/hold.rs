@@ -1,8 +1,8 @@
-//! Holds writes back while nobody knows whether the API servers still agree.
+//! Pauses writes while it is unknown whether the API servers still agree.
 
 use tokio::sync::watch;
 
-/// Whether writes are held back. Clones share it.
+/// Whether writes are paused. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hold(watch::Sender<bool>);
 
@@ -23,7 +23,7 @@ impl Hold {
 
     /// Waits until writes may be sent.
     pub(crate) async fn released(&self) {
-        // The sender is this one, so it is never gone.
+        // This is the sender, so it is never closed.
         self.0.subscribe().wait_for(|held| !held).await.ok();
     }
 }

@@ -1,4 +1,4 @@
-//! Writes each object of a page until it is decided.
+//! Writes each object of a page until its outcome is decided.
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -12,49 +12,49 @@ use restow_core::rewrite::outcome::{
 use restow_core::rewrite::pace::Signal;
 use restow_core::rewrite::progress::{Counts, Quarantined};
 
-use super::health::{Failures, Standing};
+use super::health::{Failures, ServerHealth};
 use super::rewriter::Rewriter;
 use super::write::Sent;
 use crate::client::Slot;
 use crate::list::Item;
-use crate::list::lookup::{self, Blind};
+use crate::list::lookup::{self, LookupError};
 use restow_lease::Stop;
 
-/// What became of a page.
+/// The result of writing a page.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// The counts.
+    /// The number of objects by outcome.
     pub counts: Counts,
-    /// The objects that were left.
+    /// The quarantined objects.
     pub quarantined: Vec<Quarantined>,
-    /// The objects that were refused, for so short a time that it may pass; they are not counted yet.
+    /// Objects that were refused for so short a time that it may pass. They are not counted yet.
     pub refused: Vec<Item>,
-    /// The objects that are gone or were changed, as a look-up of their names shows.
-    pub(crate) elsewhere: Vec<(Item, Outcome)>,
-    /// Whether restow itself may have written one of those: the answer to a try was lost.
+    /// Objects that a look-up by name shows as deleted or changed. A list has to confirm it.
+    pub(crate) unconfirmed: Vec<(Item, Outcome)>,
+    /// Whether restow itself may have changed one of those, because the answer to a write was lost.
     pub(crate) answer_lost: bool,
 }
 
-/// How often objects have been tried.
+/// Which attempt at an object this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// Never, in this pass: a refusal may pass.
+    /// The first one in this pass: a refusal may pass.
     First,
-    /// They were refused long enough ago: a refusal is final.
+    /// The last one: a refusal is final.
     Last,
 }
 
 /// Why a page was not finished.
 #[derive(Debug, thiserror::Error)]
 pub enum Unfinished {
-    /// It was to stop.
+    /// The run was told to stop.
     #[error("stopped")]
     Stopped,
-    /// The credentials no longer hold.
+    /// The credentials are no longer accepted.
     #[error("the credentials are no longer accepted: {0}")]
     Unauthorized(String),
-    /// Objects cannot be written now; no one of them is to blame for that.
-    #[error("objects cannot be written now, among them {0}")]
+    /// Objects cannot be written now. That is not the fault of one object.
+    #[error("cannot write objects now, for example {0}")]
     Unavailable(String),
     /// The resource is no longer served.
     #[error("{0} is no longer served")]
@@ -64,11 +64,11 @@ pub enum Unfinished {
 /// A page that was not finished.
 #[derive(Debug)]
 pub struct CutShort {
-    /// Why.
+    /// The reason.
     pub why: Unfinished,
-    /// What became of its first objects, up to the first one that was not written.
+    /// The outcomes of its objects up to the first one that was not written.
     pub done: Counts,
-    /// How many objects were rewritten behind those.
+    /// How many objects after those were rewritten.
     pub beyond: u64,
 }
 
@@ -90,17 +90,17 @@ impl CutShort {
 enum End {
     Decided {
         outcome: Outcome,
-        /// Whether a try before may have been carried out.
+        /// Whether an earlier attempt may have been stored.
         answer_lost: bool,
     },
-    /// It was to stop.
+    /// The run was told to stop.
     Stopped,
-    /// Nor can any other be written.
+    /// No other object can be written either.
     Unfinished(Unfinished),
 }
 
 impl Rewriter<'_> {
-    /// Writes every object of a page; told to stop, it waits for those under way and sends no more.
+    /// Writes every object of a page. When it is told to stop, it waits for writes in flight and sends no more.
     pub async fn page(
         &self,
         items: &[Item],
@@ -117,13 +117,13 @@ impl Rewriter<'_> {
         let (halt, stop) = stop.child();
         let mut under_way = FuturesUnordered::new();
         loop {
-            // Expired credentials are not tried on everything; those under way find out whether they are renewed.
+            // With refused credentials no further write is sent; those in flight show when they are renewed.
             let locked_out = !under_way.is_empty() && self.health.is_locked_out();
             let halted = stop.is_stopped() || locked_out;
             tokio::select! {
                 biased;
                 slot = self.slot(), if next.is_some() && !halted => {
-                    // The place may have been long in coming.
+                    // It may have taken long to get a slot.
                     if stop.is_stopped() || (!under_way.is_empty() && self.health.is_locked_out()) {
                         continue;
                     }
@@ -185,17 +185,17 @@ impl Rewriter<'_> {
         };
         loop {
             let began = Instant::now();
-            let sent = self.careful(item, self.manner.dry_run).await.unwrap_or_else(Sent::broken);
+            let sent = self.careful(item, self.write_options.dry_run).await.unwrap_or_else(Sent::broken);
             if sent.accepted {
                 self.health.accepted(began);
             }
             let overloaded = matches!(sent.outcome, Outcome::Retry { overloaded: true, .. });
             slot.ended(if overloaded { Signal::Overloaded } else { Signal::Fine }, sent.bytes);
             if stop.is_stopped() && is_written(&sent.outcome) {
-                // It counts, although the run is to stop.
+                // It was written, although the run is stopping.
                 return End::Decided { outcome: sent.outcome, answer_lost };
             }
-            // Boxed, because it is rarely needed and every write under way would hold its space.
+            // Boxed, because it is rarely needed and takes space for every write in flight.
             let settled = Box::pin(self.found_out(item, sent.outcome));
             let Some((outcome, served)) = stop.unless(settled).await else { return End::Stopped };
             unserved = if served { None } else { unserved.or(Some(began)) };
@@ -228,7 +228,7 @@ impl Rewriter<'_> {
             let ready = async {
                 tokio::time::sleep(wait).await;
                 if let Some(last) = failures.last().filter(|_| blame != Blame::Refusal) {
-                    failures.otherwise(Box::pin(self.otherwise(item, blame, last)).await);
+                    failures.server_was(Box::pin(self.server_health(item, blame, last)).await);
                 }
                 self.slot().await
             };
@@ -239,18 +239,18 @@ impl Rewriter<'_> {
         }
     }
 
-    /// What an outcome comes to once the object itself was looked up, where that is needed, and whether its resource
-    /// is served. A look-up that fails is repeated: lists that fail for a while are not the object's fault.
+    /// Looks up an object whose outcome is doubtful, and returns its real outcome and whether its resource is served. It
+    /// retries the look-up, because failing lists are not the object's fault.
     async fn found_out(&self, item: &Item, outcome: Outcome) -> (Outcome, bool) {
         let Outcome::Doubtful(doubt) = outcome else { return (outcome, true) };
         let (since, mut tries) = (Instant::now(), 0);
         loop {
-            let (sighting, served) = self.sight(item).await;
-            let LookupResult::Unknown { message } = &sighting else {
-                return (resolve(doubt, sighting), served);
+            let (found, served) = self.look_up(item).await;
+            let LookupResult::Unknown { message } = &found else {
+                return (resolve(doubt, found), served);
             };
             if !served || since.elapsed() >= transient::TRANSIENT_ANSWER_TIMEOUT {
-                return (resolve(doubt, sighting), served);
+                return (resolve(doubt, found), served);
             }
             tries += 1;
             let wait = backoff(tries, None);
@@ -259,40 +259,40 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Looks an object up once, and tells whether its resource is served.
-    async fn sight(&self, item: &Item) -> (LookupResult, bool) {
-        match lookup::sight(self.server, self.target, item).await {
-            Ok(sighting) => (sighting, true),
-            Err(Blind::Failed(message)) => (LookupResult::Unknown { message }, true),
-            Err(Blind::NotServed(message)) => (LookupResult::Unknown { message }, false),
+    /// Looks up an object once, and returns whether its resource is served.
+    async fn look_up(&self, item: &Item) -> (LookupResult, bool) {
+        match lookup::look_up(self.server, self.target, item).await {
+            Ok(found) => (found, true),
+            Err(LookupError::Failed(message)) => (LookupResult::Unknown { message }, true),
+            Err(LookupError::NotServed(message)) => (LookupResult::Unknown { message }, false),
         }
     }
 
-    /// What is to be said of the server otherwise, where storing may be what fails: the server would take this object,
-    /// and none was stored since.
-    async fn otherwise(&self, item: &Item, blame: Blame, since: Instant) -> Standing {
-        let standing = self.standing(item, blame, since).await;
-        let stores = blame != Blame::Object || self.manner.dry_run || self.health.has_stored_since(since);
-        if standing != Standing::Well || stores {
-            return standing;
+    /// The health of the server. It is `Unstored` if the server accepts a dry run of this object and has stored nothing since.
+    async fn server_health(&self, item: &Item, blame: Blame, since: Instant) -> ServerHealth {
+        let health = self.health_since(item, blame, since).await;
+        let stores =
+            blame != Blame::Object || self.write_options.dry_run || self.health.has_stored_since(since);
+        if health != ServerHealth::Well || stores {
+            return health;
         }
         let slot = self.slot().await;
         let sent = self.careful(item, true).await.unwrap_or_else(Sent::broken);
         slot.ended(Signal::Fine, sent.bytes);
-        if sent.outcome == Outcome::Accepted { Standing::Unstored } else { standing }
+        if sent.outcome == Outcome::Accepted { ServerHealth::Unstored } else { health }
     }
 
-    /// What is to be said of the server otherwise: other writes have shown it since then, or one that is sent for that
-    /// does.
-    async fn standing(&self, item: &Item, blame: Blame, since: Instant) -> Standing {
-        let well = || if self.health.is_well_since(since) { Standing::Well } else { Standing::Unwell };
+    /// The health of the server since a time, as other writes show. If there were none, it sends a witness.
+    async fn health_since(&self, item: &Item, blame: Blame, since: Instant) -> ServerHealth {
+        let well =
+            || if self.health.is_well_since(since) { ServerHealth::Well } else { ServerHealth::Unwell };
         if self.health.is_well_since(since) {
-            return Standing::Well;
+            return ServerHealth::Well;
         }
         let _one_at_a_time = match self.health.asking.try_lock() {
             Ok(guard) => guard,
-            // A server that hangs is not to hold up the others, which find out by themselves when it is back.
-            Err(_) if blame == Blame::Server => return Standing::Unwell,
+            // A server that hangs must not block the other objects.
+            Err(_) if blame == Blame::Server => return ServerHealth::Unwell,
             Err(_) => self.health.asking.lock().await,
         };
         if self.health.is_well_since(since) || self.health.is_unwell() {
@@ -301,37 +301,37 @@ impl Rewriter<'_> {
         let slot = self.slot().await;
         let began = Instant::now();
         if blame == Blame::Credentials && !self.health.has_written() {
-            // Whoever may list is known to the server, so that a 401 is about the write.
+            // A list shows that the credentials are accepted, so the 401 is about the write.
             let listed = lookup::count(self.server, self.target).await.is_ok();
             if listed {
                 self.health.accepted(began);
             }
-            return if listed { Standing::Well } else { Standing::Unwell };
+            return if listed { ServerHealth::Well } else { ServerHealth::Unwell };
         }
         let (witness, sent) = match self.ask_witness(item, blame).await {
             Ok(Some(answered)) => answered,
-            Ok(None) => return Standing::Alone,
-            Err(Unasked) => return Standing::Unwell,
+            Ok(None) => return ServerHealth::Alone,
+            Err(NoWitness) => return ServerHealth::Unwell,
         };
         slot.ended(Signal::Fine, sent.bytes);
         if sent.accepted {
             self.health.accepted(began);
         }
         let outcome = match sent.outcome {
-            Outcome::Doubtful(doubt) => resolve(doubt, self.sight(&witness).await.0),
+            Outcome::Doubtful(doubt) => resolve(doubt, self.look_up(&witness).await.0),
             outcome => outcome,
         };
         self.health.asked(&outcome, began);
-        // It is listed, and no write reaches it, so there is none that could be written.
-        if outcome == Outcome::Gone { Standing::Alone } else { well() }
+        // The witness is listed, but no write reaches it, so it cannot be one.
+        if outcome == Outcome::Gone { ServerHealth::Alone } else { well() }
     }
 
-    /// Sends a dry run of another object, which needs all that the write of this one needs; none where there is no
-    /// other object.
+    /// Sends a dry run of another object, which needs all that a write of this one needs; `None` if there is no other
+    /// object.
     ///
-    /// A conversion webhook that is down makes an API server answer with 500. For any other failure it does not matter
-    /// whether the other object needs one.
-    async fn ask_witness(&self, item: &Item, blame: Blame) -> Result<Option<(Item, Sent)>, Unasked> {
+    /// If a conversion webhook is down, the API server answers with 500. For other failures it does not matter whether the
+    /// other object needs the webhook.
+    async fn ask_witness(&self, item: &Item, blame: Blame) -> Result<Option<(Item, Sent)>, NoWitness> {
         let other = |witness: &Item| witness.uid != item.uid;
         let mut witness = self.health.witness().filter(other);
         if witness.is_none() {
@@ -341,20 +341,20 @@ impl Rewriter<'_> {
                 return Ok(Some((stored, sent)));
             }
             let others = self.health.besides(item);
-            let another = lookup::another(self.server, self.target, &others).await.map_err(|_| Unasked)?;
+            let another = lookup::another(self.server, self.target, &others).await.map_err(|_| NoWitness)?;
             let Some(another) = another else { return Ok(None) };
             let is_fit =
                 |another: &Item| blame != Blame::Object || self.helper(another) != WebhookUse::Perhaps;
             witness = Some(another).filter(is_fit);
         }
-        let witness = witness.ok_or(Unasked)?;
+        let witness = witness.ok_or(NoWitness)?;
         let sent = self.careful(&witness, true).await.unwrap_or_else(Sent::broken);
         Ok(Some((witness, sent)))
     }
 }
 
-/// There is no object that shows whether the server is well, or none could be found.
-struct Unasked;
+/// No object that shows whether the server is healthy was found.
+struct NoWitness;
 
 impl Tally {
     fn take(&mut self, item: &Item, outcome: Outcome, answer_lost: bool) {
@@ -363,19 +363,19 @@ impl Tally {
             Outcome::Gone | Outcome::Conflicted => {
                 self.answer_lost |= answer_lost;
                 let item = Item { stale_fields: None, ..item.clone() };
-                self.elsewhere.push((item, outcome));
+                self.unconfirmed.push((item, outcome));
             }
             outcome => self.quarantined.extend(quarantined(item, outcome)),
         }
     }
 }
 
-/// Whether the server took the write.
+/// Whether the server accepted the write.
 fn is_written(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Rewritten | Outcome::Current | Outcome::Accepted)
 }
 
-/// An object that is left, if that is its outcome.
+/// The quarantined object, if that is its outcome.
 pub(crate) fn quarantined(item: &Item, outcome: Outcome) -> Option<Quarantined> {
     let Outcome::Quarantined { reason, message } = outcome else { return None };
     Some(Quarantined {
@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_that_is_cut_short_counts_up_to_the_first_object_that_was_not_written() {
+    fn a_page_that_is_cut_short_counts_objects_up_to_the_first_unwritten_one() {
         let (rewritten, current) = (Some(Outcome::Rewritten), Some(Outcome::Current));
         for (written, listed, counts, beyond) in [
             (vec![], 0, (0, 0), 0),

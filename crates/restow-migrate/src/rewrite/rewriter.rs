@@ -1,4 +1,4 @@
-//! A [`Rewriter`]: what the writes of one resource's objects need.
+//! A [`Rewriter`]: what writes of one resource's objects need.
 
 use super::health::Health;
 use super::hold::Hold;
@@ -7,26 +7,26 @@ use crate::list::{Target, Waiting};
 
 /// How objects are written.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Manner {
-    /// Ask the server to do all but store.
+pub struct WriteOptions {
+    /// Send dry runs, which store nothing.
     pub dry_run: bool,
-    /// Move managedFields entries of versions that are no longer served to the version written through.
+    /// Move managedFields entries of versions that are no longer served to the version of the request.
     pub repair_managed_fields: bool,
 }
 
 /// Writes objects of one resource.
 pub struct Rewriter<'a> {
-    /// Where to.
+    /// The server.
     pub server: &'a Server,
-    /// What.
+    /// The resource.
     pub target: &'a Target,
-    /// How.
-    pub manner: Manner,
-    /// How fast.
+    /// How objects are written.
+    pub write_options: WriteOptions,
+    /// Limits the pace.
     pub throttle: &'a Throttle,
-    /// Whom to tell about waits.
+    /// Is told about waits.
     pub waiting: &'a (dyn Waiting + Sync),
-    /// What the writes tell of the server.
+    /// What the writes show about the server's health.
     pub(crate) health: Health,
     /// Holds writes back.
     pub(crate) hold: Hold,

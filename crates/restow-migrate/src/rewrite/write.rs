@@ -10,16 +10,16 @@ use serde::Serialize;
 
 use super::rewriter::Rewriter;
 use crate::client::wire::{ManagedFieldsEntry, Object};
-use crate::client::{Broken, METADATA, Reply};
+use crate::client::{METADATA, NoAnswer, Reply};
 use crate::list::pages::{Item, segment};
 
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
-/// An apply of nothing takes away whatever its manager has applied before, so nobody else may have this name.
+/// The field manager of an empty apply. An empty apply removes all that its manager has applied, so the name must be unique.
 const APPLIER: &str = "restow.dev/rewrite-of-nothing";
 
-/// The write that changes nothing. Without the uid a deleted object could come back empty; without the
-/// resourceVersion a user's write could be lost.
+/// The patch that changes nothing. Without the uid it could recreate a deleted object; without the resourceVersion it
+/// could overwrite a user's change.
 #[derive(Serialize)]
 struct Patch<'a> {
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -45,41 +45,40 @@ struct PatchMeta<'a> {
     managed_fields: Option<&'a serde_json::Value>,
 }
 
-/// How one object is written.
+/// The kind of patch that is sent for one object.
 #[derive(Clone, Copy)]
-enum Way<'a> {
-    /// By a merge patch, perhaps with other managedFields.
+enum PatchKind<'a> {
+    /// A merge patch, which may replace managedFields.
     Merge(Option<&'a serde_json::Value>),
-    /// By a merge patch through another version.
+    /// A merge patch through another version.
     Through(&'a GroupVersion),
-    /// By a server-side apply of nothing. It fails where managedFields cannot be converted, and a merge patch would
-    /// wipe them.
+    /// An empty server-side apply. It fails if managedFields cannot be converted; a merge patch would remove them.
     Apply,
 }
 
-/// What one request came to.
+/// The result of one request.
 pub(crate) struct Sent {
     pub(crate) outcome: Outcome,
     /// Whether the credentials were accepted.
     pub(crate) accepted: bool,
     pub(crate) bytes: usize,
-    /// The resourceVersion that came back.
+    /// The resourceVersion in the answer.
     pub(crate) version: Option<String>,
-    /// Whether it may have been carried out although the answer does not say so.
+    /// Whether the object may have been written although the answer does not say so.
     pub(crate) hides_a_write: bool,
-    /// How many managedFields entries came back.
+    /// The number of managedFields entries in the answer.
     kept: usize,
 }
 
 impl Sent {
     /// A request that got no answer.
-    pub(crate) fn broken(broken: Broken) -> Self {
+    pub(crate) fn broken(broken: NoAnswer) -> Self {
         let answer = Answer::Broken { message: broken.to_string(), unsent: broken.unsent };
         let (outcome, hides_a_write) = (classify(&answer), answer.hides_a_write());
         Self { outcome, accepted: false, bytes: 0, version: None, hides_a_write, kept: 0 }
     }
 
-    /// An object that is left because of its managedFields.
+    /// An object that is quarantined because of its managedFields.
     fn stale(why: &str) -> Self {
         let (reason, message) = ("StaleManagedFields".to_owned(), why.to_owned());
         let outcome = Outcome::Quarantined { reason, message };
@@ -88,7 +87,7 @@ impl Sent {
 }
 
 impl Rewriter<'_> {
-    /// Who has a part in writing an object.
+    /// Whether a webhook takes part in writing an object.
     pub(crate) fn helper(&self, item: &Item) -> WebhookUse {
         match (&self.target.conversion, item.converted_fields && !self.repairs(item)) {
             (None, _) => WebhookUse::None,
@@ -97,40 +96,48 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Whether an object's managedFields are moved to the version that is written through.
+    /// Whether an object's managedFields are moved to the version of the request.
     fn repairs(&self, item: &Item) -> bool {
-        self.manner.repair_managed_fields && item.stale_fields.is_some() && self.target.versions.can_move()
+        self.write_options.repair_managed_fields
+            && item.stale_fields.is_some()
+            && self.target.versions.can_move()
     }
 
-    /// Writes one object once; one whose managedFields a write may wipe is sent so that they stay.
-    pub(crate) async fn careful(&self, item: &Item, dry_run: bool) -> Result<Sent, Broken> {
+    /// Writes one object once. It keeps managedFields that a plain write could remove.
+    pub(crate) async fn careful(&self, item: &Item, dry_run: bool) -> Result<Sent, NoAnswer> {
         let Some(fields) = &item.stale_fields else { return self.plain(item, dry_run).await };
         if self.repairs(item) {
             let entries: Vec<serde_json::Value> = serde_json::from_str(fields.get()).unwrap_or_default();
             let to = self.target.version.to_string();
             let Some(moved) = moved(entries, &self.target.versions, &to) else {
-                return Ok(Sent::stale("its managedFields hold entries of a form that cannot be united"));
+                return Ok(Sent::stale("its managedFields have entries that cannot be merged"));
             };
             let count = moved.len();
             let moved = moved.into();
-            return self.tried(item, Way::Merge(Some(&moved)), count, dry_run).await;
+            return self.tried(item, PatchKind::Merge(Some(&moved)), count, dry_run).await;
         }
-        // Entries that the server can convert are kept as they are.
+        // Entries that the server can convert stay as they are.
         if item.converted_fields {
             return self.plain(item, dry_run).await;
         }
-        self.tried(item, Way::Merge(None), entries(fields.get()), dry_run).await
+        self.tried(item, PatchKind::Merge(None), entries(fields.get()), dry_run).await
     }
 
-    /// Writes an object whose managedFields entries the server knows.
-    async fn plain(&self, item: &Item, dry_run: bool) -> Result<Sent, Broken> {
-        let way = if item.converted_fields { Way::Apply } else { Way::Merge(None) };
-        self.send(item, way, dry_run).await
+    /// Writes an object of which the server knows all managedFields entries.
+    async fn plain(&self, item: &Item, dry_run: bool) -> Result<Sent, NoAnswer> {
+        let kind = if item.converted_fields { PatchKind::Apply } else { PatchKind::Merge(None) };
+        self.send(item, kind, dry_run).await
     }
 
-    /// Sends a write only if a dry run of it comes back with so many managedFields entries.
-    async fn tried(&self, item: &Item, way: Way<'_>, entries: usize, dry_run: bool) -> Result<Sent, Broken> {
-        let tried = match self.send(item, way, true).await {
+    /// Sends a write only if a dry run returns this many managedFields entries.
+    async fn tried(
+        &self,
+        item: &Item,
+        kind: PatchKind<'_>,
+        entries: usize,
+        dry_run: bool,
+    ) -> Result<Sent, NoAnswer> {
+        let tried = match self.send(item, kind, true).await {
             Ok(tried) => tried,
             Err(broken) => return Ok(Sent { hides_a_write: false, ..Sent::broken(broken) }),
         };
@@ -140,7 +147,7 @@ impl Rewriter<'_> {
         match dry_run_verdict(entries, tried.kept) {
             DryRunVerdict::Send if dry_run => Ok(tried),
             DryRunVerdict::Send => {
-                let sent = self.send(item, way, false).await?;
+                let sent = self.send(item, kind, false).await?;
                 Ok(Sent { bytes: tried.bytes + sent.bytes, ..sent })
             }
             DryRunVerdict::Quarantine => {
@@ -151,34 +158,34 @@ impl Rewriter<'_> {
                      managers have written through the storage version"
                 };
                 let stale = Sent::stale(&format!(
-                    "its managedFields hold entries of a version that the server no longer knows, and any write would \
-                     wipe them all; {advice}"
+                    "its managedFields have entries of a version that the server no longer knows, and any write would \
+                     remove them all; {advice}"
                 ));
                 Ok(Sent { bytes: tried.bytes, ..stale })
             }
         }
     }
 
-    /// Whether the webhook converts an object that is stored in the storage version, as a dry run through another
-    /// version needs it to; none where no other version is served.
+    /// Sends a dry run through another version for an object in the storage version, which the webhook has to convert;
+    /// `None` if no other version is served.
     pub(crate) async fn converts(&self, witness: &Item) -> Option<Sent> {
         let version = self.target.conversion.as_ref()?.other()?;
-        Some(self.send(witness, Way::Through(version), true).await.unwrap_or_else(Sent::broken))
+        Some(self.send(witness, PatchKind::Through(version), true).await.unwrap_or_else(Sent::broken))
     }
 
     /// Sends one patch.
-    async fn send(&self, item: &Item, way: Way<'_>, dry_run: bool) -> Result<Sent, Broken> {
+    async fn send(&self, item: &Item, kind: PatchKind<'_>, dry_run: bool) -> Result<Sent, NoAnswer> {
         let dry = if dry_run { "dryRun=All" } else { "" };
         let type_meta = TypeMeta { api_version: self.target.version.to_string(), kind: &self.target.kind };
         let mut path = self.target.object_path(&item.namespace, &item.name);
-        let (content_type, query, apply, name, managed_fields) = match way {
-            Way::Merge(fields) => (MERGE_PATCH, dry.to_owned(), None, None, fields),
-            Way::Through(other) => {
+        let (content_type, query, apply, name, managed_fields) = match kind {
+            PatchKind::Merge(fields) => (MERGE_PATCH, dry.to_owned(), None, None, fields),
+            PatchKind::Through(other) => {
                 path =
                     format!("{}/{}", self.target.list_path_at(other, &item.namespace), segment(&item.name));
                 (MERGE_PATCH, dry.to_owned(), None, None, None)
             }
-            Way::Apply => (
+            PatchKind::Apply => (
                 APPLY_PATCH,
                 format!("fieldManager={APPLIER}&{dry}"),
                 Some(type_meta),
@@ -208,8 +215,8 @@ impl Rewriter<'_> {
         Ok(Sent { outcome, accepted, bytes, version, hides_a_write, kept })
     }
 
-    /// What a successful answer says of the object, and how many managedFields entries it has; none where it is about
-    /// something else.
+    /// The state of the object in a successful answer, and its number of managedFields entries; `None` if the answer is
+    /// about something else.
     fn returned(&self, item: &Item, reply: &Reply) -> (Option<Returned>, usize) {
         let object = match serde_json::from_slice::<Object<'_>>(&reply.body) {
             Ok(object) if reply.code < 300 => object,
@@ -231,7 +238,7 @@ impl Rewriter<'_> {
 }
 
 impl Item {
-    /// Which object it is.
+    /// Its identity.
     pub(crate) fn identity(&self) -> Identity<'_> {
         Identity { namespace: &self.namespace, name: &self.name, uid: &self.uid }
     }

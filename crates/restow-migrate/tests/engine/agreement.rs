@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use restow_migrate::migration::Failure;
+use restow_migrate::migration::MigrationError;
 
 use crate::bench::{Bench, Kept, migrate, widgets};
 
@@ -13,7 +13,7 @@ async fn a_storage_version_that_changed_since_the_resource_was_found_ends_the_ru
     let resource = widgets(&cluster).await;
     bench.store_as("v1").await;
     let failure = migrate(&cluster, &resource, None, &mut Kept::default()).await.unwrap_err();
-    assert!(matches!(failure, Failure::Moved(_)), "{failure:?}");
+    assert!(matches!(failure, MigrationError::Moved(_)), "{failure:?}");
     assert_eq!(bench.counts().await, BTreeMap::from([("v1".to_owned(), 3)]));
     bench.server.stop().await;
 }

@@ -20,7 +20,7 @@ use restow_migrate::client::Throttle;
 use restow_migrate::cluster::{Cluster, Trust};
 use restow_migrate::list::Waiting;
 use restow_migrate::migration::{self, Journal, ListMode, Migration, Observer};
-use restow_migrate::rewrite::Manner;
+use restow_migrate::rewrite::WriteOptions;
 use restow_store::file::{self, FileStore};
 use restow_store::{Range, Store as _};
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ impl Bench {
     /// A server with so many widgets that are stored as v1, while v2 is the storage version.
     pub(crate) async fn outdated(objects: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let store = Arc::new(FileStore::open(dir.path(), file::Settings::default()).unwrap());
+        let store = Arc::new(FileStore::open(dir.path(), file::FileSettings::default()).unwrap());
         let server = Server::start(ServerSettings::new(store.clone())).await.unwrap();
         let bench = Self { server, store, _dir: dir };
         bench.send("POST", DEFINITIONS, &definition("v1")).await.unwrap();
@@ -221,12 +221,12 @@ pub(crate) async fn migrate(
     resource: &Resource,
     from: Option<Progress>,
     journal: &mut Kept,
-) -> Result<Progress, migration::Failure> {
-    let settings = migration::Settings {
+) -> Result<Progress, migration::MigrationError> {
+    let settings = migration::MigrationSettings {
         page_size: PAGE,
         list: ListMode::Chunked,
         verify: true,
-        manner: Manner::default(),
+        write_options: WriteOptions::default(),
         encrypted: KeyRequirement::default(),
     };
     let throttle = Throttle::new(Preset::Fast.bounds());

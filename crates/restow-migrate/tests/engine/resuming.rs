@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::Method;
-use restow_migrate::migration::Failure;
+use restow_migrate::migration::MigrationError;
 
 use crate::bench::{Bench, Kept, migrate, widgets};
 
@@ -21,7 +21,7 @@ async fn a_run_whose_progress_cannot_be_kept_ends_and_the_next_one_goes_on_behin
     let resource = widgets(&cluster).await;
     let mut kept = Kept { fails_after: Some(1), ..Kept::default() };
     let failure = migrate(&cluster, &resource, None, &mut kept).await.unwrap_err();
-    assert!(matches!(failure, Failure::Journal(_)), "{failure:?}");
+    assert!(matches!(failure, MigrationError::Journal(_)), "{failure:?}");
     let resumed = kept.pages.last().unwrap().clone();
     assert_eq!(resumed.counts.rewritten, 4);
 

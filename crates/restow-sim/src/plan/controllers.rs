@@ -1,23 +1,13 @@
-//! Plans for the controllers.
+//! Draws plans for the controllers.
 
 use fastrand::Rng;
 
-use super::{Deed, Event, Op, Plan, Scene, fault_of};
+use super::contents::Plan;
+use super::event::{Action, Event, Op};
+use super::fault::fault_of;
+use super::scene::{Scene, Setup};
 
-/// How the controllers and their cluster are set up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setup {
-    /// How many API servers there are.
-    pub servers: usize,
-    /// How many replicas the controllers have.
-    pub replicas: usize,
-    /// By how many seconds the wall clock of each replica is off.
-    pub skews: [i64; 2],
-    /// Whether the API servers serve StorageVersions.
-    pub storage_versions: bool,
-}
-
-/// What the controllers ask for, as often as a fault hits it.
+/// The requests of the controllers, weighted by how often a fault affects them.
 const OPS: [Op; 16] = [
     Op::List,
     Op::List,
@@ -37,7 +27,7 @@ const OPS: [Op; 16] = [
     Op::Event,
 ];
 
-/// The plan of a seed.
+/// Draws the plan of a seed.
 pub(super) fn plan(seed: u64, scene: Scene, rng: &mut Rng) -> Plan {
     let setup = Setup {
         servers: rng.usize(1..3),
@@ -58,20 +48,20 @@ pub(super) fn plan(seed: u64, scene: Scene, rng: &mut Rng) -> Plan {
     }
     for _ in 0..rng.u32(0..5) {
         let at = time(rng);
-        let deed = deed(rng, scene, setup);
-        events.push(Event::At(at, deed));
-        // Forth and back is the hardest to notice.
-        if let Deed::Store(version) = deed
+        let action = action(rng, scene, setup);
+        events.push(Event::At(at, action));
+        // A change that is reverted is the hardest to notice.
+        if let Action::Store(version) = action
             && rng.u8(..3) > 0
         {
             let other = if version == "v1" { "v2" } else { "v1" };
-            events.push(Event::At(at + rng.u64(20..5000), Deed::Store(other)));
+            events.push(Event::At(at + rng.u64(20..5000), Action::Store(other)));
         }
     }
     Plan { seed, scene, objects, page, users, setup: Some(setup), events, retired: false, misplaced: false }
 }
 
-/// Most happens while the first migration runs, or soon after it.
+/// Draws a time: mostly while the first migration runs, or soon after it.
 fn time(rng: &mut Rng) -> u64 {
     match rng.u8(..4) {
         0 => rng.u64(..6_000),
@@ -80,36 +70,36 @@ fn time(rng: &mut Rng) -> u64 {
     }
 }
 
-/// Every server takes each key up, one after the other.
+/// Every server changes its key, one after the other.
 fn rotate(rng: &mut Rng, setup: Setup, events: &mut Vec<Event>) {
     let mut at = time(rng);
     for back in [false, true].into_iter().take(rng.usize(1..3)) {
         let first = rng.usize(..setup.servers);
         for nth in 0..setup.servers {
             let server = (first + nth) % setup.servers;
-            let deed = if back { Deed::RotateBack(server) } else { Deed::Rotate(server) };
-            events.push(Event::At(at, deed));
+            let action = if back { Action::RotateBack(server) } else { Action::Rotate(server) };
+            events.push(Event::At(at, action));
             at += rng.u64(20..5_000);
         }
-        // Back within one look of the trigger, or after some.
+        // Reverted between two polls of the trigger, or later.
         at += if rng.bool() { rng.u64(..2_000) } else { rng.u64(..100_000) };
     }
 }
 
-fn deed(rng: &mut Rng, scene: Scene, setup: Setup) -> Deed {
+fn action(rng: &mut Rng, scene: Scene, setup: Setup) -> Action {
     let (server, replica) = (rng.usize(..setup.servers), rng.usize(..setup.replicas));
     match rng.u8(..16) {
-        0..3 => Deed::Down(replica, rng.u64(100..20_000)),
-        // Longer than the heartbeat of a state lasts.
-        3 => Deed::Down(replica, rng.u64(600_000..800_000)),
-        4..6 => Deed::Pause(replica, rng.u64(1_000..60_000)),
-        6 => Deed::Skew(rng.i64(-20..20)),
-        7 => Deed::Restart(server, rng.u64(100..20_000)),
-        8 => Deed::Freeze(server, rng.u64(1_000..60_000)),
-        9 => Deed::Migrate,
-        10 => Deed::Abort,
-        11 => Deed::Suspend(rng.u64(1_000..60_000)),
-        _ if scene == Scene::Rotation => Deed::Restart(server, rng.u64(100..20_000)),
-        _ => Deed::Store(if rng.bool() { "v1" } else { "v2" }),
+        0..3 => Action::Down(replica, rng.u64(100..20_000)),
+        // Longer than a heartbeat is valid.
+        3 => Action::Down(replica, rng.u64(600_000..800_000)),
+        4..6 => Action::Pause(replica, rng.u64(1_000..60_000)),
+        6 => Action::Skew(rng.i64(-20..20)),
+        7 => Action::Restart(server, rng.u64(100..20_000)),
+        8 => Action::Freeze(server, rng.u64(1_000..60_000)),
+        9 => Action::Migrate,
+        10 => Action::Abort,
+        11 => Action::Suspend(rng.u64(1_000..60_000)),
+        _ if scene == Scene::Rotation => Action::Restart(server, rng.u64(100..20_000)),
+        _ => Action::Store(if rng.bool() { "v1" } else { "v2" }),
     }
 }

@@ -1,4 +1,4 @@
-//! Runs the restow binary as its user would, and judges its exit code, its report and the objects it names.
+//! Runs the restow binary as a user would, and judges its exit code, its report and the objects that it quarantines.
 
 use std::process::Stdio;
 
@@ -13,7 +13,7 @@ use super::world::World;
 use crate::driver::{End, until_done};
 use crate::plan::Scene;
 
-/// Runs restow until it is done, killed with SIGKILL and started again as often as it is told.
+/// Runs restow until it is done. Each kill sends SIGKILL and restarts it.
 pub(super) async fn drive(world: &World<'_>, kills: watch::Receiver<u32>) {
     let run = async |resume, since| match process(world, resume, since).await {
         Ok(end) => end,
@@ -40,7 +40,7 @@ fn command(world: &World<'_>, resume: bool) -> Command {
     if plan.scene == Scene::Lagging {
         command.arg("--assume-single-server");
     }
-    // The addresses that servers of the lab advertise cannot be reached.
+    // The advertised addresses of the lab's servers cannot be reached.
     for recorder in world.recorders.iter().filter(|_| world.recorders.len() > 1) {
         command.args(["--api-server", &recorder.url()]);
     }
@@ -69,7 +69,7 @@ async fn process(world: &World<'_>, resume: bool, since: Instant) -> anyhow::Res
     judge(world, code, &report, resume, since).await
 }
 
-/// Judges a process of a run that began then.
+/// Judges a process of a run that started at this time.
 async fn judge(
     world: &World<'_>,
     code: i32,
@@ -87,8 +87,8 @@ async fn judge(
         verified(world, resource)?;
     }
     for name in &left {
-        if !world.plan.is_misplaced(name) && !world.shared.notes().is_to_blame(name) {
-            world.trace.violate("L2", format!("{name} is named as refused, and it never was"));
+        if !world.plan.is_misplaced(name) && !world.shared.request_log().is_to_blame(name) {
+            world.trace.violate("L2", format!("{name} is quarantined, but was never refused"));
         }
     }
     match code {
@@ -99,7 +99,7 @@ async fn judge(
             let refused = left.iter().all(|name| world.plan.is_refused(name));
             if refused { settled(world, &left).await } else { Ok(End::Again { resume: false }) }
         }
-        // It could not begin: nothing was asked for that can be wrong.
+        // It could not start.
         1 | 2 if resource.is_null() && report["error"].is_string() => Ok(End::Again { resume }),
         1 | 4 if passes(world, code, error, since) => Ok(End::Again { resume: false }),
         1 | 4 => {
@@ -113,45 +113,46 @@ async fn judge(
     }
 }
 
-/// Whether a run that began then may end early with this exit code, for this reason.
+/// Whether a run that started at this time may end early with this exit code and error.
 fn passes(world: &World<'_>, code: i32, error: &str, since: Instant) -> bool {
     let is_one = |reasons: &[&str]| reasons.iter().any(|reason| error.contains(reason));
-    // Nothing is claimed of what is not proven; what was not pruned is pruned by the next run.
+    // It reports that nothing is proven, or that the next run has to prune.
     if is_one(&["is not proven", "storedVersions were not pruned"]) {
         return true;
     }
-    if is_one(&["changed under the run"]) {
+    if is_one(&["changed during the run"]) {
         return world.has_moved_since(since);
     }
-    let restless = is_one(&["rewritten again in pass", "API servers came, went or started anew"]);
+    let restless = is_one(&["rewritten again in pass", "API servers joined, left or restarted"]);
     world.plan.moves() && (code == 4 || restless)
 }
 
-/// S2: judges a run that says that it is verified.
+/// S2: judges a run that reports that it is verified.
 fn verified(world: &World<'_>, resource: &Value) -> anyhow::Result<()> {
     if world.plan.scene == Scene::Keys {
-        let (hash, measured) = (resource["encryption"]["configHash"].as_str(), world.shared.notes().measured);
+        let (hash, measured) =
+            (resource["encryption"]["configHash"].as_str(), world.shared.request_log().measured);
         world.oracle.verified(hash.and_then(|hash| world.key_of(hash)).as_deref(), measured);
         return Ok(());
     }
-    // Who prunes looks once more, at what may have moved since.
-    let proven = kept(world).context("a verified run has kept no progress")?.updated;
+    // Pruning reads the CRD again, which may have changed since.
+    let proven = kept(world).context("a verified run has saved no progress")?.updated;
     world.oracle.verified(resource["storageVersion"].as_str(), world.shared.looked_before(proven));
     Ok(())
 }
 
-/// The progress that restow has kept.
+/// The progress that restow has saved.
 fn kept(world: &World<'_>) -> Option<Progress> {
     let name = format!("boats.{}.json", world.group);
     let clusters = std::fs::read_dir(world.state.path().join("restow")).ok()?;
     let files = clusters.filter_map(|cluster| std::fs::read(cluster.ok()?.path().join(&name)).ok());
     let saved = files.filter_map(|file| serde_json::from_slice::<Value>(&file).ok());
     let kept = saved.filter_map(|mut saved| serde_json::from_value(saved["progress"].take()).ok());
-    // A run that could not tell which cluster it is has kept its progress elsewhere.
+    // A run that could not identify the cluster has saved its progress elsewhere.
     kept.max_by_key(|progress: &Progress| progress.updated)
 }
 
-/// Waits until nothing more happens, and tells whether there is something to do again.
+/// Waits until nothing more happens, and returns whether something is left to do.
 async fn settled(world: &World<'_>, left: &[&str]) -> anyhow::Result<End> {
     world.at_rest().await;
     world.caught_up().await?;

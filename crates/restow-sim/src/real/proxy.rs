@@ -1,4 +1,4 @@
-//! Does to real requests what the plan says.
+//! Injects the faults of the plan into real requests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,20 +7,20 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use restow_lab::{Action, Observer, Seen};
 
-use super::LONGEST;
-use crate::faults::{Faults, Notes, canned, op, shortened, unbound};
+use super::limits::MAX_DELAY;
+use crate::faults::{Faults, RequestLog, emptied, fake_response, missing_precondition, op};
 use crate::oracle::Oracle;
 use crate::plan::{Effect, Op, Plan};
 use crate::trace::Trace;
 
-/// What all proxies of a plan share: its faults are drawn once, whichever server a request goes to.
+/// The state that all proxies of a plan share.
 pub(super) struct Shared {
     plural: &'static str,
     trace: Trace,
     oracle: Oracle,
     faults: Mutex<Faults>,
-    notes: Arc<Mutex<Notes>>,
-    /// When restow began to look at the definition, and the store's revision then.
+    request_log: Arc<Mutex<RequestLog>>,
+    /// When restow started to read the CRD, and the store's revision at that time.
     looks: Mutex<Vec<(Timestamp, u64)>>,
 }
 
@@ -31,23 +31,23 @@ impl Shared {
             trace: trace.clone(),
             oracle: oracle.clone(),
             faults: Mutex::new(Faults::new(plan)),
-            notes: Arc::default(),
+            request_log: Arc::default(),
             looks: Mutex::default(),
         })
     }
 
-    pub(super) fn notes(&self) -> MutexGuard<'_, Notes> {
-        lock(&self.notes)
+    pub(super) fn request_log(&self) -> MutexGuard<'_, RequestLog> {
+        lock(&self.request_log)
     }
 
-    /// The store's revision when restow last began to look at the definition before a time.
+    /// The store's revision when restow last started to read the CRD before a time.
     pub(super) fn looked_before(&self, time: Timestamp) -> u64 {
         let looks = lock(&self.looks);
         looks.iter().rev().find(|(at, _)| *at < time).map_or(0, |(_, revision)| *revision)
     }
 }
 
-/// The proxy before one server.
+/// The proxy in front of one server.
 pub(super) struct Proxy {
     pub(super) server: usize,
     pub(super) shared: Arc<Shared>,
@@ -65,30 +65,30 @@ impl Observer for Proxy {
     fn request(&self, seen: &Seen) -> Action {
         let shared = &self.shared;
         let (op, name) = op(shared.plural, &seen.method, &seen.path);
-        // Metrics are a server's own.
+        // Faults of metrics are per server.
         let name = name.or_else(|| (op == Op::Metrics).then(|| crate::plan::name(self.server)));
         if op == Op::Write
-            && let Some((invariant, field)) = unbound(&seen.body)
+            && let Some((invariant, field)) = missing_precondition(&seen.body)
         {
             let what = format!("{} {} was sent without a {field}", seen.method, seen.path);
             shared.trace.violate(invariant, what);
         }
         let effect = lock(&shared.faults).hit(op, name.as_deref(), &seen.query);
         let page = {
-            let (mut notes, revision) = (shared.notes(), shared.oracle.revision());
-            notes.request(op, &seen.path, revision);
+            let (mut request_log, revision) = (shared.request_log(), shared.oracle.revision());
+            request_log.request(op, &seen.path, revision);
             if matches!(op, Op::Look | Op::Members) {
-                lock(&shared.looks).push((restow_clock::now(), notes.looked));
+                lock(&shared.looks).push((restow_clock::now(), request_log.looked));
             }
             if let Some(effect) = effect {
-                notes.effect(op, name.as_deref(), effect);
+                request_log.effect(op, name.as_deref(), effect);
             }
-            notes.page.clone()
+            request_log.page.clone()
         };
         let is_page = op == Op::List && !seen.query.contains("watch=");
         let Some(effect) = effect else { return if is_page { self.keep() } else { Action::Forward } };
         self.told(seen, &format!("[{effect:?}]"));
-        // A repeated page is well enough to be followed.
+        // A repeated page is well formed, so restow may follow it.
         if effect == Effect::Repeat {
             self.answered(op, seen, true);
         }
@@ -96,15 +96,15 @@ impl Observer for Proxy {
             Effect::Cut => Action::DropBefore,
             Effect::Lost => Action::DropAfter,
             Effect::Late(millis) => {
-                Action::Wait(Box::pin(tokio::time::sleep(Duration::from_millis(millis).min(LONGEST))))
+                Action::Wait(Box::pin(tokio::time::sleep(Duration::from_millis(millis).min(MAX_DELAY))))
             }
-            Effect::Short => Action::Change(Box::new(shortened)),
+            Effect::Short => Action::Change(Box::new(emptied)),
             Effect::Half => Action::Change(Box::new(|answer| answer.slice(..answer.len() / 2))),
             Effect::Repeat => match page {
                 Some(page) => Action::Reply(json(http::Response::new(page))),
                 None => self.keep(),
             },
-            effect => Action::Reply(json(canned(effect))),
+            effect => Action::Reply(json(fake_response(effect))),
         }
     }
 
@@ -116,19 +116,19 @@ impl Observer for Proxy {
 }
 
 impl Proxy {
-    /// Takes down how a request was answered.
+    /// Records how a request was answered.
     fn answered(&self, op: Op, seen: &Seen, well: bool) {
-        if self.shared.notes().answer(op, &seen.query, well) {
-            let what = format!("the list goes round in circles: {}?{}", seen.path, seen.query);
+        if self.shared.request_log().answer(op, &seen.query, well) {
+            let what = format!("the list goes in circles: {}?{}", seen.path, seen.query);
             self.shared.trace.violate("L1", what);
         }
     }
 
-    /// Passes a page on, and keeps it to be repeated.
+    /// Forwards a page, and keeps it to be repeated.
     fn keep(&self) -> Action {
-        let notes = Arc::clone(&self.shared.notes);
+        let request_log = Arc::clone(&self.shared.request_log);
         Action::Change(Box::new(move |page| {
-            lock(&notes).page = Some(page.clone());
+            lock(&request_log).page = Some(page.clone());
             page
         }))
     }

@@ -1,4 +1,4 @@
-//! What is left of servers that have gone is cleared up, and nothing else is.
+//! Entries of servers that are gone are removed, and nothing else is.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,14 +28,14 @@ fn collector(client: Client, server: &Server, group: &str) -> Collector {
         client,
         id: server.identity.id.clone(),
         scope: Scope::Groups(BTreeSet::from([group.to_owned()])),
-        // Nobody's, so that tests leave each other's Leases alone.
+        // No server is of this kind, so tests do not delete each other's Leases.
         component: group.to_owned(),
         every: Duration::from_millis(100),
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_leaves_is_cleared_up() {
+async fn the_entries_of_a_server_that_left_are_removed() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "leaves.example");
     let looker = Server::start(client.clone(), group, "looker").await;
@@ -44,17 +44,17 @@ async fn what_a_server_leaves_is_cleared_up() {
     a.register(group, "v1").await;
     b.register(group, "v2").await;
     let collector = collector(client.clone(), &looker, group);
-    assert_eq!(collector.look(&never()).await.unwrap(), NOTHING);
+    assert_eq!(collector.collect_once(&never()).await.unwrap(), NOTHING);
     a.leave().await;
-    assert_eq!(collector.look(&never()).await.unwrap(), Collected { updated: 1, ..NOTHING });
+    assert_eq!(collector.collect_once(&never()).await.unwrap(), Collected { updated: 1, ..NOTHING });
     assert_eq!(registered(&client, group).await, "b=v2: v2");
     delete_lease(&client, &b.identity.id).await;
-    assert_eq!(collector.look(&never()).await.unwrap(), Collected { deleted: 1, ..NOTHING });
+    assert_eq!(collector.collect_once(&never()).await.unwrap(), Collected { deleted: 1, ..NOTHING });
     assert_eq!(registered(&client, group).await, "-");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_runs_out_is_a_departure_and_one_that_is_renewed_is_not() {
+async fn a_server_whose_lease_expired_is_gone_and_one_that_renews_is_not() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "runs-out.example");
     let short = Duration::from_secs(6);
@@ -65,7 +65,7 @@ async fn a_lease_that_runs_out_is_a_departure_and_one_that_is_renewed_is_not() {
     kept.register(group, "v1").await;
     let looking = wait("the silent one's entry to go", || async {
         let stood = registration.stands();
-        collector.look(&CancellationToken::new().into()).await.unwrap();
+        collector.collect_once(&CancellationToken::new().into()).await.unwrap();
         let there = registered(client, group).await.contains("silent");
         assert!(there || !stood, "dropped while it could still write");
         !there
@@ -80,7 +80,7 @@ async fn a_lease_that_runs_out_is_a_departure_and_one_that_is_renewed_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_reading_leases_is_nobodys_departure() {
+async fn no_server_is_gone_because_leases_cannot_be_read() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "blind.example");
     let looker = Server::start(client.clone(), group, "looker").await;
@@ -94,10 +94,10 @@ async fn an_error_reading_leases_is_nobodys_departure() {
             if reads_leases(request) { Action::reply(status, body) } else { Action::Forward }
         })
         .await;
-        let looked = collector(blind, &looker, group).look(&never()).await;
+        let looked = collector(blind, &looker, group).collect_once(&never()).await;
         assert!(looked.is_err(), "{status}: {looked:?}");
     }
-    // A list of others, or of nobody, is not the list.
+    // A list without this server, or an empty one, is not used.
     let empty = r#"{"kind":"LeaseList","apiVersion":"coordination.k8s.io/v1","metadata":{},"items":[]}"#;
     let (misled, _recorder) =
         through(
@@ -107,17 +107,17 @@ async fn an_error_reading_leases_is_nobodys_departure() {
             },
         )
         .await;
-    assert_eq!(collector(misled, &looker, group).look(&never()).await.unwrap(), NOTHING);
+    assert_eq!(collector(misled, &looker, group).collect_once(&never()).await.unwrap(), NOTHING);
     assert_eq!(registered(&client, group).await, "gone=v1: v1");
     let seeing = collector(client.clone(), &looker, group);
-    assert_eq!(seeing.look(&never()).await.unwrap(), Collected { deleted: 1, ..NOTHING });
+    assert_eq!(seeing.collect_once(&never()).await.unwrap(), Collected { deleted: 1, ..NOTHING });
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_registers_before_the_write_arrives_is_not_lost() {
+async fn a_registration_before_the_collectors_write_arrives_is_kept() {
     let Some(cluster) = shared() else { return };
     let client = cluster.client(0).unwrap();
-    // With another entry left it would be an update; without, a delete.
+    // With another entry the write is an update, otherwise a delete.
     for (method, group) in [(Method::PUT, "late-put.example"), (Method::DELETE, "late-delete.example")] {
         let looker = Server::start(client.clone(), group, "looker").await;
         let gone = Server::start(client.clone(), group, "gone").await;
@@ -127,20 +127,20 @@ async fn who_registers_before_the_write_arrives_is_not_lost() {
         }
         gone.leave().await;
         let again = client.clone();
-        // The one that was gone is back with just what it had registered before.
+        // The server that was gone registers the same versions again.
         let back = async move {
             Server::start(again, group, "gone").await.register(group, "v1").await;
         };
         let (slow, _recorder) = through(cluster, before_first(method.clone(), back)).await;
         let collector = collector(slow, &looker, group);
-        assert_eq!(collector.look(&never()).await.unwrap(), LEFT, "{method}");
-        assert_eq!(collector.look(&never()).await.unwrap(), NOTHING, "{method}");
+        assert_eq!(collector.collect_once(&never()).await.unwrap(), LEFT, "{method}");
+        assert_eq!(collector.collect_once(&never()).await.unwrap(), NOTHING, "{method}");
         assert!(registered(&client, group).await.contains("gone=v1"), "{method}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_made_anew_is_another_one() {
+async fn a_recreated_object_is_not_deleted() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "anew.example");
     let looker = Server::start(client.clone(), group, "looker").await;
@@ -149,16 +149,16 @@ async fn an_object_made_anew_is_another_one() {
     gone.leave().await;
     let (again, other) = (client.clone(), collector(client.clone(), &looker, group));
     let anew = async move {
-        assert_eq!(other.look(&never()).await.unwrap(), Collected { deleted: 1, ..NOTHING });
+        assert_eq!(other.collect_once(&never()).await.unwrap(), Collected { deleted: 1, ..NOTHING });
         Server::start(again, group, "new").await.register(group, "v2").await;
     };
     let (slow, _recorder) = through(cluster, before_first(Method::DELETE, anew)).await;
-    assert_eq!(collector(slow, &looker, group).look(&never()).await.unwrap(), LEFT);
+    assert_eq!(collector(slow, &looker, group).collect_once(&never()).await.unwrap(), LEFT);
     assert_eq!(registered(&client, group).await, "new=v2: v2");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_collector_works_at_a_time_until_it_is_stopped() {
+async fn only_one_collector_works_at_a_time() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "elected.example");
     let looker = Server::start(client.clone(), group, "looker").await;
@@ -188,7 +188,7 @@ async fn one_collector_works_at_a_time_until_it_is_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_leaves_is_cleared_up_after_without_waiting() {
+async fn a_deleted_lease_triggers_a_collection() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "watched.example");
     let looker = Server::start(client.clone(), group, "looker").await;
@@ -222,7 +222,7 @@ async fn a_server_that_leaves_is_cleared_up_after_without_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leases_of_ones_own_kind_that_have_run_out_are_deleted() {
+async fn expired_leases_of_the_same_kind_are_deleted() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "crashed.example");
     let looker = Server::start(client.clone(), group, "looker").await;
@@ -240,15 +240,15 @@ async fn leases_of_ones_own_kind_that_have_run_out_are_deleted() {
     collector.component = "crashed-kind".to_owned();
     let there = async |id: &str| leases(&client).get_opt(id).await.unwrap().is_some();
     wait("the Lease to go", || async {
-        collector.look(&never()).await.unwrap();
+        collector.collect_once(&never()).await.unwrap();
         !there(&own).await
     })
     .await;
-    assert_eq!(collector.look(&never()).await.unwrap(), NOTHING);
+    assert_eq!(collector.collect_once(&never()).await.unwrap(), NOTHING);
     assert!(there(&foreign).await && there(&lasting).await);
 }
 
-/// Adds an entry of a server that never was to an object of a kube-apiserver.
+/// Adds an entry of a server that never existed to an object of a kube-apiserver.
 async fn haunt(api: &Api<StorageVersion>, name: &str) {
     let mut object = api.get(name).await.unwrap();
     let status = object.status.get_or_insert_default();
@@ -266,13 +266,13 @@ async fn haunt(api: &Api<StorageVersion>, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_of_kube_apiservers_are_left_alone_unless_told_otherwise() {
+async fn storage_versions_of_kube_apiservers_are_collected_only_with_scope_all() {
     const NAME: &str = "apps.deployments";
     let Some(assets) = assets::or_skip("collecting what kube-apiservers have registered") else { return };
     let cluster = Cluster::start(&assets, ClusterSpec::new().storage_version_api()).await.unwrap();
     let (client, group) = (cluster.client(0).unwrap(), "scope.example");
     let api = Api::<StorageVersion>::all(client.clone());
-    // It registers them in the order of their names.
+    // kube-apiserver registers them in the order of their names.
     wait("the last of a kube-apiserver's own", || async {
         let found = api.get_opt("storage.k8s.io.volumeattributesclasses").await.unwrap();
         found.and_then(|object| object.status?.common_encoding_version).is_some()
@@ -282,14 +282,14 @@ async fn those_of_kube_apiservers_are_left_alone_unless_told_otherwise() {
     haunt(&api, NAME).await;
     let looker = Server::start(client.clone(), group, "looker").await;
     let mut collector = collector(client.clone(), &looker, group);
-    assert_eq!(collector.look(&never()).await.unwrap(), NOTHING);
+    assert_eq!(collector.collect_once(&never()).await.unwrap(), NOTHING);
     let haunted = api.get(NAME).await.unwrap().status.unwrap();
     assert_eq!((haunted.common_encoding_version, haunted.storage_versions.unwrap().len()), (None, 2));
 
     let all = async || api.list(&Default::default()).await.unwrap().items.len();
     let count = all().await;
     collector.scope = Scope::All;
-    assert_eq!(collector.look(&never()).await.unwrap(), Collected { updated: 1, ..NOTHING });
+    assert_eq!(collector.collect_once(&never()).await.unwrap(), Collected { updated: 1, ..NOTHING });
     assert_eq!(all().await, count, "nothing else of it was touched");
     let after = api.get(NAME).await.unwrap().status.unwrap();
     let before = before.unwrap();
@@ -298,7 +298,7 @@ async fn those_of_kube_apiservers_are_left_alone_unless_told_otherwise() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_act_any_more_writes_nothing() {
+async fn a_collector_that_was_stopped_writes_nothing() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "stopped.example");
     let looker = Server::start(client.clone(), group, "looker").await;
@@ -308,7 +308,7 @@ async fn who_may_not_act_any_more_writes_nothing() {
     let stopped = CancellationToken::new();
     stopped.cancel();
     let looked: Result<Collected, RequestError> =
-        collector(client.clone(), &looker, group).look(&stopped.into()).await;
+        collector(client.clone(), &looker, group).collect_once(&stopped.into()).await;
     assert_eq!(looked.unwrap(), NOTHING);
     assert_eq!(registered(&client, group).await, "gone=v1: v1");
 }

@@ -1,4 +1,4 @@
-//! A custom resource that changes its version: no write under the old one after the new one is registered.
+//! A custom resource changes its version: no write uses the old version after the new one is registered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::meddler::through;
 use crate::support::{Server, never, registered, shared, versions, wait, widgets};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_new_version_is_registered_when_old_writes_have_ended_and_before_new_ones_begin() {
+async fn a_new_version_is_registered_between_the_last_old_write_and_the_first_new_one() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "drained.example");
-    // Holds the registration of the new version back until it is let go.
+    // Delays the registration of the new version.
     let (reached, hold) = (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Semaphore::new(1)));
     let (signal, held) = (Arc::clone(&reached), Arc::clone(&hold));
     let (slow, _recorder) = through(cluster, move |request| {
@@ -63,20 +63,20 @@ async fn the_new_version_is_registered_when_old_writes_have_ended_and_before_new
     assert_eq!(registered(&client, group).await, "a=v2: v2");
     assert_eq!(resource.write().unwrap().encoding(), "drained.example/v2");
 
-    // Who may be taken for gone writes nothing.
+    // A server that may count as gone writes nothing.
     server.identity.leave(&server.tenure).await;
     assert!(resource.write().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_that_is_not_registered_enables_nothing() {
+async fn a_version_that_is_not_registered_is_not_enabled() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "undone.example");
     let server = Server::start(client.clone(), group, "a").await;
     let resource = CustomResource::disabled(widgets(group));
     let drained = resource.drain().await;
     drained.register(&client, &server.tenure, versions(group, "v1"), async || true, &never()).await.unwrap();
-    // Given up while a write is under way, a change has changed nothing.
+    // A drain that is cancelled while a write is in flight changes nothing.
     let write = resource.write().unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(50), resource.drain()).await.is_err());
     drop(write);
@@ -92,7 +92,7 @@ async fn a_change_that_is_not_registered_enables_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_that_is_defined_no_more_when_it_is_registered_enables_nothing() {
+async fn a_version_is_not_enabled_if_the_crd_changed_during_its_registration() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "overtaken.example");
     let server = Server::start(client.clone(), group, "a").await;
@@ -116,7 +116,7 @@ async fn a_version_that_is_defined_no_more_when_it_is_registered_enables_nothing
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resource_that_is_defined_no_more_is_registered_no_more() {
+async fn the_entry_of_a_deleted_crd_is_removed() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "undefined.example");
     let servers = [
@@ -135,7 +135,7 @@ async fn a_resource_that_is_defined_no_more_is_registered_no_more() {
         drained.unregister(&client, tenure, &never).await.unwrap();
         assert_eq!(registered(&client, group).await, *left);
         assert!(resource.write().is_none(), "a writer that nobody counts with");
-        // And again, when there is nothing left to take back.
+        // Repeating it is not an error.
         resource.drain().await.unregister(&client, tenure, &never).await.unwrap();
     }
 }

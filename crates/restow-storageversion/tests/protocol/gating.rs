@@ -1,4 +1,4 @@
-//! The gate before real handlers: what passes when, and what opens and shuts it.
+//! The gate in front of handlers: which requests pass, and what opens and closes it.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn gate(group: &'static str) -> Gate {
     })
 }
 
-/// What handlers behind the gate answer.
+/// Sends a request through the gate to handlers.
 async fn send(layer: &GateLayer, request: Request<Full<Bytes>>) -> Response<Full<Bytes>> {
     let handlers =
         service_fn(async |_| Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"handled")))));
@@ -40,7 +40,7 @@ async fn code(layer: &GateLayer, method: Method, path: &str) -> u16 {
 }
 
 #[tokio::test]
-async fn a_closed_gate_refuses_writes_with_a_status_and_a_time() {
+async fn a_closed_gate_answers_503_with_a_status_and_retry_after() {
     let request = Request::post("/apis/closed.example/v1/widgets").body(Full::default()).unwrap();
     let response = send(&gate("closed.example").layer(), request).await;
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
@@ -54,7 +54,7 @@ async fn a_closed_gate_refuses_writes_with_a_status_and_a_time() {
 }
 
 #[tokio::test]
-async fn what_passes_a_closed_gate() {
+async fn a_closed_gate_lets_only_exempt_requests_pass() {
     const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
     let gate = gate("passes.example");
     let (network, loopback) = (gate.layer(), gate.loopback_layer());
@@ -73,7 +73,7 @@ async fn what_passes_a_closed_gate() {
         assert_eq!(code(&network, method.clone(), path).await, over_network, "{method} {path}");
         assert_eq!(code(&loopback, method.clone(), path).await, over_loopback, "{method} {path} by itself");
     }
-    // Nothing that can be sent makes a request one of the server's own.
+    // No header makes a request one of the server's own.
     let forged = Request::post(VERSIONS)
         .header("x-remote-user", "system:apiserver")
         .header("x-remote-group", "system:masters")
@@ -84,7 +84,7 @@ async fn what_passes_a_closed_gate() {
     assert_eq!(send(&network, forged).await.status(), StatusCode::SERVICE_UNAVAILABLE);
 }
 
-/// How a request has passed, as the handlers are told.
+/// The passage that the handlers see.
 async fn passage(layer: &GateLayer, method: Method, path: &str) -> Option<Passage> {
     let (told, mut handlers_were_told) = tokio::sync::mpsc::unbounded_channel();
     let handlers = service_fn(async |request: Request<Full<Bytes>>| {
@@ -97,7 +97,7 @@ async fn passage(layer: &GateLayer, method: Method, path: &str) -> Option<Passag
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_stands_behind_the_gate_opens_it() {
+async fn the_gate_opens_only_if_all_its_resources_are_registered() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "covered.example");
     let server = Server::start(client, group, "a").await;
@@ -113,14 +113,14 @@ async fn only_what_stands_behind_the_gate_opens_it() {
     ] {
         assert_eq!(passage(&gate.loopback_layer(), Method::POST, path).await, Some(expected), "{path}");
     }
-    // With the Lease the right to write ends, whoever has told the gate or not.
+    // Without the Lease writes are refused, even if nobody closed the gate.
     server.identity.leave(&server.tenure).await;
     assert_eq!(gate.readiness().check(), Err(NotReady::Lapsed));
     assert_eq!(code(&gate.layer(), Method::POST, "/apis/covered.example/v1/widgets").await, 503);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_is_ready_while_it_is_registered_and_again_after_it_lost_its_lease() {
+async fn a_server_is_ready_while_registered_and_again_after_it_lost_its_lease() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "life.example");
     let id = "apiserver-a.life.example";

@@ -1,4 +1,4 @@
-//! The StorageVersion protocol between servers of our own, on a real kube-apiserver.
+//! The StorageVersion protocol between test servers, on a real kube-apiserver.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
 
 mod collecting;

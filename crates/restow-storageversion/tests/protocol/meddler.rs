@@ -1,4 +1,4 @@
-//! A proxy before the API server that answers in its stead, or lets something happen first.
+//! A proxy in front of the API server that answers in its place, or changes something first.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use restow_lab::{Action, Cluster, Observer, Recorder, Seen};
 
-/// Somebody between a client and its server.
+/// A proxy between a client and its server.
 pub(crate) struct Meddler {
     meddle: Box<dyn Fn(&Seen) -> Action + Send + Sync>,
 }
@@ -20,7 +20,7 @@ impl Observer for Meddler {
     }
 }
 
-/// A client that gets at the server through a meddler.
+/// A client that reaches the server through a meddler.
 pub(crate) async fn through(
     cluster: &Cluster,
     meddle: impl Fn(&Seen) -> Action + Send + Sync + 'static,
@@ -30,7 +30,7 @@ pub(crate) async fn through(
     (client_from(recorder.kubeconfig()).await, recorder)
 }
 
-/// Has something happen just before the first request of this method to StorageVersions arrives.
+/// Runs something just before the first request of this method to StorageVersions arrives.
 pub(crate) fn before_first(
     method: Method,
     happening: impl Future<Output = ()> + Send + 'static,
@@ -49,7 +49,7 @@ pub(crate) fn reads_leases(request: &Seen) -> bool {
     request.method == Method::GET && request.path.ends_with("/leases")
 }
 
-/// A client from a file, without retries of its own.
+/// A client from a kubeconfig, without retries.
 async fn client_from(path: &Path) -> Client {
     let file = Kubeconfig::read_from(path).unwrap();
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();

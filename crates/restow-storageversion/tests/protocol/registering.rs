@@ -1,4 +1,4 @@
-//! Servers that register: they agree or not, all at once, in spite of errors, and never without being members.
+//! Servers register: concurrently, despite errors, and only while they are members.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ async fn servers_have_a_common_version_only_while_they_agree() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_identity_lease_is_like_that_of_a_kube_apiserver() {
+async fn an_identity_lease_looks_like_that_of_a_kube_apiserver() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "identity.example");
     let server = Server::start(client.clone(), group, "a").await;
@@ -48,18 +48,18 @@ async fn an_identity_lease_is_like_that_of_a_kube_apiserver() {
     let spec = lease.spec.unwrap();
     assert_eq!(spec.lease_duration_seconds, Some(3600));
     assert_eq!(spec.holder_identity.as_deref(), Some(server.tenure.holder()));
-    // The next life takes it over, and the former one is over when it looks.
+    // The next process takes it over, and the former one notices it.
     let next = Server::start(client.clone(), group, "a").await;
     server.identity.keep(&server.tenure, &never()).await;
     assert!(!server.tenure.is_valid() && next.tenure.is_valid());
-    // Who has lost it does not delete what is another's.
+    // A process that has lost the Lease does not delete it.
     server.identity.leave(&server.tenure).await;
     let held = leases(&client).get(&next.identity.id).await.unwrap().spec.unwrap();
     assert_eq!(held.holder_identity.as_deref(), Some(next.tenure.holder()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_identity_is_taken_over_only_when_its_holder_writes_no_more() {
+async fn an_identity_is_taken_over_only_when_its_holder_no_longer_writes() {
     let Some(cluster) = shared() else { return };
     let mut identity =
         Identity::new(cluster.client(0).unwrap(), "restow-test", "apiserver-a.taken-over.example");
@@ -73,7 +73,7 @@ async fn an_identity_is_taken_over_only_when_its_holder_writes_no_more() {
     // Half as long again as the Lease of a server that is gone is left alone.
     let early = tokio::time::timeout(Duration::from_secs(6), &mut second).await;
     assert!(early.is_err() && first.is_valid(), "the identity of a live server was taken over");
-    // It ends without a word.
+    // It ends without deleting its Lease.
     keeping.abort();
     let second = tokio::time::timeout(Duration::from_secs(60), second).await.expect("an end").unwrap();
     assert!(!first.is_valid() && second.is_valid(), "two processes write as one server");
@@ -81,7 +81,7 @@ async fn an_identity_is_taken_over_only_when_its_holder_writes_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_that_register_at_once_lose_nothing() {
+async fn servers_that_register_concurrently_lose_no_entry() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "at-once.example");
     let start = |index| Server::start(client.clone(), group, ["a", "b", "c", "d", "e", "f"][index]);
@@ -93,7 +93,7 @@ async fn servers_that_register_at_once_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_registers_drops_those_that_have_gone_and_nobody_on_an_error() {
+async fn a_registration_removes_entries_of_gone_servers_only_if_leases_can_be_read() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "drops.example");
     let gone = Server::start(client.clone(), group, "gone").await;
@@ -112,7 +112,7 @@ async fn whoever_registers_drops_those_that_have_gone_and_nobody_on_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn errors_and_lost_answers_are_waited_out() {
+async fn registration_is_retried_after_errors_and_lost_answers() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "errors.example");
     let writes = Arc::new(AtomicUsize::default());
@@ -124,7 +124,7 @@ async fn errors_and_lost_answers_are_waited_out() {
         match counted.fetch_add(1, Ordering::SeqCst) {
             0 => Action::reply(500, "{}"),
             1 => Action::DropBefore,
-            // The object is made; then its status is written; of neither is heard.
+            // The object is created and its status written, but both answers are lost.
             2 | 3 => Action::DropAfter,
             4 => Action::reply(503, "{}"),
             _ => Action::Forward,
@@ -138,7 +138,7 @@ async fn errors_and_lost_answers_are_waited_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_registers_who_is_not_a_member() {
+async fn a_server_that_is_not_a_member_does_not_register() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "no-member.example");
     let server = Server::start(client.clone(), group, "a").await;
@@ -153,7 +153,7 @@ async fn nobody_registers_who_is_not_a_member() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_the_api_is_not_served_that_is_said() {
+async fn registration_fails_if_storage_versions_are_not_served() {
     let Some(cluster) = shared() else { return };
     let group = "not-served.example";
     let (without, _recorder) = through(cluster, |request| {
@@ -173,7 +173,7 @@ async fn where_the_api_is_not_served_that_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn registering_again_in_the_same_life_changes_nothing() {
+async fn registering_again_in_the_same_process_changes_nothing() {
     let Some(cluster) = shared() else { return };
     let (client, group) = (cluster.client(0).unwrap(), "again.example");
     let a = Server::start(client.clone(), group, "a").await;
@@ -181,7 +181,7 @@ async fn registering_again_in_the_same_life_changes_nothing() {
     let first = status(&client, group).await;
     a.register(group, "v1").await;
     assert_eq!(status(&client, group).await, first);
-    // Another life leaves its trace, lest who has just found it gone still deletes it.
+    // Another process changes the object, so that a collector's delete which was decided before fails.
     let next = Server::start(client.clone(), group, "a").await;
     next.register(group, "v1").await;
     assert_ne!(status(&client, group).await, first);

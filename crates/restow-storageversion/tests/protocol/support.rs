@@ -1,4 +1,4 @@
-//! A real cluster that serves StorageVersions, servers of our own in it, and waiting for what happens.
+//! A real cluster that serves StorageVersions, test servers in it, and waiting for conditions.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use restow_lease::Stop;
 use restow_storageversion::{Identity, Registered, Resource, Tenure, register};
 use tokio_util::sync::CancellationToken;
 
-/// One cluster for all tests that keep to a group of their own; none where there is no lab.
+/// The cluster that tests share if each uses its own group; `None` without the lab's programs.
 pub(crate) fn shared() -> Option<&'static Cluster> {
     static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
     SHARED
@@ -27,12 +27,12 @@ pub(crate) fn shared() -> Option<&'static Cluster> {
         .as_ref()
 }
 
-/// Waits for something to become true, for so long and no longer.
+/// Waits for a bounded time until something is true.
 pub(crate) async fn wait<F: Future<Output = bool>>(what: &str, is_true: impl FnMut() -> F) {
     suite::wait(Duration::from_secs(60), what, is_true).await;
 }
 
-/// One that never says so.
+/// A stop that never stops.
 pub(crate) fn never() -> Stop {
     CancellationToken::new().into()
 }
@@ -42,13 +42,13 @@ pub(crate) fn widgets(group: &str) -> GroupResource {
     GroupResource::new(group, "widgets")
 }
 
-/// Stored as `encoding`, with v1 and v2 to be read.
+/// Versions with this encoding version; v1 and v2 are decodable.
 pub(crate) fn versions(group: &str, encoding: &str) -> Versions {
     let both = ["v1", "v2"].map(|version| GroupVersion::new(group, version));
     Versions::new(&GroupVersion::new(group, encoding), &both, &both).unwrap()
 }
 
-/// A server of our own that has become a member.
+/// A test server that has become a member.
 pub(crate) struct Server {
     pub(crate) client: Client,
     pub(crate) identity: Identity,
@@ -66,7 +66,7 @@ impl Server {
         let id = format!("apiserver-{name}.{group}");
         let mut identity = Identity::new(client.clone(), "restow-test", &id);
         identity.duration = duration;
-        // Its next life takes its place at once, and it need not renew while a test goes on.
+        // Its next process takes over at once, and it does not have to renew during a test.
         identity.instance = Some("test".to_owned());
         identity.silence = duration;
         identity.renew_every = Duration::from_millis(100);
@@ -82,7 +82,7 @@ impl Server {
         tokio::time::timeout(Duration::from_secs(60), registering).await.expect("an end").unwrap()
     }
 
-    /// Is gone for good, as its Lease tells.
+    /// Leaves: deletes its Lease.
     pub(crate) async fn leave(self) {
         self.identity.leave(&self.tenure).await;
         assert!(leases(&self.client).get_opt(&self.identity.id).await.unwrap().is_none());
@@ -93,7 +93,7 @@ pub(crate) fn leases(client: &Client) -> Api<Lease> {
     Api::namespaced(client.clone(), "kube-system")
 }
 
-/// Takes a Lease away from under its server.
+/// Deletes the Lease of a running server.
 pub(crate) async fn delete_lease(client: &Client, id: &str) {
     leases(client).delete(id, &DeleteParams::default()).await.unwrap();
 }
@@ -104,7 +104,7 @@ pub(crate) async fn status(client: &Client, group: &str) -> Option<StorageVersio
     api.get_opt(&storage_version::name(&widgets(group))).await.unwrap().map(|object| object.status.unwrap())
 }
 
-/// What is registered, as `a=v1 b=v2`, and the common version after a colon; `-` where there is no object.
+/// The entries as `a=v1 b=v2`, and the common version after a colon; `-` if there is no object.
 pub(crate) async fn registered(client: &Client, group: &str) -> String {
     let Some(status) = status(client, group).await else { return "-".to_owned() };
     let short = |version: &str| version.trim_start_matches(&format!("{group}/")).to_owned();

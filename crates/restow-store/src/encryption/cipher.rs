@@ -17,19 +17,19 @@ use crypto_secretbox::{
     aead::{Aead as _, KeyInit as _},
 };
 
-/// One key, ready for use.
+/// A cipher with its key.
 pub(super) trait Cipher: Send + Sync {
-    /// Appends what is stored after the prefix; nothing where the system has no random bytes.
-    fn seal(&self, path: &[u8], plain: &[u8], sealed: &mut Vec<u8>) -> Option<()>;
+    /// Appends the encrypted bytes; `None` if the system has no random bytes.
+    fn encrypt(&self, path: &[u8], plain: &[u8], encrypted: &mut Vec<u8>) -> Option<()>;
 
-    /// What was sealed; nothing where it was not sealed so.
-    fn open(&self, path: &[u8], sealed: &[u8]) -> Option<Vec<u8>>;
+    /// Returns the plain bytes; `None` if another key or path was used.
+    fn decrypt(&self, path: &[u8], encrypted: &[u8]) -> Option<Vec<u8>>;
 }
 
-/// AES-CBC: an initial vector, then whole blocks, padded as PKCS#7 has it.
+/// AES-CBC: the initialization vector, then blocks with PKCS#7 padding.
 struct Cbc<A>(A);
 
-/// AES-GCM: a nonce, then the text and its tag, bound to the place where it is stored.
+/// AES-GCM: a nonce, then the text and its tag. The path is authenticated too.
 struct Gcm<A>(AesGcm<A, U12>);
 
 /// NaCl's secretbox: a nonce, then the tag and the text.
@@ -62,16 +62,16 @@ impl<A> Cipher for Cbc<A>
 where
     A: BlockCipherEncrypt<BlockSize = U16> + BlockCipherDecrypt + Clone + Send + Sync,
 {
-    fn seal(&self, _path: &[u8], plain: &[u8], sealed: &mut Vec<u8>) -> Option<()> {
+    fn encrypt(&self, _path: &[u8], plain: &[u8], encrypted: &mut Vec<u8>) -> Option<()> {
         let vector = random::<16>()?;
         let mode = cbc::Encryptor::inner_iv_init(self.0.clone(), &vector.into());
-        sealed.extend_from_slice(&vector);
-        sealed.extend_from_slice(&mode.encrypt_padded_vec::<Pkcs7>(plain));
+        encrypted.extend_from_slice(&vector);
+        encrypted.extend_from_slice(&mode.encrypt_padded_vec::<Pkcs7>(plain));
         Some(())
     }
 
-    fn open(&self, _path: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
-        let (vector, blocks) = sealed.split_first_chunk::<16>()?;
+    fn decrypt(&self, _path: &[u8], encrypted: &[u8]) -> Option<Vec<u8>> {
+        let (vector, blocks) = encrypted.split_first_chunk::<16>()?;
         let mode = cbc::Decryptor::inner_iv_init(self.0.clone(), vector.into());
         mode.decrypt_padded_vec::<Pkcs7>(blocks).ok()
     }
@@ -81,31 +81,31 @@ impl<A> Cipher for Gcm<A>
 where
     AesGcm<A, U12>: Aead<NonceSize = U12> + Send + Sync,
 {
-    fn seal(&self, path: &[u8], plain: &[u8], sealed: &mut Vec<u8>) -> Option<()> {
+    fn encrypt(&self, path: &[u8], plain: &[u8], encrypted: &mut Vec<u8>) -> Option<()> {
         let nonce = random::<12>()?;
         let text = self.0.encrypt(&nonce.into(), Payload { msg: plain, aad: path }).ok()?;
-        sealed.extend_from_slice(&nonce);
-        sealed.extend_from_slice(&text);
+        encrypted.extend_from_slice(&nonce);
+        encrypted.extend_from_slice(&text);
         Some(())
     }
 
-    fn open(&self, path: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
-        let (nonce, text) = sealed.split_first_chunk::<12>()?;
+    fn decrypt(&self, path: &[u8], encrypted: &[u8]) -> Option<Vec<u8>> {
+        let (nonce, text) = encrypted.split_first_chunk::<12>()?;
         self.0.decrypt(nonce.into(), Payload { msg: text, aad: path }).ok()
     }
 }
 
 impl Cipher for Secretbox {
-    fn seal(&self, _path: &[u8], plain: &[u8], sealed: &mut Vec<u8>) -> Option<()> {
+    fn encrypt(&self, _path: &[u8], plain: &[u8], encrypted: &mut Vec<u8>) -> Option<()> {
         let nonce = random::<24>()?;
         let text = self.0.encrypt(&nonce.into(), plain).ok()?;
-        sealed.extend_from_slice(&nonce);
-        sealed.extend_from_slice(&text);
+        encrypted.extend_from_slice(&nonce);
+        encrypted.extend_from_slice(&text);
         Some(())
     }
 
-    fn open(&self, _path: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
-        let (nonce, text) = sealed.split_first_chunk::<24>()?;
+    fn decrypt(&self, _path: &[u8], encrypted: &[u8]) -> Option<Vec<u8>> {
+        let (nonce, text) = encrypted.split_first_chunk::<24>()?;
         self.0.decrypt(nonce.into(), text).ok()
     }
 }

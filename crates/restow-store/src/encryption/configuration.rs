@@ -1,4 +1,4 @@
-//! Kubernetes' `EncryptionConfiguration`: read strictly, since a mistake in it may leave secrets in plain text.
+//! Reads Kubernetes' `EncryptionConfiguration` strictly, because a mistake in it could leave Secrets in plain text.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,50 +6,62 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 
-use super::{
-    Key, Resource,
-    cipher::{self, Cipher},
-};
+use super::cipher::{self, Cipher};
 
 const VERSION: &str = "apiserver.config.k8s.io/v1";
 const KIND: &str = "EncryptionConfiguration";
 
-/// Resources that are not in the API, although they are stored.
+/// Resources that are stored but not served.
 const NOT_SERVED: [&str; 3] = ["apiserveripinfo", "serviceipallocations", "servicenodeportallocations"];
 
-/// What is wrong with a configuration. Never tells a value of it, which might be a key.
+/// What is wrong with a configuration. It never contains a value, which might be a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigurationError {
-    /// There is nothing in it.
+    /// The file is empty.
     #[error("the encryption configuration is empty")]
     Empty,
-    /// Not YAML, or with other fields.
-    #[error("the encryption configuration is not as expected at line {line}, column {column}")]
+    /// It is not YAML, or has unknown fields.
+    #[error("cannot parse the encryption configuration at line {line}, column {column}")]
     Syntax {
         /// The line, from 1.
         line: u64,
         /// The column, from 1.
         column: u64,
     },
-    /// It is something else.
+    /// It has another kind or apiVersion.
     #[error("the encryption configuration is not a {KIND} of {VERSION}")]
     Kind,
-    /// Something in it cannot be so.
-    #[error("the encryption configuration has {at}: {problem}")]
+    /// A field is invalid.
+    #[error("the encryption configuration is invalid: {at}: {problem}")]
     Invalid {
         /// The field.
         at: String,
         /// What is wrong.
         problem: String,
     },
-    /// It needs a plugin.
+    /// It needs a KMS plugin.
     #[error(
-        "the encryption configuration has {at}: kms is not supported; aescbc, aesgcm, secretbox and identity are"
+        "the encryption configuration is invalid: {at}: kms is not supported; use aescbc, aesgcm, secretbox or identity"
     )]
     Kms {
         /// The field.
         at: String,
     },
+}
+
+/// A resource and its group; either may be `*`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Resource {
+    pub(super) resource: String,
+    pub(super) group: String,
+}
+
+/// One way to encrypt a resource.
+#[derive(Clone)]
+pub(super) struct Key {
+    /// The prefix of all values that are encrypted with it; empty for plain text.
+    pub(super) prefix: String,
+    pub(super) cipher: Option<Arc<dyn Cipher>>,
 }
 
 #[derive(Deserialize)]
@@ -106,7 +118,7 @@ fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SecretString, D:
     String::deserialize(deserializer).map(SecretString::from)
 }
 
-/// The keys of each resource, the first one first.
+/// The keys of each resource, in order.
 pub(super) fn parse(file: &[u8]) -> Result<HashMap<Resource, Vec<Key>>, ConfigurationError> {
     if file.trim_ascii().is_empty() {
         return Err(ConfigurationError::Empty);
@@ -116,7 +128,7 @@ pub(super) fn parse(file: &[u8]) -> Result<HashMap<Resource, Vec<Key>>, Configur
         return Err(ConfigurationError::Kind);
     }
     if file.resources.is_empty() {
-        return Err(invalid("resources", "at least one is needed"));
+        return Err(invalid("resources", "at least one is required"));
     }
     let mut rules: HashMap<Resource, Vec<Key>> = HashMap::new();
     for (index, rule) in file.resources.iter().enumerate() {
@@ -129,28 +141,28 @@ pub(super) fn parse(file: &[u8]) -> Result<HashMap<Resource, Vec<Key>>, Configur
     Ok(rules)
 }
 
-/// The resources of a rule, which must not be under an earlier one, nor under one another.
+/// The resources of a rule. They must overlap neither with an earlier rule nor with each other.
 fn resources(
     rule: &Rule,
     at: &str,
     earlier: &HashMap<Resource, Vec<Key>>,
 ) -> Result<Vec<Resource>, ConfigurationError> {
     if rule.resources.is_empty() {
-        return Err(invalid(&format!("{at}.resources"), "at least one is needed"));
+        return Err(invalid(&format!("{at}.resources"), "at least one is required"));
     }
     let mut resources: Vec<Resource> = Vec::new();
     for (index, name) in rule.resources.iter().enumerate() {
         let at = format!("{at}.resources[{index}] {name:?}");
         let resource = resource(name).map_err(|problem| invalid(&at, problem))?;
         if resources.contains(&resource) {
-            return Err(invalid(&at, "it is named twice"));
+            return Err(invalid(&at, "duplicate"));
         }
         let overlaps = |other: &&Resource| other.covers(&resource) || resource.covers(other);
         if let Some(other) = resources.iter().find(overlaps) {
             return Err(invalid(&at, &format!("it overlaps with {:?}", other.name())));
         }
         if let Some(other) = earlier.keys().find(|earlier| earlier.covers(&resource)) {
-            return Err(invalid(&at, &format!("the earlier {:?} hides it", other.name())));
+            return Err(invalid(&at, &format!("the earlier {:?} covers it already", other.name())));
         }
         resources.push(resource);
     }
@@ -160,19 +172,21 @@ fn resources(
 fn resource(name: &str) -> Result<Resource, &'static str> {
     let (resource, group) = name.split_once('.').unwrap_or((name, ""));
     match (resource, group) {
-        _ if name.is_empty() => Err("it is empty"),
-        _ if name.chars().any(char::is_uppercase) => Err("it has capital letters"),
-        ("*", "") if !name.contains('.') => Err("all of the core group is \"*.\", all there is is \"*.*\""),
+        _ if name.is_empty() => Err("it must not be empty"),
+        _ if name.chars().any(char::is_uppercase) => Err("it must be lowercase"),
+        ("*", "") if !name.contains('.') => {
+            Err("use \"*.\" for the whole core group or \"*.*\" for everything")
+        }
         (_, "events.k8s.io") => Err("events are stored in the core group: name \"events\" instead"),
-        (_, "extensions") => Err("that group is no longer served"),
-        (resource, "*") if resource != "*" => Err("a resource is of one group"),
+        (_, "extensions") => Err("this group is no longer served"),
+        (resource, "*") if resource != "*" => Err("a wildcard group needs a wildcard resource"),
         _ if NOT_SERVED.contains(&name) => Err("it is not served by the API"),
         _ => Ok(Resource { resource: resource.to_owned(), group: group.to_owned() }),
     }
 }
 
 impl Resource {
-    /// Whether all that the other one names is under this one.
+    /// Whether this one includes the other one.
     fn covers(&self, other: &Self) -> bool {
         self.resource == "*" && (self.group == "*" || self.group == other.group)
     }
@@ -188,7 +202,7 @@ impl Resource {
 
 fn keys(rule: &Rule, at: &str) -> Result<Vec<Key>, ConfigurationError> {
     if rule.providers.is_empty() {
-        return Err(invalid(&format!("{at}.providers"), "at least one is needed"));
+        return Err(invalid(&format!("{at}.providers"), "at least one is required"));
     }
     let provider = |(index, provider)| provider_keys(provider, &format!("{at}.providers[{index}]"));
     let keys: Vec<Vec<Key>> = rule.providers.iter().enumerate().map(provider).collect::<Result<_, _>>()?;
@@ -206,8 +220,10 @@ fn provider_keys(provider: &Provider, at: &str) -> Result<Vec<Key>, Configuratio
         (None, Some(keys), None, None) => named(keys, "aesgcm", at, aes, cipher::aesgcm),
         (None, None, Some(keys), None) => named(keys, "secretbox", at, &[32], cipher::secretbox),
         (None, None, None, Some(Identity {})) => Ok(vec![Key { prefix: String::new(), cipher: None }]),
-        (None, None, None, None) => Err(invalid(at, "it is none of aescbc, aesgcm, secretbox and identity")),
-        _ => Err(invalid(at, "it is more than one provider; each is an element of its own")),
+        (None, None, None, None) => {
+            Err(invalid(at, "it must be one of aescbc, aesgcm, secretbox and identity"))
+        }
+        _ => Err(invalid(at, "it has more than one provider; use a list element for each")),
     }
 }
 
@@ -220,16 +236,16 @@ fn named(
 ) -> Result<Vec<Key>, ConfigurationError> {
     let at = format!("{at}.{provider}.keys");
     if keys.keys.is_empty() {
-        return Err(invalid(&at, "at least one is needed"));
+        return Err(invalid(&at, "at least one is required"));
     }
     let key = |(index, key): (usize, &NamedKey)| {
         let at = format!("{at}[{index}]");
         if key.name.is_empty() {
-            return Err(invalid(&format!("{at}.name"), "it is needed"));
+            return Err(invalid(&format!("{at}.name"), "it is required"));
         }
         let at = format!("{at}.secret");
         let bytes = bytes(&key.secret, &at, sizes)?;
-        let cipher = cipher(&bytes).ok_or_else(|| invalid(&at, "it cannot be a key"))?;
+        let cipher = cipher(&bytes).ok_or_else(|| invalid(&at, "it is not a valid key"))?;
         Ok(Key { prefix: format!("k8s:enc:{provider}:v1:{}:", key.name), cipher: Some(cipher) })
     };
     keys.keys.iter().enumerate().map(key).collect()
@@ -238,12 +254,12 @@ fn named(
 fn bytes(secret: &SecretString, at: &str, sizes: &[usize]) -> Result<Zeroizing<Vec<u8>>, ConfigurationError> {
     let secret = secret.expose_secret();
     if secret.is_empty() {
-        return Err(invalid(at, "it is needed"));
+        return Err(invalid(at, "it is required"));
     }
-    let bytes = BASE64_STANDARD.decode(secret).map_err(|_| invalid(at, "it is not base64"))?;
+    let bytes = BASE64_STANDARD.decode(secret).map_err(|_| invalid(at, "it is not valid base64"))?;
     let bytes = Zeroizing::new(bytes);
     if !sizes.contains(&bytes.len()) {
-        let problem = format!("it has {} bytes; it may have {}", bytes.len(), any_of(sizes));
+        let problem = format!("it has {} bytes, but must have {}", bytes.len(), any_of(sizes));
         return Err(invalid(at, &problem));
     }
     Ok(bytes)

@@ -1,4 +1,4 @@
-//! A configuration file that may change while the server runs.
+//! Reloads a configuration file that may change while the server runs.
 
 use std::{
     fs, io,
@@ -9,12 +9,15 @@ use std::{
 
 use tokio::{sync::watch, task, time};
 
-use super::{ConfigurationError, Transformers, hash};
+use super::{
+    configuration::ConfigurationError,
+    transformer::{Transformers, hash},
+};
 
-/// Why a configuration file cannot be taken up.
+/// Why a configuration file cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     Io {
         /// The file.
@@ -23,7 +26,7 @@ pub enum LoadError {
         #[source]
         source: io::Error,
     },
-    /// What it says cannot be.
+    /// The configuration is invalid.
     #[error("{}", path.display())]
     Configuration {
         /// The file.
@@ -34,19 +37,19 @@ pub enum LoadError {
     },
 }
 
-/// What a configuration file says now, as far as it could be read.
+/// The current configuration of a file that may change.
 #[derive(Clone, Debug)]
 pub struct Follower {
     current: watch::Receiver<Arc<Transformers>>,
 }
 
 impl Follower {
-    /// What it says now.
+    /// The current configuration.
     pub fn current(&self) -> Arc<Transformers> {
         Arc::clone(&self.current.borrow())
     }
 
-    /// Returns when it has changed since it was last asked; never where it no longer can.
+    /// Waits for a change since the last call; forever if the file is no longer followed.
     pub async fn changed(&mut self) {
         if self.current.changed().await.is_err() {
             std::future::pending().await
@@ -55,15 +58,15 @@ impl Follower {
 }
 
 impl From<Transformers> for Follower {
-    /// One that never changes.
+    /// A configuration that never changes.
     fn from(transformers: Transformers) -> Self {
         Self { current: watch::channel(Arc::new(transformers)).1 }
     }
 }
 
-/// Reads a configuration file, and again from time to time as long as anybody looks at it.
+/// Loads a configuration file, and reloads it periodically until all followers are dropped.
 ///
-/// What cannot be read, then or later, does not take the place of what could.
+/// If a later version of the file cannot be loaded, the current configuration stays in use.
 pub async fn follow(path: &Path, every: Duration) -> Result<Follower, LoadError> {
     let first = read(path.to_owned()).await.and_then(|file| load(path, &file))?;
     let (sender, current) = watch::channel(Arc::new(first));
@@ -83,15 +86,15 @@ async fn reload(path: PathBuf, every: Duration, current: watch::Sender<Arc<Trans
         match next {
             Ok(None) => refused = None,
             Ok(Some(transformers)) => {
-                tracing::info!(hash = transformers.hash(), "the encryption configuration has changed");
+                tracing::info!(hash = transformers.hash(), "reloaded the encryption configuration");
                 refused = None;
                 current.send_replace(Arc::new(transformers));
             }
             Err(error) => {
                 let text = described(&error);
-                // Said once, not each time it is looked at.
+                // Logged once, not at every reload.
                 if refused.as_ref() != Some(&text) {
-                    tracing::error!(error = %text, "the changed encryption configuration is not taken up");
+                    tracing::error!(error = %text, "cannot reload the encryption configuration; keeping the current one");
                 }
                 refused = Some(text);
             }
@@ -99,7 +102,7 @@ async fn reload(path: PathBuf, every: Duration, current: watch::Sender<Arc<Trans
     }
 }
 
-/// What to take up in place of the configuration with a hash, if anything.
+/// The configuration to load in place of the one with this hash, if the file has changed.
 fn next(path: &Path, current: &str, file: &[u8]) -> Result<Option<Transformers>, LoadError> {
     if hash(file) == current {
         return Ok(None);
@@ -132,7 +135,7 @@ mod tests {
     use super::{load, next};
 
     #[test]
-    fn only_a_file_that_changed_and_can_be_read_is_taken_up() {
+    fn only_a_changed_and_valid_file_is_loaded() {
         let path = Path::new("/etc/encryption.yaml");
         let file = b"apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n\
             resources: [{ resources: [secrets], providers: [{ identity: {} }] }]";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::{SealError, Transformers, follow};
+use super::{EncryptionError, Transformers, follow};
 
 const KEY16: &str = "MDEyMzQ1Njc4OWFiY2RlZg==";
 const KEY24: &str = "MDEyMzQ1Njc4OWFiY2RlZmdoaWprbG1u";
@@ -49,62 +49,65 @@ fn all_kinds() -> Vec<String> {
 }
 
 #[test]
-fn the_first_key_seals_and_any_opens() {
+fn the_first_key_encrypts_and_any_key_decrypts() {
     let (first, second) = ([("one", KEY32)], [("two", OTHER32), ("one", KEY32)]);
     let old = parse(&[("secrets", &[provider("aescbc", &first)])]);
     let new = parse(&[("secrets", &[provider("aescbc", &second), identity()])]);
     let gone = parse(&[("secrets", &[provider("aescbc", &second[..1])])]);
     let plain = Bytes::from_static(b"{\"kind\":\"Secret\"}");
 
-    let sealed = old.of("", "secrets").seal(PATH, plain.clone()).unwrap();
-    assert!(sealed.starts_with(b"k8s:enc:aescbc:v1:one:"));
-    let opened = new.of("", "secrets").open(PATH, sealed.clone()).unwrap();
-    assert_eq!((opened.plain, opened.stale), (plain.clone(), true));
-    let again = new.of("", "secrets").seal(PATH, plain.clone()).unwrap();
+    let encrypted = old.of("", "secrets").encrypt(PATH, plain.clone()).unwrap();
+    assert!(encrypted.starts_with(b"k8s:enc:aescbc:v1:one:"));
+    let decrypted = new.of("", "secrets").decrypt(PATH, encrypted.clone()).unwrap();
+    assert_eq!((decrypted.plain, decrypted.stale), (plain.clone(), true));
+    let again = new.of("", "secrets").encrypt(PATH, plain.clone()).unwrap();
     assert!(again.starts_with(b"k8s:enc:aescbc:v1:two:"));
-    assert!(!new.of("", "secrets").open(PATH, again.clone()).unwrap().stale);
-    assert!(new.of("", "secrets").open(PATH, plain.clone()).unwrap().stale, "plain text is read");
+    assert!(!new.of("", "secrets").decrypt(PATH, again.clone()).unwrap().stale);
+    assert!(new.of("", "secrets").decrypt(PATH, plain.clone()).unwrap().stale, "plain text is read");
 
-    let no_key = |under: &str| SealError::NoKey { path: PATH.into(), under: under.into() };
-    assert_eq!(gone.of("", "secrets").open(PATH, sealed.clone()), Err(no_key("aescbc:v1:one")));
-    assert_eq!(gone.of("", "secrets").open(PATH, plain.clone()), Err(no_key("plain text")));
-    assert_eq!(Transformers::default().of("", "secrets").open(PATH, sealed), Err(no_key("aescbc:v1:one")));
-    let opened = Transformers::default().of("", "secrets").open(PATH, plain.clone()).unwrap();
-    assert_eq!((opened.plain, opened.stale), (plain, false));
+    let no_key = |under: &str| EncryptionError::NoKey { path: PATH.into(), under: under.into() };
+    assert_eq!(gone.of("", "secrets").decrypt(PATH, encrypted.clone()), Err(no_key("aescbc:v1:one")));
+    assert_eq!(gone.of("", "secrets").decrypt(PATH, plain.clone()), Err(no_key("plain text")));
+    assert_eq!(
+        Transformers::default().of("", "secrets").decrypt(PATH, encrypted),
+        Err(no_key("aescbc:v1:one"))
+    );
+    let decrypted = Transformers::default().of("", "secrets").decrypt(PATH, plain.clone()).unwrap();
+    assert_eq!((decrypted.plain, decrypted.stale), (plain, false));
 }
 
 #[test]
-fn plain_text_may_come_first_to_leave_encryption() {
+fn identity_as_the_first_provider_ends_encryption() {
     let keys = [("one", KEY32)];
-    let sealing = parse(&[("secrets", &[provider("secretbox", &keys)])]);
+    let encrypting = parse(&[("secrets", &[provider("secretbox", &keys)])]);
     let leaving = parse(&[("secrets", &[identity(), provider("secretbox", &keys)])]);
-    let sealed = sealing.of("", "secrets").seal(PATH, "a".into()).unwrap();
-    assert!(leaving.of("", "secrets").open(PATH, sealed).unwrap().stale);
-    assert_eq!(leaving.of("", "secrets").seal(PATH, "a".into()).unwrap(), "a");
-    assert!(!leaving.of("", "secrets").open(PATH, "a".into()).unwrap().stale);
+    let encrypted = encrypting.of("", "secrets").encrypt(PATH, "a".into()).unwrap();
+    assert!(leaving.of("", "secrets").decrypt(PATH, encrypted).unwrap().stale);
+    assert_eq!(leaving.of("", "secrets").encrypt(PATH, "a".into()).unwrap(), "a");
+    assert!(!leaving.of("", "secrets").decrypt(PATH, "a".into()).unwrap().stale);
 }
 
 #[test]
-fn two_keys_of_one_name_are_both_tried() {
+fn two_keys_with_the_same_name_are_both_tried() {
     let old = parse(&[("secrets", &[provider("aesgcm", &[("key", KEY32)])])]);
     let elements = [provider("aesgcm", &[("key", OTHER32)]), provider("aesgcm", &[("key", KEY32)])];
     let new = parse(&[("secrets", &elements)]);
-    let sealed = old.of("", "secrets").seal(PATH, "a".into()).unwrap();
-    assert!(new.of("", "secrets").open(PATH, sealed).unwrap().stale);
+    let encrypted = old.of("", "secrets").encrypt(PATH, "a".into()).unwrap();
+    assert!(new.of("", "secrets").decrypt(PATH, encrypted).unwrap().stale);
 }
 
 #[test]
-fn what_aesgcm_seals_opens_in_its_place_only() {
+fn an_aesgcm_value_decrypts_only_under_its_own_path() {
     let transformers = parse(&[("secrets", &[provider("aesgcm", &[("key", KEY32)])])]);
     let secrets = transformers.of("", "secrets");
-    let sealed = secrets.seal(PATH, "a".into()).unwrap();
+    let encrypted = secrets.encrypt(PATH, "a".into()).unwrap();
     let elsewhere = "/registry/secrets/default/b";
-    let changed = SealError::Changed { path: elsewhere.into(), under: "aesgcm:v1:key".into() };
-    assert_eq!(secrets.open(elsewhere, sealed), Err(changed));
+    let changed = EncryptionError::Changed { path: elsewhere.into(), under: "aesgcm:v1:key".into() };
+    assert_eq!(secrets.decrypt(elsewhere, encrypted), Err(changed));
 }
 
 #[test]
-fn the_nearest_rule_is_taken() {
+fn the_most_specific_rule_applies() {
     let kind = |name: &str| [provider("secretbox", &[(name, KEY32)])];
     let transformers = parse(&[
         ("secrets, widgets.example.com", &kind("named")),
@@ -121,64 +124,67 @@ fn the_nearest_rule_is_taken() {
         ("example.com.other", "secrets", "other"),
         ("apps", "deployments", "all"),
     ] {
-        let sealed = transformers.of(group, resource).seal(PATH, "a".into()).unwrap();
+        let encrypted = transformers.of(group, resource).encrypt(PATH, "a".into()).unwrap();
         let prefix = format!("k8s:enc:secretbox:v1:{expected}:");
-        assert!(sealed.starts_with(prefix.as_bytes()), "{resource}.{group} is not under {expected}");
+        assert!(encrypted.starts_with(prefix.as_bytes()), "{resource}.{group} is not under {expected}");
     }
     let named = parse(&[("secrets", &kind("named"))]);
-    assert_eq!(named.of("", "configmaps").seal(PATH, "a".into()).unwrap(), "a");
+    assert_eq!(named.of("", "configmaps").encrypt(PATH, "a".into()).unwrap(), "a");
 }
 
 #[test]
-fn providers_of_two_rules_for_one_resource_are_one_list() {
+fn the_providers_of_two_rules_for_one_resource_are_combined() {
     let (one, two) = (provider("aescbc", &[("one", KEY32)]), provider("aescbc", &[("two", OTHER32)]));
     let only_two = parse(&[("secrets", std::slice::from_ref(&two))]);
     let both = parse(&[("secrets", &[one]), ("secrets", &[two])]);
-    let sealed = only_two.of("", "secrets").seal(PATH, "a".into()).unwrap();
-    assert!(both.of("", "secrets").open(PATH, sealed).unwrap().stale);
+    let encrypted = only_two.of("", "secrets").encrypt(PATH, "a".into()).unwrap();
+    assert!(both.of("", "secrets").decrypt(PATH, encrypted).unwrap().stale);
 }
 
 #[test]
-fn a_mistake_is_named_and_a_key_never_is() {
+fn an_error_names_the_field_and_never_a_key() {
     let good = || provider("aescbc", &[("one", KEY32)]);
     let rule = |resources: &str| file(&[(resources, &[good()])]);
     let with = |provider: String| file(&[("secrets", &[provider])]);
     for (text, expected) in [
         (String::new(), "is empty"),
         (" \n".to_owned(), "is empty"),
-        ("a: [".to_owned(), "not as expected at line 1"),
-        ("- secrets".to_owned(), "not as expected at line 1"),
+        ("a: [".to_owned(), "cannot parse the encryption configuration at line 1"),
+        ("- secrets".to_owned(), "cannot parse the encryption configuration at line 1"),
         ("kind: EncryptionConfig".to_owned(), "is not a EncryptionConfiguration of"),
         (rule("secrets").replace("/v1", "/v2"), "is not a EncryptionConfiguration of"),
-        (rule("secrets") + "more: 1\n", "not as expected at line 7"),
-        (file(&[]).replace("resources:\n", ""), "has resources: at least one is needed"),
-        (rule(""), "has resources[0].resources: at least one is needed"),
+        (rule("secrets") + "more: 1\n", "cannot parse the encryption configuration at line 7"),
+        (file(&[]).replace("resources:\n", ""), "invalid: resources: at least one is required"),
+        (rule(""), "invalid: resources[0].resources: at least one is required"),
         (
             file(&[("secrets", &[])]).replace("providers:", "providers: []"),
             "resources[0].providers: at least one",
         ),
-        (rule("Secrets"), "resources[0].resources[0] \"Secrets\": it has capital letters"),
-        (rule("'*'"), "all there is is \"*.*\""),
-        (rule("secrets, secrets"), "resources[0].resources[1] \"secrets\": it is named twice"),
+        (rule("Secrets"), "resources[0].resources[0] \"Secrets\": it must be lowercase"),
+        (rule("'*'"), "\"*.*\" for everything"),
+        (rule("secrets, secrets"), "resources[0].resources[1] \"secrets\": duplicate"),
         (rule("secrets, '*.'"), "it overlaps with \"secrets\""),
         (rule("'*.*', secrets"), "it overlaps with \"*.*\""),
         (rule("events.events.k8s.io"), "name \"events\" instead"),
         (rule("ingresses.extensions"), "no longer served"),
-        (rule("'secrets.*'"), "a resource is of one group"),
+        (rule("'secrets.*'"), "a wildcard group needs a wildcard resource"),
         (rule("apiserveripinfo"), "not served by the API"),
-        (file(&[("'*.*'", &[good()]), ("secrets", &[good()])]), "the earlier \"*.*\" hides it"),
-        (file(&[("'*.a.b'", &[good()]), ("c.a.b", &[good()])]), "the earlier \"*.a.b\" hides it"),
-        (with("{}".to_owned()), "providers[0]: it is none of"),
-        (with("{ identity: {}, aescbc: { keys: [] } }".to_owned()), "it is more than one provider"),
+        (file(&[("'*.*'", &[good()]), ("secrets", &[good()])]), "the earlier \"*.*\" covers it already"),
+        (file(&[("'*.a.b'", &[good()]), ("c.a.b", &[good()])]), "the earlier \"*.a.b\" covers it already"),
+        (with("{}".to_owned()), "providers[0]: it must be one of"),
+        (with("{ identity: {}, aescbc: { keys: [] } }".to_owned()), "it has more than one provider"),
         (with("kms: { name: a, endpoint: unix:///a }".to_owned()), "kms is not supported"),
-        (with(provider("aescbc", &[])), "providers[0].aescbc.keys: at least one is needed"),
-        (with(provider("aescbc", &[("''", KEY32)])), "aescbc.keys[0].name: it is needed"),
-        (with(provider("aesgcm", &[("one", "''")])), "aesgcm.keys[0].secret: it is needed"),
-        (with(provider("aesgcm", &[("one", "c2VjcmV0*")])), "aesgcm.keys[0].secret: it is not base64"),
-        (with(provider("aesgcm", &[("one", "c2VjcmV0")])), "it has 6 bytes; it may have 16 or 24 or 32"),
-        (with(provider("secretbox", &[("one", KEY16)])), "it has 16 bytes; it may have 32"),
-        (with(format!("aescbc: {{ keys: {KEY32} }}")), "not as expected at line 6"),
-        (with(format!("aescbc: {{ keys: [{{ {KEY32}: a }}] }}")), "not as expected at line 6"),
+        (with(provider("aescbc", &[])), "providers[0].aescbc.keys: at least one is required"),
+        (with(provider("aescbc", &[("''", KEY32)])), "aescbc.keys[0].name: it is required"),
+        (with(provider("aesgcm", &[("one", "''")])), "aesgcm.keys[0].secret: it is required"),
+        (with(provider("aesgcm", &[("one", "c2VjcmV0*")])), "aesgcm.keys[0].secret: it is not valid base64"),
+        (with(provider("aesgcm", &[("one", "c2VjcmV0")])), "it has 6 bytes, but must have 16 or 24 or 32"),
+        (with(provider("secretbox", &[("one", KEY16)])), "it has 16 bytes, but must have 32"),
+        (with(format!("aescbc: {{ keys: {KEY32} }}")), "cannot parse the encryption configuration at line 6"),
+        (
+            with(format!("aescbc: {{ keys: [{{ {KEY32}: a }}] }}")),
+            "cannot parse the encryption configuration at line 6",
+        ),
     ] {
         let error = Transformers::parse(text.as_bytes()).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}\nfor\n{text}");
@@ -188,11 +194,11 @@ fn a_mistake_is_named_and_a_key_never_is() {
 }
 
 #[test]
-fn nothing_shows_a_key_or_what_it_seals() {
+fn debug_output_shows_no_key_and_no_plain_text() {
     let transformers = parse(&[("secrets", &all_kinds())]);
     let secrets = transformers.of("", "secrets");
-    let opened = secrets.open(PATH, secrets.seal(PATH, "hidden".into()).unwrap());
-    let shown = format!("{transformers:?} {secrets:?} {opened:?}");
+    let decrypted = secrets.decrypt(PATH, secrets.encrypt(PATH, "hidden".into()).unwrap());
+    let shown = format!("{transformers:?} {secrets:?} {decrypted:?}");
     assert!(shown.contains("k8s:enc:aesgcm:v1:key:"), "{shown}");
     for secret in ["MDEy", "0123", "hidden", "[48, 49"] {
         assert!(!shown.contains(secret), "{shown}");
@@ -200,7 +206,7 @@ fn nothing_shows_a_key_or_what_it_seals() {
 }
 
 #[test]
-fn a_file_is_named_by_its_hash() {
+fn the_hash_covers_the_whole_file() {
     let text = file(&[("secrets", &[identity()])]);
     let hash = Transformers::parse(text.as_bytes()).unwrap().hash().to_owned();
     let other = Transformers::parse((text + "\n").as_bytes()).unwrap().hash().to_owned();
@@ -209,7 +215,7 @@ fn a_file_is_named_by_its_hash() {
 }
 
 #[tokio::test]
-async fn a_changed_file_is_taken_up() {
+async fn a_changed_file_is_reloaded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("encryption.yaml");
     assert!(follow(&path, Duration::from_millis(5)).await.is_err());
@@ -229,14 +235,14 @@ proptest! {
         for kind in all_kinds() {
             let transformers = parse(&[("secrets", std::slice::from_ref(&kind))]);
             let secrets = transformers.of("", "secrets");
-            let sealed = secrets.seal(PATH, plain.clone().into()).unwrap();
-            prop_assert_eq!(&secrets.open(PATH, sealed.clone()).unwrap().plain, &plain);
-            let mut changed = sealed.to_vec();
+            let encrypted = secrets.encrypt(PATH, plain.clone().into()).unwrap();
+            prop_assert_eq!(&secrets.decrypt(PATH, encrypted.clone()).unwrap().plain, &plain);
+            let mut changed = encrypted.to_vec();
             let at = at.index(changed.len());
             changed[at] ^= 1u8 << bit;
-            let opened = secrets.open(PATH, changed.into());
+            let decrypted = secrets.decrypt(PATH, changed.into());
             // AES-CBC does not notice every change, but gives something else then.
-            prop_assert!(opened.is_err() || (kind.starts_with("aescbc") && opened.unwrap().plain != plain));
+            prop_assert!(decrypted.is_err() || (kind.starts_with("aescbc") && decrypted.unwrap().plain != plain));
         }
     }
 
@@ -245,9 +251,9 @@ proptest! {
         let kind = all_kinds()[kind].clone();
         let name = kind.split(':').next().unwrap().to_owned();
         let transformers = parse(&[("secrets", &[kind, identity()])]);
-        let sealed = [format!("k8s:enc:{name}:v1:key:").as_bytes(), &bytes].concat();
-        for bytes in [bytes, sealed] {
-            transformers.of("", "secrets").open(PATH, bytes.into()).ok();
+        let encrypted = [format!("k8s:enc:{name}:v1:key:").as_bytes(), &bytes].concat();
+        for bytes in [bytes, encrypted] {
+            transformers.of("", "secrets").decrypt(PATH, bytes.into()).ok();
         }
     }
 

@@ -1,4 +1,4 @@
-//! Asking etcd: one connection for each of its members, and a deadline for every request.
+//! A client for etcd: one connection to each member, and a timeout for every request.
 
 use std::{
     error::Error,
@@ -18,22 +18,26 @@ use tonic::{
 use tonic_prost::ProstCodec;
 
 use super::{
-    EtcdError, Settings,
     messages::{WatchRequest, WatchResponse},
+    settings::{EtcdError, EtcdSettings},
 };
 use crate::StoreError;
 
-/// How long to wait for a connection.
-const CONNECT: Duration = Duration::from_secs(3);
+pub(super) const RANGE: &str = "/etcdserverpb.KV/Range";
+pub(super) const TXN: &str = "/etcdserverpb.KV/Txn";
+pub(super) const COMPACT: &str = "/etcdserverpb.KV/Compact";
 
-/// How often to make sure of an idle connection; etcd takes it ill when asked more often than every 5 s.
+/// How long to wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How often an idle connection is checked. etcd closes connections that ping more often than every 5 seconds.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// How long to wait for the answer to that.
+/// How long to wait for the answer to a ping.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The largest answer to take, as Kubernetes' own client has it: etcd decides how much it sends.
-const LARGEST: usize = i32::MAX as usize;
+/// The maximum size of an answer, as in Kubernetes' own client: etcd limits its answers itself.
+const MAX_ANSWER_BYTES: usize = i32::MAX as usize;
 
 /// A client of all members.
 #[derive(Debug)]
@@ -46,24 +50,24 @@ pub(super) struct Client {
 /// Why a request failed.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// The revision asked for is compacted or in the future.
+    /// The requested revision is compacted or in the future.
     OutOfRange,
-    /// There is no answer: whether it was done is not known.
+    /// There was no answer. The request may or may not be carried out.
     Unavailable(String),
 }
 
 impl From<Refused> for StoreError {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::OutOfRange => StoreError::Unavailable("etcd knows no such revision".to_owned()),
+            Refused::OutOfRange => StoreError::Unavailable("etcd does not have this revision".to_owned()),
             Refused::Unavailable(reason) => StoreError::Unavailable(reason),
         }
     }
 }
 
 impl Client {
-    /// Connects when it is first asked.
-    pub(super) fn new(settings: &Settings) -> Result<Self, EtcdError> {
+    /// Creates a client, which connects at the first request.
+    pub(super) fn new(settings: &EtcdSettings) -> Result<Self, EtcdError> {
         if settings.endpoints.is_empty() {
             return Err(EtcdError::NoEndpoints);
         }
@@ -71,14 +75,14 @@ impl Client {
         Ok(Self { members, current: AtomicUsize::new(0), timeout: settings.timeout })
     }
 
-    /// One request and its answer. A member that cannot be reached was not asked, so the next one is.
+    /// Sends one request. If a member cannot be reached, the request goes to the next one.
     pub(super) async fn ask<A, B>(&self, path: &'static str, ask: A) -> Result<B, Refused>
     where
         A: Message + Clone + Default + 'static,
         B: Message + Default + 'static,
     {
         let work = async {
-            let mut refused = Refused::Unavailable("no member can be reached".to_owned());
+            let mut refused = Refused::Unavailable("no etcd member can be reached".to_owned());
             for _ in &self.members {
                 let (at, mut grpc) = self.member();
                 let asked = async {
@@ -100,11 +104,11 @@ impl Client {
             }
             Err(refused)
         };
-        let late = |_| Refused::Unavailable(format!("etcd has not answered within {:?}", self.timeout));
+        let late = |_| Refused::Unavailable(format!("no answer from etcd within {:?}", self.timeout));
         time::timeout(self.timeout, work).await.map_err(late)?
     }
 
-    /// Opens a stream of watches.
+    /// Opens a stream for watches.
     pub(super) async fn watch(
         &self,
         asks: impl Stream<Item = WatchRequest> + Send + 'static,
@@ -116,7 +120,7 @@ impl Client {
             let codec = ProstCodec::<WatchRequest, WatchResponse>::default();
             grpc.streaming(tonic::Request::new(asks), path, codec).await
         };
-        let late = |_| Refused::Unavailable(format!("etcd has not answered within {:?}", self.timeout));
+        let late = |_| Refused::Unavailable(format!("no answer from etcd within {:?}", self.timeout));
         match time::timeout(self.timeout, work).await.map_err(late)? {
             Ok(answers) => Ok(answers.into_inner()),
             Err(status) => {
@@ -133,10 +137,10 @@ impl Client {
 
     fn member(&self) -> (usize, Grpc<Channel>) {
         let at = self.current.load(Ordering::Relaxed) % self.members.len();
-        (at, Grpc::new(self.members[at].clone()).max_decoding_message_size(LARGEST))
+        (at, Grpc::new(self.members[at].clone()).max_decoding_message_size(MAX_ANSWER_BYTES))
     }
 
-    /// The next request goes to another member when this one does not answer.
+    /// Sends the next request to another member if this one does not answer.
     fn turn_away(&self, from: usize, status: &Status) {
         if status.code() != Code::OutOfRange {
             let next = (from + 1) % self.members.len();
@@ -154,7 +158,7 @@ impl From<&Status> for Refused {
     }
 }
 
-/// What happened, with its causes: gRPC's own message often is just "transport error".
+/// The error with its causes, because gRPC's own message is often only "transport error".
 pub(super) fn described(status: &Status) -> String {
     let mut text = status.message().to_owned();
     let mut source = status.source();
@@ -179,7 +183,7 @@ fn was_not_sent(status: &Status) -> bool {
     false
 }
 
-fn member(url: &str, settings: &Settings) -> Result<Channel, EtcdError> {
+fn member(url: &str, settings: &EtcdSettings) -> Result<Channel, EtcdError> {
     let invalid = |source| EtcdError::Endpoint { url: url.to_owned(), source };
     let (plain, secure) = (url.starts_with("http://"), url.starts_with("https://"));
     if !plain && !secure {
@@ -187,7 +191,7 @@ fn member(url: &str, settings: &Settings) -> Result<Channel, EtcdError> {
     }
     let endpoint = Endpoint::from_shared(url.to_owned()).map_err(invalid)?;
     let endpoint = endpoint
-        .connect_timeout(CONNECT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)

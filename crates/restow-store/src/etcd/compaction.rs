@@ -1,26 +1,25 @@
-//! Forgets old revisions, as kube-apiserver does, and in turn with the kube-apiservers and others on the same etcd.
+//! Compacts etcd like kube-apiserver does, and coordinates with other servers on the same etcd.
 //!
-//! Each of them writes the revision that it will compact to the next time under one key, on condition of that key's
-//! version as it last saw it. Whoever is first compacts to the revision that was the newest at its last look; the others
-//! see that somebody does. etcd keeps everything otherwise, until it is full.
+//! Each server periodically updates one key, on condition that the key still has the version which it last saw. The first
+//! one to do so compacts to the revision that was the newest at its last update; the others see that it did. Without
+//! compaction etcd would keep everything until it is full.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::{task::JoinHandle, time};
 
 use super::{
-    COMPACT, TXN,
-    client::{Client, Refused},
+    client::{COMPACT, Client, Refused, TXN},
     messages::{
         CompactionRequest, CompactionResponse, Compare, CompareResult, CompareTarget, PutRequest,
         RangeRequest, Request, RequestOp, TxnRequest, TxnResponse,
     },
 };
 
-/// The key, as kube-apiserver has it.
+/// The key that kube-apiserver uses too.
 const KEY: &str = "compact_rev_key";
 
-/// Compacts in a task of its own, until it is dropped.
+/// A background task that compacts until it is dropped.
 #[derive(Debug)]
 pub(super) struct Compaction(JoinHandle<()>);
 
@@ -30,12 +29,12 @@ impl Drop for Compaction {
     }
 }
 
-/// What one look has shown.
+/// The state at the last round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     /// The version of the key.
     version: i64,
-    /// The newest revision then; 0 before the first look.
+    /// The newest revision at that time; 0 before the first round.
     newest: i64,
 }
 
@@ -46,24 +45,24 @@ impl Compaction {
             let mut seen = Seen::default();
             loop {
                 time::sleep(every).await;
-                match look(&client, seen).await {
+                match round(&client, seen).await {
                     Ok(now) => seen = now,
-                    Err(refused) => tracing::warn!(?refused, "etcd could not be compacted; trying again"),
+                    Err(refused) => tracing::warn!(?refused, "cannot compact etcd; retrying"),
                 }
             }
         }))
     }
 }
 
-/// Looks once, and compacts to where it was at the last look if it is the first to do so since.
-async fn look(client: &Client, last: Seen) -> Result<Seen, Refused> {
+/// Tries once to be the first, and compacts to the newest revision of the last round if it is.
+async fn round(client: &Client, last: Seen) -> Result<Seen, Refused> {
     let answer: TxnResponse = client.ask(TXN, turn(last)).await?;
     let (now, is_first) = seen(last, &answer);
     if is_first && last.newest > 0 {
         match client.ask::<_, CompactionResponse>(COMPACT, CompactionRequest { revision: last.newest }).await
         {
-            Ok(_) => tracing::info!(revision = last.newest, "etcd is compacted"),
-            // Somebody has compacted further.
+            Ok(_) => tracing::info!(revision = last.newest, "compacted etcd"),
+            // Another server has compacted further.
             Err(Refused::OutOfRange) => {}
             Err(refused) => return Err(refused),
         }
@@ -71,7 +70,7 @@ async fn look(client: &Client, last: Seen) -> Result<Seen, Refused> {
     Ok(now)
 }
 
-/// Takes the turn, or reads who did.
+/// The transaction that updates the key, or reads it if another server was first.
 fn turn(last: Seen) -> TxnRequest {
     let compare = Compare {
         result: CompareResult::Equal.into(),
@@ -90,7 +89,7 @@ fn turn(last: Seen) -> TxnRequest {
     }
 }
 
-/// What an answer shows, and whether the turn was taken.
+/// The new state, and whether this server was first.
 fn seen(last: Seen, answer: &TxnResponse) -> (Seen, bool) {
     let newest = answer.header.map_or(last.newest, |header| header.revision);
     if answer.succeeded {
@@ -107,7 +106,7 @@ mod tests {
     use super::{Seen, TxnResponse, seen};
 
     #[test]
-    fn whoever_is_first_has_the_turn() {
+    fn the_first_server_compacts() {
         let last = Seen { version: 3, newest: 70 };
         let header = Some(ResponseHeader { revision: 100 });
         let taken = TxnResponse { header, succeeded: true, responses: Vec::new() };

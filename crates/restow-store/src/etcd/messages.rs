@@ -1,6 +1,6 @@
-//! The part of etcd's v3 protocol that a store needs.
+//! The messages of etcd's v3 protocol that a store needs.
 //!
-//! Written by hand, so that building needs no protoc; fields that are never used are left out.
+//! They are written by hand, so that the build needs no protoc. Unused fields are omitted.
 
 use prost::{Enumeration, Message, Oneof};
 

@@ -1,4 +1,4 @@
-//! One watch in etcd, on a stream of its own: progress is told for a stream, so that it tells of this watch alone.
+//! One watch in etcd. It has its own stream, because etcd reports progress for a whole stream.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,40 +11,39 @@ use tonic::Streaming;
 
 use super::{
     client::{Client, described},
-    damaged, end, entry,
+    entry::{damaged, end, entry, newest, signed, unsigned},
     messages::{
         Event, EventType, WatchAsk, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
     },
-    newest, signed, unsigned,
 };
 use crate::{Change, Changes, StoreError};
 
-/// How often a watch without changes asks how far it is.
+/// How often a watch without changes asks for progress.
 const PROGRESS: Duration = Duration::from_secs(1);
 
-/// Questions on a stream that have not been sent yet: when there are more, etcd does not read them.
+/// How many requests may be queued on a stream. If there are more, etcd does not read them.
 const QUESTIONS: usize = 8;
 
-/// A watch in its course.
+/// The state of a watch.
 struct Watch {
     asks: mpsc::Sender<WatchRequest>,
     answers: Streaming<WatchResponse>,
     after: u64,
     told: u64,
-    /// How often it has asked for progress since it last heard anything.
+    /// How many times it has asked for progress since the last answer.
     asked: u32,
-    /// How often that may be.
-    patience: u32,
+    /// The maximum of `asked`.
+    max_asks: u32,
 }
 
-/// Starts a watch; tells the newest revision that its member knows.
+/// Starts a watch, and returns the newest revision of its member.
 pub(super) async fn start(
     client: &Arc<Client>,
     prefix: &str,
     after: u64,
 ) -> Result<(BoxStream<'static, Result<Changes, StoreError>>, u64), StoreError> {
     let (watch, seen) = Watch::create(client, prefix, after).await?;
-    // The watch has ended once it is gone: after an error nothing more comes.
+    // After an error the watch is dropped and the stream ends.
     let next = |watch: Option<Watch>| async move {
         let mut watch = watch?;
         match watch.next().await {
@@ -55,14 +54,14 @@ pub(super) async fn start(
     Ok((stream::unfold(Some(watch), next).boxed(), seen))
 }
 
-/// The oldest revision that can be read, for one that cannot: only to watches does etcd tell it.
+/// The oldest readable revision. Only an answer to a watch of a compacted revision has it.
 pub(super) async fn oldest(client: &Arc<Client>, asked: u64) -> Result<u64, StoreError> {
     let (mut watch, _) = Watch::create(client, "\0", asked.saturating_sub(1)).await?;
     let late = |_| StoreError::Unavailable("etcd does not tell what is compacted".to_owned());
     match time::timeout(client.timeout(), watch.next()).await.map_err(late)? {
         Err(StoreError::Compacted { oldest, .. }) => Ok(oldest),
         Err(error) => Err(error),
-        // It was not compacted when it was asked for again.
+        // It was not compacted this time.
         Ok(_) => Ok(asked),
     }
 }
@@ -79,8 +78,8 @@ impl Watch {
         let create = WatchRequest { ask: Some(WatchAsk::Create(create)) };
         asks.try_send(create).map_err(|_| closed())?;
         let answers = client.watch(questions).await?;
-        let patience = u32::try_from(client.timeout().as_secs()).unwrap_or(u32::MAX).max(1);
-        let mut watch = Self { asks, answers, after, told: after, asked: 0, patience };
+        let max_asks = u32::try_from(client.timeout().as_secs()).unwrap_or(u32::MAX).max(1);
+        let mut watch = Self { asks, answers, after, told: after, asked: 0, max_asks };
         let late = |_| StoreError::Unavailable("etcd does not begin the watch".to_owned());
         let created = time::timeout(client.timeout(), watch.answer()).await.map_err(late)??;
         if !created.created || created.canceled {
@@ -110,8 +109,8 @@ impl Watch {
     }
 
     fn ask_for_progress(&mut self) -> Result<(), StoreError> {
-        if self.asked == self.patience {
-            return Err(StoreError::Unavailable("etcd does not go on with the watch".to_owned()));
+        if self.asked == self.max_asks {
+            return Err(StoreError::Unavailable("etcd does not answer on the watch".to_owned()));
         }
         self.asked += 1;
         let ask = WatchRequest { ask: Some(WatchAsk::Progress(WatchProgressRequest {})) };
@@ -135,11 +134,10 @@ impl Watch {
     }
 }
 
-/// What an answer tells beyond what was told; none if that is nothing.
+/// The new changes in an answer; `None` if there is nothing new.
 ///
-/// A change that comes behind a progress notice of a later revision was missed by whoever relied on the notice: etcd
-/// before 3.4.25 and 3.5.8 does that (etcd-io/etcd#15220). The watch ends, and its reader has to list again: it
-/// would miss the change if it went on from the notice.
+/// etcd before 3.4.25 and 3.5.8 may send a change after a progress notice of a later revision (etcd-io/etcd#15220). The watch
+/// ends then and its reader has to list again, because a reader that continued from the notice would miss the change.
 fn advance(told: u64, changes: Vec<Change>, header: u64) -> Result<Option<Changes>, StoreError> {
     if let Some(late) = changes.iter().find(|change| change.revision <= told) {
         return Err(StoreError::Missed(format!(
@@ -148,7 +146,7 @@ fn advance(told: u64, changes: Vec<Change>, header: u64) -> Result<Option<Change
             late.revision
         )));
     }
-    // With changes, the header tells how far the store is, not the watch.
+    // With changes, the header has the revision of the store, not of the watch.
     let revision = changes.last().map_or(header, |last| last.revision);
     Ok((revision > told).then_some(Changes { changes, revision }))
 }
@@ -176,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn a_change_behind_a_progress_notice_ends_the_watch() {
+    fn a_change_after_a_later_progress_notice_ends_the_watch() {
         let told = |revisions: &[u64], revision| Ok(Some(Changes { changes: changes(revisions), revision }));
         for (told_until, revisions, header, expected) in [
             (5, &[][..], 5, Ok(None)),
             (5, &[], 9, told(&[], 9)),
             (5, &[6, 8], 9, told(&[6, 8], 8)),
             (5, &[6, 6], 6, told(&[6, 6], 6)),
-            // An old etcd: progress up to 9, then what happened before.
+            // An old etcd: progress up to 9, then an earlier change.
             (9, &[8], 9, Err(())),
             (9, &[9, 10], 10, Err(())),
         ] {

@@ -1,4 +1,4 @@
-//! Forgetting: up to which revision, and how superseded writes leave the file a few at a time.
+//! Compaction: decides up to which revision, and removes superseded writes from the file in small steps.
 #![allow(clippy::disallowed_methods)] // its thread waits in real time
 
 use std::{
@@ -8,18 +8,15 @@ use std::{
 
 use redb::ReadableTable;
 
-use super::{
-    tables::{Record, failed},
-    write::Tables,
-};
+use super::{errors::failed, tables::Record, write::Tables};
 use crate::StoreError;
 
-/// How much of its history a store keeps.
+/// How much history a store keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// Changes younger than this; none to keep all until it is asked to forget them.
+    /// Changes younger than this; `None` to keep all changes until a compaction is requested.
     pub time: Option<Duration>,
-    /// But never more changes than this.
+    /// At most this many changes.
     pub changes: u64,
 }
 
@@ -29,7 +26,7 @@ impl Default for Keep {
     }
 }
 
-/// When which revision was the newest.
+/// Remembers which revision was the newest at which time.
 #[derive(Debug)]
 pub(super) struct Retention {
     keep: Keep,
@@ -37,18 +34,18 @@ pub(super) struct Retention {
 }
 
 impl Retention {
-    /// Without a past.
+    /// Starts without a history.
     pub(super) fn new(keep: Keep) -> Self {
         Self { keep, seen: VecDeque::new() }
     }
 
-    /// How often to look.
+    /// How often to check.
     pub(super) fn interval(&self) -> Duration {
         let time = self.keep.time.unwrap_or(Duration::from_secs(60));
         (time / 20).clamp(Duration::from_millis(10), Duration::from_secs(10))
     }
 
-    /// The revision to compact to, if any, when this is the newest one.
+    /// The revision to compact to, if any, given the newest revision.
     pub(super) fn due(&mut self, now: Instant, newest: u64, compacted: u64) -> Option<u64> {
         let interval = self.interval();
         if self.seen.back().is_none_or(|(last, _)| now.duration_since(*last) >= interval) {
@@ -61,7 +58,7 @@ impl Retention {
         } else {
             self.seen.clear();
         }
-        // Not for each change beyond the limit, but for some thousandths of it at once.
+        // Not for every change beyond the limit, but in steps of a fraction of it.
         let slack = self.keep.changes / 64;
         if newest.saturating_sub(compacted) > self.keep.changes.saturating_add(slack) {
             due = due.max(newest - self.keep.changes);
@@ -70,7 +67,7 @@ impl Retention {
     }
 }
 
-/// Removes what the next writes of the log have superseded, up to a revision; tells how far it came.
+/// Removes superseded writes from the log up to a revision, and returns how far it came.
 pub(super) fn sweep(tables: &mut Tables<'_>, swept: u64, to: u64, most: usize) -> Result<u64, StoreError> {
     let mut superseded = Vec::new();
     let mut reached = to;
@@ -101,7 +98,7 @@ mod tests {
     use super::{Keep, Retention};
 
     #[test]
-    fn history_is_kept_for_a_time() {
+    fn history_is_kept_for_the_configured_time() {
         let start = Instant::now();
         let mut retention = Retention::new(Keep { time: Some(Duration::from_secs(100)), changes: u64::MAX });
         let mut due = |seconds, newest, compacted| {
@@ -117,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn history_never_grows_beyond_its_limit() {
+    fn history_is_limited_to_the_configured_number_of_changes() {
         let now = Instant::now();
         for time in [None, Some(Duration::from_secs(100))] {
             let mut retention = Retention::new(Keep { time, changes: 640 });

@@ -1,8 +1,7 @@
-//! What has just been written, for those who watch.
+//! Delivers new writes to watchers.
 //!
-//! Each watcher has a queue of what is new for it. A queue that grows too long is thrown away: its watcher reads the
-//! history from the file instead, and hears that it is compacted when it is slower than that. No watcher holds the
-//! writer up, none takes memory without bound.
+//! Each watcher has a queue of new changes. If a queue grows too long, it is discarded, and its watcher reads the history
+//! from the file instead, until that is compacted. So no watcher blocks the writer or needs unbounded memory.
 
 use std::{
     mem,
@@ -14,10 +13,10 @@ use tokio::sync::Notify;
 use super::{read::Snapshot, write::Done};
 use crate::{Change, Entry, StoreError};
 
-/// Bytes of keys and values that may wait for one watcher.
+/// The maximum size in bytes of one watcher's queue.
 const QUEUE_BYTES: usize = 4 << 20;
 
-/// Who watches, and up to which revision they have been told.
+/// The watchers, and the revision up to which changes have been published.
 #[derive(Debug)]
 pub(super) struct Feed {
     state: Mutex<State>,
@@ -31,7 +30,7 @@ struct State {
     closed: bool,
 }
 
-/// One who watches.
+/// One watcher.
 #[derive(Debug)]
 pub(super) struct Watcher {
     prefix: String,
@@ -48,19 +47,19 @@ struct Queue {
     closed: bool,
 }
 
-/// What a watcher finds in its queue.
+/// The contents of a watcher's queue.
 #[derive(Debug)]
 pub(super) enum Taken {
-    /// All changes up to a revision, perhaps none.
+    /// All changes up to a revision, possibly none.
     Changes(Vec<Arc<Change>>, u64),
-    /// It is not told of changes: it has to read the history, then resume.
+    /// The queue was discarded: the watcher has to read the history and then resume.
     Behind,
     /// The store is closed.
     Closed,
 }
 
 impl Feed {
-    /// Nobody watches yet.
+    /// A feed without watchers.
     pub(super) fn new(published: u64) -> Self {
         Self::with_queues(published, QUEUE_BYTES)
     }
@@ -70,7 +69,7 @@ impl Feed {
         Self { state: Mutex::new(state), queue_bytes }
     }
 
-    /// Adds a watcher, which has to resume before it is told anything.
+    /// Adds a watcher. It receives nothing before it resumes.
     pub(super) fn join(&self, prefix: &str) -> Arc<Watcher> {
         let mut state = self.state();
         let queue = Queue { closed: state.closed, ..Queue::default() };
@@ -80,9 +79,9 @@ impl Feed {
         watcher
     }
 
-    /// From now on the watcher is told of all changes after the revision this returns.
+    /// From now on the watcher receives all changes after the returned revision.
     pub(super) fn resume(&self, watcher: &Watcher) -> u64 {
-        // Held while the queue changes, so that nothing is published in between.
+        // The lock is held, so that nothing is published in between.
         let state = self.state();
         let mut queue = watcher.queue();
         let closed = queue.closed;
@@ -90,7 +89,7 @@ impl Feed {
         state.published
     }
 
-    /// Tells the watchers of writes, with what was there before as a snapshot taken after them has it.
+    /// Publishes writes to the watchers. The former values are read from a snapshot that was taken after the writes.
     pub(super) fn publish(
         &self,
         done: Vec<Done>,
@@ -113,13 +112,13 @@ impl Feed {
         for watcher in watchers {
             match &changes {
                 Ok(changes) => watcher.tell(changes, until, self.queue_bytes),
-                // They find the same in the file, or why it cannot be read.
+                // The watchers read the changes, or the error, from the file.
                 Err(_) => watcher.fall_behind(),
             }
         }
     }
 
-    /// Goes on from what the file has, which may be more than was published: watchers read that from the file.
+    /// Continues from the newest revision of the file. Watchers read what was not published from the file.
     pub(super) fn go_on_from(&self, newest: u64) {
         let mut state = self.state();
         state.published = newest;
@@ -128,7 +127,7 @@ impl Feed {
         }
     }
 
-    /// Tells all watchers that nothing more will come.
+    /// Ends all watches.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -144,7 +143,7 @@ impl Feed {
 }
 
 impl Watcher {
-    /// What is in the queue.
+    /// Takes the contents of the queue.
     pub(super) fn take(&self) -> Taken {
         let mut queue = self.queue();
         if queue.closed {
@@ -157,12 +156,12 @@ impl Watcher {
         Taken::Changes(mem::take(&mut queue.changes), queue.until)
     }
 
-    /// Returns when there is something in the queue, at the latest.
+    /// Waits for something in the queue; may return earlier.
     pub(super) async fn woken(&self) {
         self.wake.notified().await;
     }
 
-    /// The keys it watches begin so.
+    /// The prefix of the watched keys.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -209,7 +208,7 @@ fn changes(done: Vec<Done>, snapshot: &Snapshot) -> Result<Vec<Arc<Change>>, Sto
     done.into_iter().map(change).collect()
 }
 
-/// About how much memory a change takes.
+/// The approximate size of a change in memory.
 fn size(change: &Change) -> usize {
     let entry = |entry: &Option<Entry>| entry.as_ref().map_or(0, |entry| entry.key.len() + entry.value.len());
     size_of::<Change>() + change.key.len() + entry(&change.now) + entry(&change.before)

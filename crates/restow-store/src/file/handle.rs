@@ -1,7 +1,7 @@
-//! The open database, which is opened again after an error.
+//! The open database, which is reopened after an error.
 //!
-//! redb refuses everything after the first read or write that failed, for it cannot know what reached the disk. What
-//! had been committed before is there when the file is opened again.
+//! After the first failed read or write, redb refuses everything, because it cannot know what reached the disk. Committed
+//! data is there when the file is reopened.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError, RwLock,
@@ -10,30 +10,33 @@ use std::sync::{
 
 use redb::{Database, DatabaseError};
 
-use super::{closed, read::Snapshot, tables::failed};
+use super::{
+    errors::{closed, failed},
+    read::Snapshot,
+};
 use crate::StoreError;
 
-/// Opens the file; only the first time it may be made.
+/// Opens the file. It may be created only the first time.
 pub(super) type Opener = Box<dyn Fn(Opening) -> Result<Database, DatabaseError> + Send + Sync>;
 
-/// What a file is opened for.
+/// Why a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// The store is opened, and the file made if there is none.
+    /// The store is opened; the file is created if there is none.
     First,
-    /// The store goes on with the file that it had.
+    /// The store reopens its file.
     Again,
 }
 
 /// The open database; readers and the writer share it.
 pub(super) struct Handle {
     open: Opener,
-    /// None while it cannot be opened.
+    /// `None` while it cannot be opened.
     database: RwLock<Option<Database>>,
-    /// Whether the database has refused to read or write since it was opened.
+    /// Whether a read or write has failed since it was opened.
     is_broken: AtomicBool,
-    /// Why the last transaction could not be written; none if it was.
-    trouble: Mutex<Option<StoreError>>,
+    /// Why the last transaction failed; `None` if it was written.
+    last_error: Mutex<Option<StoreError>>,
 }
 
 impl Handle {
@@ -44,11 +47,11 @@ impl Handle {
             open,
             database: RwLock::new(Some(database)),
             is_broken: AtomicBool::new(false),
-            trouble: Mutex::default(),
+            last_error: Mutex::default(),
         })
     }
 
-    /// Closes the file and opens it again. Until that is done, readers get an error.
+    /// Reopens the file. Until then readers get an error.
     pub(super) fn reopen(&self) -> Result<(), StoreError> {
         self.close();
         let database = (self.open)(Opening::Again).map_err(failed)?;
@@ -62,13 +65,13 @@ impl Handle {
         drop(self.replace(None));
     }
 
-    /// Works with the database.
+    /// Runs a function with the database.
     pub(super) fn with<T>(
         &self,
         work: impl FnOnce(&Database) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(database) = &*database else { return Err(self.trouble().clone().unwrap_or_else(closed)) };
+        let Some(database) = &*database else { return Err(self.last_error().clone().unwrap_or_else(closed)) };
         let result = work(database);
         if matches!(result, Err(StoreError::Unavailable(_))) {
             self.is_broken.store(true, Ordering::Release);
@@ -76,25 +79,25 @@ impl Handle {
         result
     }
 
-    /// What is there now.
+    /// Takes a snapshot.
     pub(super) fn snapshot(&self) -> Result<Snapshot, StoreError> {
         self.with(Snapshot::take)
     }
 
-    /// Whether it has to be opened again before anything can be written.
+    /// Whether it has to be reopened before the next write.
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::Acquire)
             || self.database.read().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Remembers how the last transaction ended.
-    pub(super) fn note(&self, trouble: Option<StoreError>) {
-        *self.trouble() = trouble;
+    /// Records the result of the last transaction.
+    pub(super) fn note(&self, last_error: Option<StoreError>) {
+        *self.last_error() = last_error;
     }
 
-    /// Whether the last transaction was written, and why not.
+    /// The error of the last transaction, if it failed.
     pub(super) fn check(&self) -> Result<(), StoreError> {
-        self.trouble().clone().map_or(Ok(()), Err)
+        self.last_error().clone().map_or(Ok(()), Err)
     }
 
     fn replace(&self, database: Option<Database>) -> Option<Database> {
@@ -102,7 +105,7 @@ impl Handle {
         std::mem::replace(&mut *held, database)
     }
 
-    fn trouble(&self) -> MutexGuard<'_, Option<StoreError>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_error(&self) -> MutexGuard<'_, Option<StoreError>> {
+        self.last_error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Reading: one snapshot of the file, as it is now or as it was at a revision.
+//! Reads from a snapshot of the file, at its newest or at an older revision.
 
 use std::ops::Bound;
 
@@ -6,29 +6,29 @@ use bytes::Bytes;
 use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable};
 
 use super::{
+    errors::{damaged, failed},
     remaining::Remaining,
     tables::{
-        COMPACTED, COUNTS, INDEX, LOG, META, NEWEST, Record, damaged, failed, index_key, index_start, key_of,
-        split_index_key,
+        COMPACTED, COUNTS, INDEX, LOG, META, NEWEST, Record, index_key, index_start, key_of, split_index_key,
     },
 };
 use crate::{Entry, Got, Listed, Range, StoreError};
 
-/// Versions of one key to step over before it is cheaper to look for the next key.
+/// How many versions of one key to step over before it is cheaper to search for the next key.
 const STEPS: usize = 16;
 
-/// The file as it was at one moment.
+/// A consistent view of the file.
 pub(super) struct Snapshot {
     pub(super) index: ReadOnlyTable<&'static [u8], u64>,
     pub(super) log: ReadOnlyTable<u64, &'static [u8]>,
     reading: ReadTransaction,
     /// The newest revision.
     pub(super) newest: u64,
-    /// The oldest that can be read.
+    /// The oldest readable revision.
     pub(super) compacted: u64,
 }
 
-/// Where the bytes of an entry are.
+/// Identifies a version of a key in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Version {
     /// The revision that created it.
@@ -38,7 +38,7 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// The entry, from its record in the log.
+    /// Reads the entry from its record in the log.
     pub(super) fn entry(self, record: &[u8]) -> Result<Entry, StoreError> {
         let record = Record::decode(record)?;
         Ok(Entry {
@@ -51,7 +51,7 @@ impl Version {
 }
 
 impl Snapshot {
-    /// What is there now.
+    /// Takes a snapshot.
     pub(super) fn take(database: &Database) -> Result<Self, StoreError> {
         let reading = database.begin_read().map_err(failed)?;
         let meta = reading.open_table(META).map_err(failed)?;
@@ -68,19 +68,19 @@ impl Snapshot {
         })
     }
 
-    /// Whether what was stored at a revision can be read.
+    /// Checks that a revision can be read.
     pub(super) fn check(&self, asked: u64) -> Result<(), StoreError> {
         check(asked, self.compacted, self.newest)
     }
 
-    /// One key.
+    /// Reads one key.
     pub(super) fn get(&self, key: &str) -> Result<Got, StoreError> {
         let version = last_version(&self.index, key, u64::MAX)?;
         let entry = version.map(|version| self.entry(version)).transpose()?;
         Ok(Got { entry, revision: self.newest })
     }
 
-    /// Many keys, and how many of them were left out.
+    /// Reads many keys, and counts those that follow after the limit.
     pub(super) fn list(&self, range: &Range, known: &Remaining) -> Result<Listed, StoreError> {
         let revision = range.revision.unwrap_or(self.newest);
         self.check(revision)?;
@@ -116,14 +116,14 @@ impl Snapshot {
         version.entry(bytes.value())
     }
 
-    /// The entry that a revision wrote, unless that has been compacted away.
+    /// The entry that a revision wrote, unless it is compacted.
     pub(super) fn entry_at(&self, revision: u64) -> Result<Option<Entry>, StoreError> {
         let Some(bytes) = self.log.get(revision).map_err(failed)? else { return Ok(None) };
         let created = Record::decode(bytes.value())?.created;
         Version { created, revision }.entry(bytes.value()).map(Some)
     }
 
-    /// How many keys begin so now, where that is counted.
+    /// The current number of keys with this prefix, if it is counted.
     fn count(&self, prefix: &str) -> Result<Option<u64>, StoreError> {
         if !prefix.ends_with('/') {
             return Ok(None);
@@ -132,7 +132,7 @@ impl Snapshot {
         Ok(counts.get(prefix.as_bytes()).map_err(failed)?.map(|count| count.value()))
     }
 
-    /// The versions that were there at a revision, in the order of their keys.
+    /// The versions that existed at a revision, in the order of their keys.
     fn live(&self, prefix: &str, start: &str, revision: u64) -> Result<Live<'_>, StoreError> {
         let range = self.index.range(index_start(start).as_slice()..).map_err(failed)?;
         Ok(Live { snapshot: self, prefix: index_start(prefix), revision, range, at: None, ended: false })
@@ -155,7 +155,7 @@ pub(super) fn last_version(
     Ok((is_same && created != 0).then_some(Version { created, revision }))
 }
 
-/// Whether what was stored at a revision can be read.
+/// Checks that a revision can be read.
 pub(super) fn check(asked: u64, compacted: u64, newest: u64) -> Result<(), StoreError> {
     if asked < compacted {
         return Err(StoreError::Compacted { asked, oldest: compacted });
@@ -166,7 +166,7 @@ pub(super) fn check(asked: u64, compacted: u64, newest: u64) -> Result<(), Store
     Ok(())
 }
 
-/// A walk over the index.
+/// An iterator over the index.
 struct Live<'a> {
     snapshot: &'a Snapshot,
     prefix: Vec<u8>,
@@ -176,7 +176,7 @@ struct Live<'a> {
     ended: bool,
 }
 
-/// The key a walk is at.
+/// The current key of the iterator.
 struct At {
     key: Vec<u8>,
     version: Option<Version>,
@@ -184,7 +184,7 @@ struct At {
 }
 
 impl Live<'_> {
-    /// How many there are from here on.
+    /// Counts the remaining versions.
     fn count_rest(self) -> Result<u64, StoreError> {
         let mut count = 0;
         for version in self {
@@ -194,7 +194,7 @@ impl Live<'_> {
         Ok(count)
     }
 
-    /// Takes one step over the index; tells the version of a key that is left behind.
+    /// Takes one step in the index. Returns the version of the previous key when the key changes.
     fn step(&mut self) -> Result<Option<Version>, StoreError> {
         let Some(next) = self.range.next().transpose().map_err(failed)? else { return Ok(self.end()) };
         let (key, revision) = split_index_key(next.0.value())?;
@@ -221,7 +221,7 @@ impl Live<'_> {
         }
     }
 
-    /// Goes to the next key at once.
+    /// Skips to the next key.
     fn leap(&mut self) -> Result<Option<Version>, StoreError> {
         let Some(at) = self.at.take() else { return Ok(None) };
         let key = key_of(&at.key)?;
@@ -260,7 +260,7 @@ mod tests {
     use crate::StoreError;
 
     #[test]
-    fn a_revision_is_gone_readable_or_to_come() {
+    fn a_revision_is_compacted_readable_or_in_the_future() {
         for (asked, expected) in [
             (4, Err(StoreError::Compacted { asked: 4, oldest: 5 })),
             (5, Ok(())),

@@ -1,7 +1,7 @@
-//! How much of a list is still to come, without counting it again for each of its pages.
+//! Remembers how many keys follow each page of a list, so that they are not counted again for every page.
 //!
-//! The first page takes the count that the file keeps of its prefix; each page remembers what it left for the next.
-//! Only a page that follows on none (after a restart, or with a start of the reader's own) has to count.
+//! The first page uses the number of keys that the file has for the prefix, and each page stores the rest for the next one.
+//! Only a page without a known predecessor has to count, after a restart for example.
 
 use std::{
     collections::VecDeque,
@@ -10,10 +10,10 @@ use std::{
 
 use crate::Range;
 
-/// Lists that can go on at a time without counting.
+/// How many lists are remembered.
 const KEPT: usize = 256;
 
-/// What the pages of lists left for the next.
+/// How many keys follow the last page of each list.
 #[derive(Debug, Default)]
 pub(super) struct Remaining {
     pages: Mutex<VecDeque<Page>>,
@@ -28,9 +28,9 @@ struct Page {
 }
 
 impl Remaining {
-    /// How many keys a range has from its start on, where the page before told.
+    /// How many keys a range has from its start on, if the previous page is remembered.
     pub(super) fn before(&self, range: &Range, revision: u64) -> Option<u64> {
-        // The next page starts right behind the last key of the one before.
+        // The next page starts right after the last key of the previous one.
         let last = range.start.as_deref()?.strip_suffix('\0')?;
         let pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         let mut newest_first = pages.iter().rev();
@@ -39,7 +39,7 @@ impl Remaining {
         page.map(|page| page.remaining)
     }
 
-    /// Remembers what a page left.
+    /// Remembers how many keys follow a page.
     pub(super) fn after(&self, range: &Range, revision: u64, last: &str, remaining: u64) {
         let page = Page { prefix: range.prefix.clone(), revision, last: last.to_owned(), remaining };
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_page_of_the_same_list_is_known() {
+    fn the_rest_is_known_only_for_the_next_page_of_the_same_list() {
         let known = Remaining::default();
         known.after(&range("/a/", None), 7, "/a/k", 41);
         for (prefix, start, revision, expected) in [
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn old_pages_are_forgotten() {
+    fn the_oldest_pages_are_forgotten() {
         let known = Remaining::default();
         for revision in 0..=KEPT as u64 {
             known.after(&range("/a/", None), revision, "/a/k", revision);

@@ -1,48 +1,55 @@
-//! How a store's file is laid out: four tables, and the bytes of their keys and values.
+//! The layout of a store's file: four tables, and the bytes of their keys and values.
 //!
-//! The log holds every write under its revision, the index tells which revisions a key has. Writing appends to the log
-//! and adds one small entry to the index; reading what was stored at a revision never needs an undo.
+//! The log has every write by revision, and the index has the revisions of each key. A write appends to the log and adds one
+//! small entry to the index. Reading an old revision needs no undo.
 
 use std::str;
 
 use redb::TableDefinition;
 
+use super::errors::damaged;
 use crate::StoreError;
 
-/// Key and revision to the revision that created it; 0 where the write deleted it.
+/// Maps a key and revision to the revision that created the entry; 0 if the write deleted it.
 pub(super) const INDEX: TableDefinition<'static, &[u8], u64> = TableDefinition::new("index");
 
-/// Revision to [`Record`].
+/// Maps a revision to its [`Record`].
 pub(super) const LOG: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("log");
 
-/// Prefix that ends in a slash to the number of keys that begin so.
+/// Maps a prefix that ends in a slash to its number of keys.
 pub(super) const COUNTS: TableDefinition<'static, &[u8], u64> = TableDefinition::new("counts");
 
 /// Single numbers.
 pub(super) const META: TableDefinition<'static, u8, u64> = TableDefinition::new("meta");
 
-/// In [`META`]: how the tables are to be read.
+/// In [`META`]: the format of the tables.
 pub(super) const FORMAT: u8 = 0;
 
 /// In [`META`]: the newest revision.
 pub(super) const NEWEST: u8 = 1;
 
-/// In [`META`]: the oldest revision that can be read.
+/// In [`META`]: the oldest readable revision.
 pub(super) const COMPACTED: u8 = 2;
 
-/// In [`META`]: up to which revision of the log superseded writes have been removed.
+/// In [`META`]: the revision up to which superseded writes have been removed from the log.
 pub(super) const SWEPT: u8 = 3;
+
+/// The format that this version writes.
+pub(super) const THIS_FORMAT: u64 = 1;
+
+/// The revision of an empty store. In the Kubernetes API, 0 would mean "any".
+pub(super) const FIRST: u64 = 1;
 
 const ESCAPE: u8 = 0xff;
 const END: [u8; 2] = [0, 1];
 const REVISION: usize = size_of::<u64>();
 
-/// What all keys from this one on are not before, in the index.
+/// The lower bound in the index of all keys from this one on.
 pub(super) fn index_start(key: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(key.len() + END.len() + REVISION);
     for &byte in key.as_bytes() {
         bytes.push(byte);
-        // The end of a key sorts before whatever may follow in a longer one.
+        // The end of a key sorts before any byte that follows in a longer key.
         if byte == 0 {
             bytes.push(ESCAPE);
         }
@@ -58,14 +65,14 @@ pub(super) fn index_key(key: &str, revision: u64) -> Vec<u8> {
     bytes
 }
 
-/// The escaped key, its end included, and the revision of a key of the index.
+/// Splits a key of the index into the escaped key with its end marker, and the revision.
 pub(super) fn split_index_key(bytes: &[u8]) -> Result<(&[u8], u64), StoreError> {
     let split = bytes.split_last_chunk::<REVISION>().filter(|(key, _)| key.ends_with(&END));
     let (key, revision) = split.ok_or_else(|| damaged("a key of the index is cut short"))?;
     Ok((key, u64::from_be_bytes(*revision)))
 }
 
-/// The key that was escaped.
+/// Unescapes a key.
 pub(super) fn key_of(escaped: &[u8]) -> Result<String, StoreError> {
     let mut bytes = Vec::with_capacity(escaped.len());
     let mut rest = escaped.strip_suffix(&END).unwrap_or(escaped).iter();
@@ -78,21 +85,21 @@ pub(super) fn key_of(escaped: &[u8]) -> Result<String, StoreError> {
     String::from_utf8(bytes).map_err(|_| damaged("a key of the index is not text"))
 }
 
-/// One write, as the log has it.
+/// One write in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record<'a> {
     /// The key.
     pub(super) key: &'a str,
-    /// The revision that created it; 0 where this write deleted it.
+    /// The revision that created the entry; 0 if this write deleted it.
     pub(super) created: u64,
-    /// The revision of the version this one took the place of; 0 where there was none.
+    /// The revision of the previous version; 0 if there was none.
     pub(super) previous: u64,
     /// The bytes.
     pub(super) value: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// The bytes of the log.
+    /// Encodes the record for the log.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(2 * REVISION + 4 + self.key.len() + self.value.len());
         bytes.extend_from_slice(&self.created.to_be_bytes());
@@ -103,7 +110,7 @@ impl<'a> Record<'a> {
         bytes
     }
 
-    /// What bytes of the log mean.
+    /// Decodes a record of the log.
     pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, StoreError> {
         Self::parse(bytes).ok_or_else(|| damaged("a record of the log cannot be read"))
     }
@@ -120,22 +127,6 @@ impl<'a> Record<'a> {
             previous: u64::from_be_bytes(*previous),
             value,
         })
-    }
-}
-
-/// What is stored cannot be read.
-pub(super) fn damaged(reason: &str) -> StoreError {
-    StoreError::Damaged(reason.to_owned())
-}
-
-/// What a failure of the database means to who asked.
-pub(super) fn failed(error: impl Into<redb::Error>) -> StoreError {
-    match error.into() {
-        error @ (redb::Error::Corrupted(_)
-        | redb::Error::TableDoesNotExist(_)
-        | redb::Error::TableTypeMismatch { .. }
-        | redb::Error::TypeDefinitionChanged { .. }) => StoreError::Damaged(error.to_string()),
-        error => StoreError::Unavailable(error.to_string()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The store on a disk that fails for a while.
+//! The store on a disk that fails temporarily.
 
 use std::{
     collections::HashSet,
@@ -17,19 +17,19 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use redb::{BackendError, Database, StorageBackend, backends::FileBackend};
 
-use super::{FILE, FileStore, Keep};
+use super::{FileStore, Keep, open::FILE};
 use crate::{Range, Store as _, StoreError, Write, Written};
 
 /// A block of a disk, in bytes.
 const BLOCK: u64 = 4096;
 
 /// How long anything may take before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What is wrong with a disk.
 #[derive(Debug, Default)]
 struct Faults {
-    /// What was never written cannot be written: there are no blocks left for it.
+    /// The disk is full: only blocks that were written before can be written.
     is_full: AtomicBool,
     /// Nothing can be written.
     is_dead: AtomicBool,
@@ -130,7 +130,7 @@ async fn keys(store: &FileStore) -> Result<Vec<String>, StoreError> {
     Ok(store.list(range).await?.entries.into_iter().map(|entry| entry.key).collect())
 }
 
-/// Tries until it works, and returns what came of it.
+/// Repeats a write until it succeeds.
 async fn until<T>(mut work: impl AsyncFnMut() -> Result<T, StoreError>) -> T {
     let trying = async {
         loop {
@@ -140,11 +140,11 @@ async fn until<T>(mut work: impl AsyncFnMut() -> Result<T, StoreError>) -> T {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, trying).await.expect("it works again")
+    tokio::time::timeout(TEST_TIMEOUT, trying).await.expect("it works again")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_stops_writes_and_nothing_else_until_there_is_room() {
+async fn on_a_full_disk_only_writes_fail_until_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
     let faults = Arc::new(Faults::default());
     let store = open(dir.path(), &faults);
@@ -161,12 +161,12 @@ async fn a_full_disk_stops_writes_and_nothing_else_until_there_is_room() {
     assert_eq!(until(async || keys(&store).await).await, ["/a"], "what is there can be read");
 
     faults.is_full.store(false, Ordering::SeqCst);
-    // Nobody has to write for that.
+    // The check recovers without a write.
     until(async || store.check().await).await;
     let second = write(&store, "/d").await.unwrap();
     assert!(second > first);
     assert_eq!(keys(&store).await.unwrap(), ["/a", "/d"]);
-    let told = tokio::time::timeout(PATIENCE, watch.next()).await.unwrap().unwrap().unwrap();
+    let told = tokio::time::timeout(TEST_TIMEOUT, watch.next()).await.unwrap().unwrap().unwrap();
     assert_eq!(told.changes.iter().map(|change| change.key.as_str()).collect::<Vec<_>>(), ["/d"]);
 
     drop((watch, store));
@@ -174,7 +174,7 @@ async fn a_full_disk_stops_writes_and_nothing_else_until_there_is_room() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_comes_back_is_used_again() {
+async fn the_store_recovers_when_its_disk_does() {
     let dir = tempfile::tempdir().unwrap();
     let faults = Arc::new(Faults::default());
     let store = open(dir.path(), &faults);
@@ -190,11 +190,10 @@ async fn a_disk_that_comes_back_is_used_again() {
     assert_eq!(keys(&store).await.unwrap(), ["/a", "/b"]);
 }
 
-/// Whoever has a copy of a file does not have what its owner has locked.
 #[test]
-fn a_copy_has_an_instance_of_its_own() {
+fn a_copy_of_the_file_has_another_instance() {
     let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let open = |dir: &Path| FileStore::open(dir, super::Settings::default()).unwrap();
+    let open = |dir: &Path| FileStore::open(dir, super::FileSettings::default()).unwrap();
     let first = open(dir.path()).instance();
     std::fs::copy(dir.path().join(FILE), copy.path().join(FILE)).unwrap();
     assert!(first.is_some());

@@ -1,4 +1,4 @@
-//! One watch: the history from the file first, then what is written, without a gap or a repeat between them.
+//! One watch: first the history from the file, then new writes, without gaps or repetitions.
 
 use std::{
     sync::{Arc, Weak},
@@ -9,45 +9,45 @@ use futures::stream::{self, BoxStream, StreamExt};
 use tokio::{task, time};
 
 use super::{
-    Shared, closed,
+    errors::{closed, failed, guarded},
     feed::{Taken, Watcher},
-    guarded,
     handle::Handle,
     read::{Snapshot, Version},
-    tables::{Record, failed},
+    shared::Shared,
+    tables::Record,
 };
 use crate::{Change, Changes, StoreError};
 
-/// How often a watcher without changes is told how far it is.
+/// How often a watch without changes reports progress.
 const PROGRESS: Duration = Duration::from_secs(1);
 
-/// Revisions of the log to look at in one read.
+/// The maximum number of revisions in one read.
 const PAGE: usize = 4096;
 
-/// Changes of one read, at most.
+/// The maximum number of changes in one read.
 const PAGE_CHANGES: usize = 512;
 
-/// A watch in its course.
+/// The state of a watch.
 pub(super) struct Watch {
     shared: Weak<Shared>,
     watcher: Arc<Watcher>,
-    /// All changes up to this revision have been told.
+    /// All changes up to this revision have been delivered.
     told: u64,
     stage: Stage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It reads the history, up to this revision if the feed is to go on from there.
+    /// It reads the history; up to this revision if the feed continues from there.
     History(Option<u64>),
-    /// It is told by the feed.
+    /// It reads from the feed.
     Live,
 }
 
 /// A part of the history.
 struct Page {
     changes: Vec<Change>,
-    /// All changes up to this revision are in it, or in one before.
+    /// All changes up to this revision are in this page or an earlier one.
     until: u64,
 }
 
@@ -61,7 +61,7 @@ impl Watch {
         let watcher = shared.feed.join(prefix);
         let watch =
             Self { shared: Arc::downgrade(shared), watcher, told: after, stage: Stage::History(None) };
-        // The watch has ended once it is gone: after an error nothing more comes.
+        // After an error the watch is dropped and the stream ends.
         let next = |watch: Option<Self>| async move {
             let mut watch = watch?;
             match watch.next().await {
@@ -84,7 +84,7 @@ impl Watch {
         }
     }
 
-    /// Reads on in the history; at its end, the feed goes on.
+    /// Reads the next page of the history, and switches to the feed at its end.
     async fn history(&mut self, until: Option<u64>) -> Result<Option<Changes>, StoreError> {
         let shared = self.shared.upgrade().ok_or_else(closed)?;
         let (watcher, told) = (Arc::clone(&self.watcher), self.told);
@@ -135,7 +135,7 @@ impl Watch {
     }
 }
 
-/// Reads on in the history after a revision; tells whether it is at its end.
+/// Reads the history after a revision, and returns whether that was its end.
 fn page(handle: &Handle, prefix: &str, told: u64, until: Option<u64>) -> Result<(Page, bool), StoreError> {
     let snapshot = handle.snapshot()?;
     snapshot.check(told)?;
@@ -159,7 +159,7 @@ fn page(handle: &Handle, prefix: &str, told: u64, until: Option<u64>) -> Result<
     Ok((page, true))
 }
 
-/// What the log tells of a revision, if the key begins so.
+/// The change of a revision, if its key has the prefix.
 fn change(
     snapshot: &Snapshot,
     prefix: &str,

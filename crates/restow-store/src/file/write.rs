@@ -1,4 +1,4 @@
-//! Writing: what a group of writes does to the tables, in one transaction of the file.
+//! Applies a group of writes to the tables, in one transaction.
 
 use std::collections::HashMap;
 
@@ -6,8 +6,9 @@ use bytes::Bytes;
 use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::{
+    errors::{damaged, failed},
     read::{Version, last_version},
-    tables::{COUNTS, INDEX, LOG, META, Record, damaged, failed, index_key},
+    tables::{COUNTS, INDEX, LOG, META, Record, index_key},
 };
 use crate::{Entry, StoreError, Unchanged, Write, Written};
 
@@ -19,7 +20,7 @@ pub(super) struct Tables<'t> {
     meta: Table<'t, u8, u64>,
 }
 
-/// A write that was done, for those who watch.
+/// A completed write, for watchers.
 #[derive(Clone, Debug)]
 pub(super) struct Done {
     /// The key.
@@ -28,14 +29,14 @@ pub(super) struct Done {
     pub(super) revision: u64,
     /// The revision that created the entry.
     pub(super) created: u64,
-    /// The new bytes; none when it was deleted.
+    /// The new value; `None` if it was deleted.
     pub(super) value: Option<Bytes>,
-    /// Where the entry before is.
+    /// The previous version.
     pub(super) before: Option<Version>,
 }
 
 impl<'t> Tables<'t> {
-    /// Opens them, which makes those that are missing.
+    /// Opens the tables, and creates missing ones.
     pub(super) fn open(writing: &'t WriteTransaction) -> Result<Self, StoreError> {
         Ok(Self {
             index: writing.open_table(INDEX).map_err(failed)?,
@@ -45,17 +46,17 @@ impl<'t> Tables<'t> {
         })
     }
 
-    /// A number about the store.
+    /// Reads a number of the meta table.
     pub(super) fn number(&self, name: u8) -> Result<Option<u64>, StoreError> {
         Ok(self.meta.get(name).map_err(failed)?.map(|number| number.value()))
     }
 
-    /// Sets a number about the store.
+    /// Writes a number of the meta table.
     pub(super) fn set_number(&mut self, name: u8, number: u64) -> Result<(), StoreError> {
         self.meta.insert(name, number).map(drop).map_err(failed)
     }
 
-    /// Makes one change, if the key is as the writer knows it, under the revision after the newest.
+    /// Makes one change under the next revision, if the key has the expected mod revision.
     pub(super) fn write(&mut self, newest: u64, write: Write) -> Result<(Written, Option<Done>), StoreError> {
         let Write { key, expected, value } = write;
         let before = self.current(&key)?;
@@ -76,7 +77,7 @@ impl<'t> Tables<'t> {
         Ok((Written::Done { revision }, Some(Done { key, revision, created, value, before })))
     }
 
-    /// Counts the keys that came and went below each of their folders.
+    /// Updates the number of keys below each prefix.
     pub(super) fn count(&mut self, done: &[Done]) -> Result<(), StoreError> {
         let mut changes: HashMap<&str, i64> = HashMap::new();
         for done in done {
@@ -101,7 +102,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// Forgets versions of keys, in the order of each table: neighbours leave together.
+    /// Removes versions of keys, in the order of each table, so that neighbours are removed together.
     pub(super) fn forget(&mut self, mut versions: Vec<(String, u64)>) -> Result<(), StoreError> {
         versions.sort_unstable();
         for (key, revision) in &versions {
@@ -114,7 +115,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// Whether one of these keys is not as a writer knows it.
+    /// Whether one of these keys has another mod revision.
     pub(super) fn is_any_changed(&self, keys: &[Unchanged]) -> Result<bool, StoreError> {
         for Unchanged { key, mod_revision } in keys {
             if self.current(key)?.map_or(0, |version| version.revision) != *mod_revision {

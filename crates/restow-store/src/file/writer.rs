@@ -1,4 +1,4 @@
-//! The one thread that writes: it takes all that wait into one transaction, and answers when that is on disk.
+//! The thread that writes. It puts all waiting jobs into one transaction, and answers them when that is on disk.
 #![allow(clippy::disallowed_methods)] // its thread waits in real time
 
 use std::{
@@ -13,77 +13,78 @@ use redb::Database;
 use tokio::sync::oneshot;
 
 use super::{
-    THIS_FORMAT, closed,
     compaction::{Retention, sweep},
+    errors::{closed, damaged, failed},
     feed::Feed,
     handle::Handle,
-    tables::{COMPACTED, FORMAT, NEWEST, SWEPT, damaged, failed},
+    tables::{COMPACTED, FORMAT, NEWEST, SWEPT, THIS_FORMAT},
     write::{Done, Tables},
 };
 use crate::{StoreError, Unchanged, Write, Written};
 
-/// Writes in one transaction, at most.
+/// The maximum number of writes in one transaction.
 const GROUP: usize = 2048;
 
-/// Bytes in one transaction, at most, unless a single write is larger.
+/// The maximum number of bytes in one transaction, unless a single write is larger.
 const GROUP_BYTES: usize = 8 << 20;
 
-/// Writes of the log that one transaction looks at to forget what they superseded: so many for each of its own.
+/// How many entries of the log a transaction sweeps for each of its own writes.
 const SWEEP_RATIO: usize = 2;
 
-/// And at least so many.
+/// The minimum number of entries that a transaction sweeps.
 const SWEEP: usize = 128;
 
-/// Or so many, when there is nothing else to do.
+/// How many entries a transaction sweeps if there is nothing else to do.
 const SWEEP_IDLE: usize = 2048;
 
-/// A transaction that takes so long waits for the disk, mostly.
+/// A transaction that takes longer mostly waits for the disk.
 const SLOW: Duration = Duration::from_millis(1);
 
-/// How long to wait for those just answered to ask again, at most.
-const PATIENCE: Duration = Duration::from_millis(2);
+/// How long to wait at most for further jobs of callers that were just answered.
+const MAX_GROUP_WAIT: Duration = Duration::from_millis(2);
 
-/// Pause after a write failed: a disk that is full or broken is not asked again at once.
+/// The pause after a failed write, because the disk may be full or broken.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Something for the writer to do.
+/// A job for the writer.
 pub(super) struct Job {
     pub(super) ask: Ask,
     pub(super) reply: oneshot::Sender<Answer>,
 }
 
-/// What a job is.
+/// The request of a job.
 pub(super) enum Ask {
     /// Make a change, if the other keys are unchanged.
     Write(Write, Vec<Unchanged>),
-    /// Forget what was stored before a revision.
+    /// Compact to a revision.
     Compact(u64),
 }
 
-/// None for a write whose other key has changed.
+/// The answer to a job; `None` for a write if another key that it depends on has changed.
 type Answer = Result<Option<Written>, StoreError>;
 
-/// The thread's state.
+/// The state of the thread.
 pub(super) struct Writer {
     handle: Arc<Handle>,
     feed: Arc<Feed>,
     progress: Progress,
     retention: Retention,
     pace: Pace,
-    /// When the file last had to be opened again; none since a transaction was written.
+    /// When the file was last reopened; `None` after a successful transaction.
     reopened: Option<Instant>,
 }
 
-/// How the last transaction went, to tell whether it is worth while to wait for more to do in the next.
+/// How long the last transaction took, which decides whether to wait for more jobs for the next one.
 ///
-/// Those just answered are about to ask again. Without them, two groups of writers would take turns at half the size.
+/// Callers that were just answered often send the next write at once. Without waiting for them, two groups of writers would
+/// alternate at half the size.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
     took: Duration,
     answered: usize,
 }
 
-/// The numbers that change as the store is used.
+/// The revisions of the store.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     newest: u64,
@@ -91,7 +92,7 @@ struct Progress {
     swept: u64,
 }
 
-/// What a transaction that is on disk has done.
+/// The result of a transaction that is on disk.
 struct Committed {
     answers: Vec<Answer>,
     done: Vec<Done>,
@@ -99,7 +100,7 @@ struct Committed {
 }
 
 impl Writer {
-    /// Goes on from where the file is.
+    /// Starts from the revisions in the file.
     pub(super) fn new(handle: Arc<Handle>, retention: Retention) -> Result<(Self, Arc<Feed>), StoreError> {
         let progress = Progress::read(&handle)?;
         let feed = Arc::new(Feed::new(progress.newest));
@@ -107,7 +108,7 @@ impl Writer {
         Ok((Self { handle, feed: Arc::clone(&feed), progress, retention, pace, reopened }, feed))
     }
 
-    /// Works until nobody can ask any more.
+    /// Works until the queue is closed.
     pub(super) fn run(mut self, jobs: &Receiver<Job>) {
         let _closing = Closing(Arc::clone(&self.feed));
         loop {
@@ -124,7 +125,7 @@ impl Writer {
                 continue;
             }
             let due = self.retention.due(Instant::now(), self.progress.newest, self.progress.compacted);
-            // After a failure, a transaction without anything to write shows whether the disk can be written.
+            // After a failure, an empty transaction shows whether the disk can be written again.
             let trying = self.reopened.is_some() || self.handle.is_broken();
             if group.is_empty() && due.is_none() && !sweeping && !trying {
                 continue;
@@ -132,7 +133,7 @@ impl Writer {
             match self.serve(group, due) {
                 Ok(()) => self.reopened = None,
                 Err(error) => {
-                    tracing::error!(%error, "the store could not write");
+                    tracing::error!(%error, "cannot write to the store");
                     if self.handle.is_broken() {
                         self.reopen();
                     }
@@ -141,7 +142,7 @@ impl Writer {
         }
     }
 
-    /// Opens the file again: what was committed is there, and readers can go on.
+    /// Reopens the file. Committed data is there, and readers can continue.
     fn reopen(&mut self) {
         let reopened = self.handle.reopen().and_then(|()| Progress::read(&self.handle));
         match reopened {
@@ -150,8 +151,8 @@ impl Writer {
                 self.feed.go_on_from(progress.newest);
             }
             Err(error) => {
-                tracing::error!(%error, "the store could not be opened again");
-                // Nothing is to be written from where it is not known to be.
+                tracing::error!(%error, "cannot reopen the store");
+                // Nothing is written while the revisions of the file are unknown.
                 self.handle.close();
                 self.handle.note(Some(error));
             }
@@ -159,14 +160,14 @@ impl Writer {
         self.reopened = Some(Instant::now());
     }
 
-    /// What to do in the next transaction, perhaps nothing; none when nobody can ask any more.
+    /// The jobs of the next transaction, possibly none; `None` if the queue is closed.
     fn next_group(&self, jobs: &Receiver<Job>, wait: Duration) -> Option<Vec<Job>> {
         match jobs.try_recv() {
             Ok(first) => {
                 let mut group = Vec::new();
                 gather(first, &mut group, jobs);
                 let (until, enough) =
-                    (Instant::now() + self.pace.patience(), group.len() + self.pace.answered);
+                    (Instant::now() + self.pace.group_wait(), group.len() + self.pace.answered);
                 while group.len() < enough.min(GROUP) {
                     let left = until.saturating_duration_since(Instant::now());
                     let Ok(job) = jobs.recv_timeout(left) else { break };
@@ -175,7 +176,7 @@ impl Writer {
                 Some(group)
             }
             Err(TryRecvError::Disconnected) => None,
-            // Nobody waits, so nobody would be served better by waiting for others.
+            // Nobody waits, so there is no reason to wait for more jobs.
             Err(TryRecvError::Empty) => match jobs.recv_timeout(wait) {
                 Ok(first) => {
                     let mut group = Vec::new();
@@ -188,7 +189,7 @@ impl Writer {
         }
     }
 
-    /// Does the jobs in one transaction and answers them.
+    /// Carries out the jobs in one transaction and answers them.
     fn serve(&mut self, group: Vec<Job>, due: Option<u64>) -> Result<(), StoreError> {
         let begun = Instant::now();
         let (asks, replies): (Vec<_>, Vec<_>) = group.into_iter().map(|job| (job.ask, job.reply)).unzip();
@@ -266,7 +267,7 @@ impl Writer {
 }
 
 impl Progress {
-    /// Where the file is.
+    /// Reads the revisions of the file.
     fn read(handle: &Handle) -> Result<Self, StoreError> {
         handle.with(|database| {
             let writing = database.begin_write().map_err(failed)?;
@@ -291,16 +292,16 @@ impl Progress {
 }
 
 impl Pace {
-    /// How long to wait for those just answered: a part of what a transaction takes, and nothing where that is quick.
-    fn patience(self) -> Duration {
+    /// How long to wait for more jobs: a fraction of the time of a transaction, or zero on a fast disk.
+    fn group_wait(self) -> Duration {
         match self.took >= SLOW {
-            true => (self.took / 4).min(PATIENCE),
+            true => (self.took / 4).min(MAX_GROUP_WAIT),
             false => Duration::ZERO,
         }
     }
 }
 
-/// Adds a job and all that wait, as far as they fit into one transaction.
+/// Adds a job and all waiting jobs that fit into one transaction.
 fn gather(first: Job, group: &mut Vec<Job>, jobs: &Receiver<Job>) {
     let mut bytes = first.bytes();
     group.push(first);
@@ -320,7 +321,7 @@ impl Job {
     }
 }
 
-/// Ends the watches when the thread ends, however it does.
+/// Ends the watches when the thread ends, even after a panic.
 struct Closing(Arc<Feed>);
 
 impl Drop for Closing {
@@ -336,10 +337,10 @@ mod tests {
     use super::Pace;
 
     #[test]
-    fn only_a_slow_disk_is_worth_waiting_for_others() {
+    fn the_writer_waits_for_more_jobs_only_on_a_slow_disk() {
         for (took, expected) in [(0, 0), (999, 0), (1000, 250), (4000, 1000), (60_000, 2000)] {
             let pace = Pace { took: Duration::from_micros(took), answered: 1 };
-            assert_eq!(pace.patience(), Duration::from_micros(expected), "{took}");
+            assert_eq!(pace.group_wait(), Duration::from_micros(expected), "{took}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a store has answered for is there after `kill -9`.
+//! Acknowledged writes are stored after `kill -9`.
 
 use std::{
     collections::BTreeMap,
@@ -17,13 +17,13 @@ use crate::{
     support::{all, changes_until},
 };
 
-/// The directory of the process that is going to be killed.
+/// The environment variable with the data directory of the process that is killed.
 const DIR: &str = "RESTOW_STORE_CRASH_DIR";
 
 const WRITERS: usize = 12;
 const ROUNDS: usize = 6;
 
-/// Bytes that show whether they are of one write.
+/// A value that shows whether it is complete.
 fn value(number: u64) -> Bytes {
     number.to_be_bytes().repeat(200).into()
 }
@@ -36,12 +36,13 @@ fn number(value: &[u8]) -> u64 {
     numbers[0]
 }
 
-/// In the process that is going to be killed: writes for ever, and tells of each answer.
+/// Runs in the process that is killed: writes forever, and prints every answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_until_it_is_killed() {
     let Some(dir) = env::var_os(DIR) else { return };
     let store =
-        restow_store::file::FileStore::open(dir.as_ref(), restow_store::file::Settings::default()).unwrap();
+        restow_store::file::FileStore::open(dir.as_ref(), restow_store::file::FileSettings::default())
+            .unwrap();
     let store = Arc::new(store);
     let writers: Vec<_> = (0..WRITERS).map(|writer| tokio::spawn(write_on(store.clone(), writer))).collect();
     for writer in writers {
@@ -66,7 +67,7 @@ async fn write_on(store: Arc<dyn Store>, writer: usize) {
     }
 }
 
-/// Runs the writers until they have been answered so often, kills them, and tells what they were answered.
+/// Runs the writers until they got this many answers, kills them, and returns the answers.
 fn killed(dir: &TempDir, answers: usize) -> BTreeMap<String, (u64, u64)> {
     let mut child = Command::new(env::current_exe().unwrap())
         .args(["--exact", "crash::writes_until_it_is_killed", "--nocapture"])
@@ -76,7 +77,7 @@ fn killed(dir: &TempDir, answers: usize) -> BTreeMap<String, (u64, u64)> {
         .unwrap();
     let mut answered = BTreeMap::new();
     let mut seen = 0;
-    // What is in the pipe after the kill was answered too; a line that is cut short was not.
+    // Lines in the pipe after the kill are answers too, except an incomplete one.
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     while lines.read_line(&mut line).unwrap() > 0 {
@@ -96,7 +97,7 @@ fn killed(dir: &TempDir, answers: usize) -> BTreeMap<String, (u64, u64)> {
 }
 
 #[tokio::test]
-async fn what_was_answered_is_there_after_a_kill() {
+async fn acknowledged_writes_survive_a_kill() {
     let dir = tempfile::tempdir().unwrap();
     for _ in 0..ROUNDS {
         let answered = killed(&dir, fastrand::usize(1..400));
@@ -107,7 +108,7 @@ async fn what_was_answered_is_there_after_a_kill() {
             assert!(entry.mod_revision >= *revision && revision <= &newest, "{key}: {entry:?}");
             assert!(number(&entry.value) >= *written, "{key} lost a write");
         }
-        // Every write is whole: its revision, its key and its count agree.
+        // Every write is complete: its revision, key and count match.
         let mut watch = store.watch("", 1).await.unwrap();
         let mut numbers: BTreeMap<String, u64> = BTreeMap::new();
         for (change, revision) in changes_until(&mut watch, newest).await.into_iter().zip(2..) {

@@ -1,11 +1,11 @@
-//! A file that is not a store, or no longer one, gives errors and nothing else.
+//! A damaged file, or one that is not a store, leads to errors and never to panics or wrong data.
 
 use std::{fs, sync::LazyLock};
 
 use proptest::prelude::*;
 use restow_store::{
     Store,
-    file::{FileStore, OpenError, Settings},
+    file::{FileSettings, FileStore, OpenError},
 };
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 
 /// The file of a small store.
 static SOUND: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    // A thread of its own, because a test's runtime must not wait for another one.
+    // In its own thread, because a runtime must not block on another one.
     let make = || {
         let dir = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -66,11 +66,11 @@ fn damaged(damages: &[Damage]) -> Vec<u8> {
     bytes
 }
 
-/// Opens a file and, where that works, uses it.
+/// Opens a file and uses it if that works.
 async fn using(bytes: &[u8]) -> Result<(), OpenError> {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("store.redb"), bytes).unwrap();
-    let store = FileStore::open(dir.path(), Settings::default())?;
+    let store = FileStore::open(dir.path(), FileSettings::default())?;
     store.get("/registry/7").await.ok();
     store.list(all("/registry/")).await.ok();
     store.watch("/registry/", 1).await.ok();
@@ -81,7 +81,7 @@ async fn using(bytes: &[u8]) -> Result<(), OpenError> {
 }
 
 #[tokio::test]
-async fn a_file_of_something_else_is_refused() {
+async fn a_file_that_is_not_a_database_is_refused() {
     for bytes in [b"hello".to_vec(), vec![0; 4096], vec![7; 1 << 20], SOUND[..SOUND.len() / 2].to_vec()] {
         let error = using(&bytes).await.unwrap_err();
         assert!(matches!(error, OpenError::Damaged { .. }), "{error:?}");
@@ -90,19 +90,19 @@ async fn a_file_of_something_else_is_refused() {
 }
 
 #[tokio::test]
-async fn a_database_of_something_else_is_refused() {
+async fn a_database_of_another_program_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let database = redb::Database::create(dir.path().join("store.redb")).unwrap();
     let writing = database.begin_write().unwrap();
     writing.open_table(redb::TableDefinition::<u64, u64>::new("another")).unwrap();
     writing.commit().unwrap();
     drop(database);
-    let error = FileStore::open(dir.path(), Settings::default()).unwrap_err();
+    let error = FileStore::open(dir.path(), FileSettings::default()).unwrap_err();
     assert!(error.to_string().contains("another program"), "{error}");
 }
 
 #[tokio::test]
-async fn the_sound_file_is_one() {
+async fn an_undamaged_file_can_be_used() {
     using(&SOUND).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("store.redb"), &*SOUND).unwrap();
@@ -115,7 +115,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn damage_gives_errors_only(damages in prop::collection::vec(damage(), 1..4)) {
+    fn damage_leads_only_to_errors(damages in prop::collection::vec(damage(), 1..4)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(using(&damaged(&damages))).ok();
     }

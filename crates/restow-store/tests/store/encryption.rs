@@ -1,4 +1,4 @@
-//! Encryption at rest beside a real kube-apiserver: each opens what the other one sealed.
+//! Encryption at rest is compatible with a real kube-apiserver.
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -17,7 +17,7 @@ const KEY16: &str = "MDEyMzQ1Njc4OWFiY2RlZg==";
 const KEY24: &str = "MDEyMzQ1Njc4OWFiY2RlZmdoaWprbG1u";
 const KEY32: &str = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
 
-/// A configuration with every provider and size of key; each rule has two keys, in this order or the other.
+/// A configuration with every provider and key size. Each rule has two keys, in this or in reverse order.
 fn configuration(turned: bool) -> String {
     let rule = |resources: &str, provider: &str, first: &str, second: &str| {
         let mut keys =
@@ -47,40 +47,40 @@ fn api<K: Resource<DynamicType = ()>>(cluster: &Cluster) -> (Api<DynamicObject>,
 }
 
 async fn shown(api: &Api<DynamicObject>) -> Value {
-    let mut object = serde_json::to_value(api.get("sealed").await.unwrap()).unwrap();
+    let mut object = serde_json::to_value(api.get("encrypted").await.unwrap()).unwrap();
     object["metadata"]["resourceVersion"] = Value::Null;
     object
 }
 
-/// The server seals, this opens; this seals, with either key or none, and the server opens.
+/// Decrypts what the server encrypted, and lets the server decrypt values under each key and in plain text.
 async fn both_ways<K: Resource<DynamicType = ()>>(cluster: &Cluster, content: Value) {
     let (api, resource) = api::<K>(cluster);
     let mut object = content;
     object["apiVersion"] = json!(resource.api_version);
     object["kind"] = json!(resource.kind);
-    object["metadata"] = json!({ "name": "sealed" });
+    object["metadata"] = json!({ "name": "encrypted" });
     api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
     let expected = shown(&api).await;
 
-    let path = format!("/registry/{}/default/sealed", resource.plural);
+    let path = format!("/registry/{}/default/encrypted", resource.plural);
     let stored = cluster.etcd().get(&path).await.unwrap().unwrap();
     assert!(stored.starts_with(b"k8s:enc:"), "{path} is stored in plain text");
     let (own, turned) =
         [false, true].map(|turned| Transformers::parse(configuration(turned).as_bytes()).unwrap()).into();
     let of = |transformers: &Transformers| transformers.of(&resource.group, &resource.plural).clone();
-    let opened = of(&own).open(&path, stored.clone().into()).unwrap();
-    assert!(!opened.stale && opened.plain.starts_with(b"k8s\0"), "{path}");
-    assert!(of(&turned).open(&path, stored.into()).unwrap().stale, "{path}");
+    let decrypted = of(&own).decrypt(&path, stored.clone().into()).unwrap();
+    assert!(!decrypted.stale && decrypted.plain.starts_with(b"k8s\0"), "{path}");
+    assert!(of(&turned).decrypt(&path, stored.into()).unwrap().stale, "{path}");
 
     for transformer in [of(&own), of(&turned), of(&Transformers::default())] {
-        let sealed = transformer.seal(&path, opened.plain.clone()).unwrap();
-        cluster.etcd().put(&path, &sealed).await.unwrap();
+        let encrypted = transformer.encrypt(&path, decrypted.plain.clone()).unwrap();
+        cluster.etcd().put(&path, &encrypted).await.unwrap();
         assert_eq!(shown(&api).await, expected, "{path} with {transformer:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_server_and_this_read_one_another() {
+async fn kube_apiserver_and_restow_decrypt_each_others_values() {
     let Some(assets) = assets::or_skip("a_real_server_and_this_read_one_another") else { return };
     let encryption = Encryption::from_yaml(&configuration(false));
     let own = Transformers::parse(configuration(false).as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! The store in a file: what holds for any store, and what is its own.
+//! The store in a file.
 
 use std::{
     sync::Arc,
@@ -7,7 +7,7 @@ use std::{
 
 use restow_store::{
     Range, Store, StoreError,
-    file::{FileStore, Keep, OpenError, Settings},
+    file::{FileSettings, FileStore, Keep, OpenError},
 };
 use tempfile::TempDir;
 
@@ -16,13 +16,13 @@ use crate::{
     support::{all, done},
 };
 
-/// As it is by default, but all of its history is kept.
+/// A store that keeps all history.
 pub(crate) fn open(dir: &TempDir) -> FileStore {
     let keep = Keep { time: None, changes: u64::MAX };
-    FileStore::open(dir.path(), Settings { keep, cache: 8 << 20 }).unwrap()
+    FileStore::open(dir.path(), FileSettings { keep, cache: 8 << 20 }).unwrap()
 }
 
-macro_rules! hold {
+macro_rules! check_semantics {
     ($($rule:ident),* $(,)?) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $rule() {
@@ -32,21 +32,21 @@ macro_rules! hold {
     )*};
 }
 
-hold! {
-    a_write_needs_the_revision_its_writer_saw,
-    a_write_can_need_another_key_as_its_writer_saw_it,
-    keys_are_told_apart,
+check_semantics! {
+    a_write_needs_the_current_mod_revision,
+    a_write_can_depend_on_another_key,
+    similar_keys_are_distinct,
     a_list_shows_one_revision,
-    pages_are_of_one_list,
-    a_watch_tells_history_and_what_comes,
-    a_watch_that_is_slow_misses_nothing,
-    what_is_compacted_is_gone,
-    the_future_is_not_known,
-    no_change_is_missed_or_told_twice,
+    pages_belong_to_one_revision,
+    a_watch_delivers_history_and_new_changes,
+    a_slow_watch_misses_nothing,
+    a_compacted_revision_cannot_be_read,
+    a_future_revision_is_an_error,
+    a_watch_delivers_every_change_once,
 }
 
 #[test]
-fn a_new_file_is_its_owners_alone() {
+fn only_the_owner_can_read_a_new_file() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().unwrap();
     drop(open(&dir));
@@ -55,10 +55,10 @@ fn a_new_file_is_its_owners_alone() {
 }
 
 #[tokio::test]
-async fn a_second_one_on_the_same_directory_is_refused() {
+async fn a_second_store_on_the_same_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(&dir);
-    let error = FileStore::open(dir.path(), Settings::default()).unwrap_err();
+    let error = FileStore::open(dir.path(), FileSettings::default()).unwrap_err();
     assert!(matches!(error, OpenError::InUse { .. }), "{error}");
     assert!(error.to_string().contains(&dir.path().display().to_string()), "{error}");
     let revision = done(&store, "/a", 0, Some("a")).await;
@@ -67,13 +67,13 @@ async fn a_second_one_on_the_same_directory_is_refused() {
 }
 
 #[tokio::test]
-async fn an_empty_store_has_a_revision_that_is_not_zero() {
+async fn the_revision_of_an_empty_store_is_not_zero() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(open(&dir).list(all("/")).await.unwrap().revision, 1);
 }
 
 #[tokio::test]
-async fn a_watch_ends_with_its_store() {
+async fn a_watch_ends_when_its_store_is_closed() {
     use futures::StreamExt;
 
     let dir = tempfile::tempdir().unwrap();
@@ -89,10 +89,10 @@ async fn a_watch_ends_with_its_store() {
 }
 
 #[tokio::test]
-async fn old_history_is_forgotten_by_itself() {
+async fn old_history_is_compacted() {
     let dir = tempfile::tempdir().unwrap();
     let keep = Keep { time: Some(Duration::from_millis(20)), changes: u64::MAX };
-    let store = FileStore::open(dir.path(), Settings { keep, ..Settings::default() }).unwrap();
+    let store = FileStore::open(dir.path(), FileSettings { keep, ..FileSettings::default() }).unwrap();
     let first = done(&store, "/a", 0, Some("a")).await;
     let second = done(&store, "/a", first, Some("b")).await;
     let then = Range { revision: Some(first), ..all("/") };
@@ -107,9 +107,9 @@ async fn old_history_is_forgotten_by_itself() {
 }
 
 #[tokio::test]
-async fn history_beyond_its_limit_is_forgotten() {
+async fn history_beyond_its_limit_is_compacted() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = Settings { keep: Keep { time: None, changes: 10 }, ..Settings::default() };
+    let settings = FileSettings { keep: Keep { time: None, changes: 10 }, ..FileSettings::default() };
     let store = FileStore::open(dir.path(), settings).unwrap();
     let mut revision = 0;
     for _ in 0..40 {
@@ -123,7 +123,7 @@ async fn history_beyond_its_limit_is_forgotten() {
 }
 
 #[tokio::test]
-async fn a_key_written_often_is_listed_as_any_other() {
+async fn a_key_with_many_versions_is_listed_like_any_other() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(&dir);
     done(&store, "/a", 0, Some("a")).await;

@@ -1,4 +1,4 @@
-//! What every store keeps to, on each of them.
+//! The semantics of every store, and tests of each one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
 
 mod crash;
@@ -6,6 +6,8 @@ mod damage;
 mod encryption;
 mod etcd;
 mod file;
+#[cfg(feature = "memory")]
+mod memory;
 mod model;
 mod semantics;
 mod support;

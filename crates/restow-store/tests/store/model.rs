@@ -1,4 +1,4 @@
-//! The store in a file does what a simple model of a store does, whatever is asked of it.
+//! The store in a file behaves like a simple model, for random operations.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use crate::{file::open, support::changes_until};
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Writes a key, as it is or as it is not.
+    /// Writes a key, with the right or a wrong mod revision.
     Write { key: usize, known: bool, value: Option<u8> },
-    /// Lists at so many revisions back.
+    /// Lists at an older revision.
     List { prefix: usize, back: u64, limit: usize, start: Option<usize> },
     /// Reads a list page by page.
     Pages { prefix: usize, limit: usize },
-    /// Forgets all before so many revisions back.
+    /// Compacts to an older revision.
     Compact { back: u64 },
-    /// Watches from so many revisions back.
+    /// Watches from an older revision.
     Watch { prefix: usize, back: u64 },
-    /// Closes and opens it.
+    /// Closes and reopens the store.
     Reopen,
 }
 
@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Every state the store ever had, by revision.
+/// All states of the store, by revision.
 struct Model {
     states: Vec<BTreeMap<String, Entry>>,
     compacted: u64,
@@ -98,7 +98,7 @@ impl Model {
 async fn compare(steps: Vec<Step>) {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(&dir);
-    // Revision 0 never was, revision 1 is the empty store.
+    // Revision 0 does not exist, revision 1 is the empty store.
     let mut model = Model { states: vec![BTreeMap::new(); 2], compacted: 0 };
     for step in steps {
         let back = |back: u64| model.newest().saturating_sub(back).max(1);
@@ -177,7 +177,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_does_what_the_model_does(steps in prop::collection::vec(step(), 1..80)) {
+    fn the_store_behaves_like_the_model(steps in prop::collection::vec(step(), 1..80)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(compare(steps));
     }

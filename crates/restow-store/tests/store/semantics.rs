@@ -1,4 +1,4 @@
-//! What holds for any store.
+//! The semantics that every store has to have.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,7 +8,7 @@ use restow_store::{Change, Range, Store, StoreError, Unchanged, Write, Written};
 
 use crate::support::{all, changes_until, done, entry, pairs, refused, within, write};
 
-pub(crate) async fn a_write_needs_the_revision_its_writer_saw(store: Arc<dyn Store>, at: &str) {
+pub(crate) async fn a_write_needs_the_current_mod_revision(store: Arc<dyn Store>, at: &str) {
     let store = &*store;
     let key = &format!("{at}key");
     assert_eq!(store.get(key).await.unwrap().entry, None);
@@ -39,7 +39,7 @@ pub(crate) async fn a_write_needs_the_revision_its_writer_saw(store: Arc<dyn Sto
     assert!(store.revision().await.unwrap() >= again);
 }
 
-pub(crate) async fn a_write_can_need_another_key_as_its_writer_saw_it(store: Arc<dyn Store>, at: &str) {
+pub(crate) async fn a_write_can_depend_on_another_key(store: Arc<dyn Store>, at: &str) {
     let (store, key, other) = (&*store, &format!("{at}key"), &format!("{at}other"));
     let write = async |expected: u64, value: Option<&'static str>, mod_revision: u64| {
         let write = Write { key: key.clone(), expected, value: value.map(Bytes::from) };
@@ -67,7 +67,7 @@ pub(crate) async fn a_write_can_need_another_key_as_its_writer_saw_it(store: Arc
     assert_eq!(store.get(key).await.unwrap().entry, None);
 }
 
-pub(crate) async fn keys_are_told_apart(store: Arc<dyn Store>, at: &str) {
+pub(crate) async fn similar_keys_are_distinct(store: Arc<dyn Store>, at: &str) {
     let store = &*store;
     let names = ["a", "a/", "a/b", "a\0", "a\0b", "a\u{1}", "a0", "é", "é/b"];
     for name in names {
@@ -113,7 +113,7 @@ pub(crate) async fn a_list_shows_one_revision(store: Arc<dyn Store>, at: &str) {
     assert_eq!(pairs(store, late).await, []);
 }
 
-pub(crate) async fn pages_are_of_one_list(store: Arc<dyn Store>, at: &str) {
+pub(crate) async fn pages_belong_to_one_revision(store: Arc<dyn Store>, at: &str) {
     let store = &*store;
     let key = |number: u32| format!("{at}pages/{number:02}");
     let mut revisions = Vec::new();
@@ -128,7 +128,7 @@ pub(crate) async fn pages_are_of_one_list(store: Arc<dyn Store>, at: &str) {
         seen.extend(page.entries.iter().map(|entry| (entry.key.clone(), entry.mod_revision)));
         range.start = Some(format!("{}\0", seen.last().unwrap().0));
         range.revision = Some(page.revision);
-        // Meanwhile what is behind and what is before changes, comes and goes.
+        // Meanwhile keys before and after the page are changed, created and deleted.
         for number in [3, 12, 22].map(|number| number + remaining as u32 / 5) {
             let now = store.get(&key(number)).await.unwrap().entry.map_or(0, |entry| entry.mod_revision);
             done(store, &key(number), now, Some("new")).await;
@@ -139,12 +139,12 @@ pub(crate) async fn pages_are_of_one_list(store: Arc<dyn Store>, at: &str) {
     }
     let expected: Vec<_> = (0..25).map(|number| (key(number), revisions[number as usize])).collect();
     assert_eq!(seen, expected);
-    // A start of the reader's own is counted as well.
+    // The remaining keys are counted for any start key.
     let own = Range { start: Some(key(20)), limit: 2, ..range };
     assert_eq!(store.list(own).await.unwrap().remaining, 3);
 }
 
-pub(crate) async fn a_watch_tells_history_and_what_comes(store: Arc<dyn Store>, at: &str) {
+pub(crate) async fn a_watch_delivers_history_and_new_changes(store: Arc<dyn Store>, at: &str) {
     let store = &*store;
     let (key, other) = (&format!("{at}watch/key"), &format!("{at}other"));
     let start = store.revision().await.unwrap();
@@ -172,7 +172,7 @@ pub(crate) async fn a_watch_tells_history_and_what_comes(store: Arc<dyn Store>, 
     assert_eq!(changes_until(&mut watch, elsewhere).await, [], "told how far it is");
 }
 
-pub(crate) async fn what_is_compacted_is_gone(store: Arc<dyn Store>, at: &str) {
+pub(crate) async fn a_compacted_revision_cannot_be_read(store: Arc<dyn Store>, at: &str) {
     let store = &*store;
     let (key, gone) = (&format!("{at}gone/key"), &format!("{at}gone/deleted"));
     let first = done(store, key, 0, Some("1")).await;
@@ -202,7 +202,7 @@ pub(crate) async fn what_is_compacted_is_gone(store: Arc<dyn Store>, at: &str) {
     assert_eq!(early, StoreError::Compacted { asked: first, oldest: third });
 }
 
-pub(crate) async fn the_future_is_not_known(store: Arc<dyn Store>, at: &str) {
+pub(crate) async fn a_future_revision_is_an_error(store: Arc<dyn Store>, at: &str) {
     let newest = done(&*store, &format!("{at}key"), 0, Some("a")).await;
     let future = Err(StoreError::Future { asked: newest + 5, newest });
     let listed = store.list(Range { revision: Some(newest + 5), ..all(at) }).await;
@@ -212,7 +212,7 @@ pub(crate) async fn the_future_is_not_known(store: Arc<dyn Store>, at: &str) {
     assert_eq!(store.revision().await.unwrap(), newest);
 }
 
-pub(crate) async fn no_change_is_missed_or_told_twice(store: Arc<dyn Store>, at: &str) {
+pub(crate) async fn a_watch_delivers_every_change_once(store: Arc<dyn Store>, at: &str) {
     const WRITERS: usize = 6;
     const WRITES: usize = 60;
     let start = store.revision().await.unwrap();
@@ -225,7 +225,7 @@ pub(crate) async fn no_change_is_missed_or_told_twice(store: Arc<dyn Store>, at:
         let (store, prefix) = (Arc::clone(&store), prefix.clone());
         let writes = (WRITERS * WRITES) as u64;
         async move {
-            // Each begins at another moment, and all at the same revision.
+            // Each watch starts at another time, and all at the same revision.
             while store.revision().await.unwrap() < start + number * writes / 5 {
                 tokio::task::yield_now().await;
             }
@@ -257,7 +257,7 @@ pub(crate) async fn no_change_is_missed_or_told_twice(store: Arc<dyn Store>, at:
     }
 }
 
-/// Creates, updates and deletes few keys, in the way of others; the revisions of what was done.
+/// Creates, updates and deletes a few keys that other writers use too; returns the revisions of its writes.
 async fn busy_writer(store: Arc<dyn Store>, prefix: String, writes: usize) -> Vec<u64> {
     let mut revisions = Vec::new();
     let mut turn = 0;
@@ -275,12 +275,12 @@ async fn busy_writer(store: Arc<dyn Store>, prefix: String, writes: usize) -> Ve
     revisions
 }
 
-pub(crate) async fn a_watch_that_is_slow_misses_nothing(store: Arc<dyn Store>, at: &str) {
+pub(crate) async fn a_slow_watch_misses_nothing(store: Arc<dyn Store>, at: &str) {
     let value = "x".repeat(64 << 10);
     let start = store.revision().await.unwrap();
     let mut watch = store.watch(at, start).await.unwrap();
     let mut expected = vec![done(&*store, &format!("{at}first"), 0, Some("a")).await];
-    // It is at work before it becomes slow.
+    // It receives a change before it becomes slow.
     assert_eq!(changes_until(&mut watch, expected[0]).await.len(), 1);
     for number in 0..100 {
         let key = format!("{at}{number}");

@@ -1,4 +1,4 @@
-//! What the tests of stores share.
+//! Functions that the tests of stores share.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use bytes::Bytes;
 use futures::{StreamExt, stream::BoxStream};
 use restow_store::{Change, Changes, Entry, Range, Store, StoreError, Write, Written};
 
-/// How long anything may take before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The timeout of every step.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn within<T>(what: &str, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+    tokio::time::timeout(TEST_TIMEOUT, work).await.unwrap_or_else(|_| panic!("timed out waiting for {what}"))
 }
 
 pub(crate) async fn write(store: &dyn Store, key: &str, expected: u64, value: Option<&str>) -> Written {
@@ -18,7 +18,7 @@ pub(crate) async fn write(store: &dyn Store, key: &str, expected: u64, value: Op
     store.write(Write { key: key.into(), expected, value }).await.unwrap()
 }
 
-/// A write that must be done; its revision.
+/// A write that must succeed; returns its revision.
 pub(crate) async fn done(store: &dyn Store, key: &str, expected: u64, value: Option<&str>) -> u64 {
     match write(store, key, expected, value).await {
         Written::Done { revision } => revision,
@@ -26,7 +26,7 @@ pub(crate) async fn done(store: &dyn Store, key: &str, expected: u64, value: Opt
     }
 }
 
-/// A write that must not be done; what is there.
+/// A write that must conflict; returns the current entry.
 pub(crate) async fn refused(
     store: &dyn Store,
     key: &str,
@@ -48,14 +48,14 @@ pub(crate) fn all(prefix: &str) -> Range {
     Range { prefix: prefix.into(), start: None, limit: 0, revision: None }
 }
 
-/// Keys and values of a list.
+/// The keys and values of a list.
 pub(crate) async fn pairs(store: &dyn Store, range: Range) -> Vec<(String, String)> {
     let listed = store.list(range).await.unwrap();
     let text = |value: &Bytes| String::from_utf8(value.to_vec()).unwrap();
     listed.entries.iter().map(|entry| (entry.key.clone(), text(&entry.value))).collect()
 }
 
-/// A watch, read until it has told all up to a revision; each message must go on where the one before ended.
+/// Reads a watch until it has delivered all changes up to a revision, and checks that each message continues the one before.
 pub(crate) async fn changes_until(
     watch: &mut BoxStream<'static, Result<Changes, StoreError>>,
     revision: u64,

@@ -1,11 +1,11 @@
-//! A store in an etcd behind TLS that wants to know its clients.
+//! A store in an etcd that requires TLS client certificates.
 
 use std::{sync::Arc, time::Duration};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use restow_store::{
     Store, StoreError,
-    etcd::{EtcdStore, Identity, Settings},
+    etcd::{EtcdSettings, EtcdStore, Identity},
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{
@@ -38,7 +38,7 @@ fn identity(authority: &Authority) -> Identity {
     Identity { certificate: certificate.pem().into(), key: key.serialize_pem().into() }
 }
 
-/// Takes TLS connections of known clients and hands what they carry on to etcd; its URL.
+/// Starts a TLS proxy in front of etcd that requires client certificates; returns its URL.
 async fn front(etcd: &str, authority: &Authority) -> String {
     let mut roots = RootCertStore::empty();
     roots.add(authority.der().clone()).unwrap();
@@ -72,13 +72,13 @@ async fn front(etcd: &str, authority: &Authority) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_sides_show_who_they_are() {
+async fn both_sides_authenticate() {
     let Some(cluster) = etcd::start("both_sides_show_who_they_are").await else { return };
     let (known, unknown) = (authority("known"), authority("unknown"));
     let url = front(cluster.etcd().url(), &known).await;
     let settings = |ca: &Authority, identity| {
         let timeout = Duration::from_secs(10);
-        Settings { ca: Some(ca.pem().into()), identity, timeout, ..Settings::new([&url]) }
+        EtcdSettings { ca: Some(ca.pem().into()), identity, timeout, ..EtcdSettings::new([&url]) }
     };
     let store = EtcdStore::new(&settings(&known, Some(identity(&known)))).unwrap();
     let revision = done(&store, "/a", 0, Some("a")).await;
@@ -94,8 +94,10 @@ async fn both_sides_show_who_they_are() {
 }
 
 #[test]
-fn a_key_is_never_shown() {
-    let shown =
-        format!("{:?}", Settings { identity: Some(identity(&authority("a"))), ..Settings::new(["a"]) });
+fn debug_output_shows_no_key() {
+    let shown = format!(
+        "{:?}",
+        EtcdSettings { identity: Some(identity(&authority("a"))), ..EtcdSettings::new(["a"]) }
+    );
     assert!(shown.contains("Identity") && !shown.contains("45, 45"), "{shown}");
 }

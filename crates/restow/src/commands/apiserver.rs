@@ -212,7 +212,7 @@ fn store(flags: &Apiserver, dir: &DataDir) -> Result<Arc<dyn Store>, CliError> {
         // In its own directory, which other users may not enter, whatever its parent allows.
         let own = dir.file("store");
         data_dir::create(&own).map_err(|error| CliError::failed(format!("{}: {error}", own.display())))?;
-        let opened = FileStore::open(&own, file::Settings::default());
+        let opened = FileStore::open(&own, file::FileSettings::default());
         return Ok(Arc::new(opened.map_err(|error| CliError::failed(chain(&error)))?));
     }
     let read_some = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
@@ -221,8 +221,11 @@ fn store(flags: &Apiserver, dir: &DataDir) -> Result<Arc<dyn Store>, CliError> {
         _ => None,
     };
     let endpoints = flags.etcd.iter().map(|url| url.to_string().trim_end_matches('/').to_owned());
-    let settings =
-        etcd::Settings { ca: read_some(&flags.etcd_cafile)?, identity, ..etcd::Settings::new(endpoints) };
+    let settings = etcd::EtcdSettings {
+        ca: read_some(&flags.etcd_cafile)?,
+        identity,
+        ..etcd::EtcdSettings::new(endpoints)
+    };
     let store = EtcdStore::new(&settings).map_err(|error| {
         CliError::usage(chain(&error)).hint("an etcd at https:// needs its CA certificate: use --etcd-cafile")
     })?;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use restow_controller::run::{self, Options};
-use restow_controller::settings::{Backend, Controllers, Settings};
+use restow_controller::settings::{Backend, ControllerSettings, Controllers};
 use restow_core::agreement::encryption::Pattern;
 use restow_core::resource::name::GroupResource;
 use restow_lease::election::{self, Election};
 use restow_migrate::migration;
-use restow_migrate::rewrite::Manner;
+use restow_migrate::rewrite::WriteOptions;
 use tokio::net::TcpListener;
 
 use crate::args::{Connection, DEFAULT_NAMESPACE, Pace, duration, period};
@@ -123,10 +123,13 @@ impl Controller {
         }
     }
 
-    fn settings(&self) -> Settings {
-        Settings {
-            migration: migration::Settings {
-                manner: Manner { dry_run: false, repair_managed_fields: !self.keep_managed_fields },
+    fn settings(&self) -> ControllerSettings {
+        ControllerSettings {
+            migration: migration::MigrationSettings {
+                write_options: WriteOptions {
+                    dry_run: false,
+                    repair_managed_fields: !self.keep_managed_fields,
+                },
                 ..self.pace.settings()
             },
             concurrent_migrations: usize::from(self.concurrent_migrations),

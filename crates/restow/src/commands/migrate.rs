@@ -9,8 +9,8 @@ mod run;
 
 use restow_core::rewrite::progress::{End, exit_code};
 use restow_migrate::client::Throttle;
-use restow_migrate::migration::Settings;
-use restow_migrate::rewrite::Manner;
+use restow_migrate::migration::MigrationSettings;
+use restow_migrate::rewrite::WriteOptions;
 
 use crate::args::{Connection, ReportOutput};
 use crate::connect::{connect, unanswered};
@@ -117,10 +117,13 @@ fn write(report: &Report, connection: &Connection, flags: &Migrate) {
     }
 }
 
-fn settings(flags: &Migrate) -> Settings {
-    Settings {
+fn settings(flags: &Migrate) -> MigrationSettings {
+    MigrationSettings {
         verify: flags.verify == Verify::Full,
-        manner: Manner { dry_run: flags.dry_run, repair_managed_fields: flags.repair_managed_fields },
+        write_options: WriteOptions {
+            dry_run: flags.dry_run,
+            repair_managed_fields: flags.repair_managed_fields,
+        },
         ..flags.pace.settings()
     }
 }

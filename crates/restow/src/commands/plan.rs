@@ -9,8 +9,8 @@ use restow_core::rewrite::progress::{End, exit_code};
 use restow_lease::Stop;
 use restow_migrate::client::Throttle;
 use restow_migrate::cluster::Cluster;
-use restow_migrate::migration::{Migration, Settings};
-use restow_migrate::rewrite::Manner;
+use restow_migrate::migration::{Migration, MigrationSettings};
+use restow_migrate::rewrite::WriteOptions;
 
 use crate::args::{Connection, Output, Pace, Scope};
 use crate::assessment::{Assessed, assess};
@@ -177,9 +177,9 @@ async fn try_objects(
     let migration = Migration {
         cluster,
         resource,
-        settings: Settings {
+        settings: MigrationSettings {
             verify: false,
-            manner: Manner { dry_run: true, ..Manner::default() },
+            write_options: WriteOptions { dry_run: true, ..WriteOptions::default() },
             ..flags.pace.settings()
         },
         throttle,

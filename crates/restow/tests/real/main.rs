@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use restow_sim::plan::{Plan, Scene};
-use restow_sim::real::{run_all, told};
+use restow_sim::real::{run_all, summary};
 
 /// How many seeds of each scene `cargo test` runs; `cargo xtask simulate --real` runs more.
 const SEEDS: [(Scene, u64); 4] =
@@ -18,10 +18,10 @@ fn seeds_pass_on_real_control_planes() {
     let plans: Vec<Plan> = plans.into_iter().flatten().collect();
     let (all, failed) = (Mutex::new(0), Mutex::new(Vec::new()));
     run_all(&assets, Path::new(env!("CARGO_BIN_EXE_restow")), &plans, |plan, report| {
-        println!("{}", told(plan, &report).lines().next().unwrap());
+        println!("{}", summary(plan, &report).lines().next().unwrap());
         *all.lock().unwrap() += 1;
         if report.violation.is_some() {
-            failed.lock().unwrap().push(told(plan, &report));
+            failed.lock().unwrap().push(summary(plan, &report));
         }
     })
     .unwrap();

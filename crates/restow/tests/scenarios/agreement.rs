@@ -193,7 +193,7 @@ async fn a_storage_version_change_ends_the_run(lab: Lab) {
     widgets.store_as(&client, "v1").await;
     gate.go_on.notify_one();
     let ran = Ran::from(running.wait_with_output().await.unwrap()).expect(4);
-    assert!(refusal(&ran).contains("the storage version changed under the run"), "{ran:#?}");
+    assert!(refusal(&ran).contains("the storage version changed during the run"), "{ran:#?}");
     let sent = gate.writes.load(Ordering::SeqCst);
     assert!(sent <= 2 * PAGE, "{sent} writes: it went on for more than a page");
 }
@@ -307,7 +307,7 @@ async fn a_watched_change_ends_the_run_in_the_middle_of_a_page(lab: Lab) {
         let ran = Ran::from(running.wait_with_output().await.unwrap()).expect(4);
         let resource = ran.resource();
         let why = resource["error"].as_str().unwrap();
-        assert!(why.contains("storage version changed under the run"), "{why}");
+        assert!(why.contains("storage version changed during the run"), "{why}");
         let sent = traffic.patches();
         assert_eq!(sent < MANY, may_watch, "{sent} of {MANY} objects were written");
         // Those that were written before it are reported.

@@ -222,12 +222,12 @@ async fn missing_permissions_are_named(lab: Lab) {
     .await;
     let error = |ran: &Ran| ran.resource()["error"].as_str().unwrap().to_owned();
     let ran = restow.migrate(&widgets.name(), &[]).await.expect(1);
-    let wanted = "a ClusterRole with this would grant it: rules: [{apiGroups: [\"apiextensions.k8s.io\"], \
+    let wanted = "a ClusterRole with these rules would grant it: [{apiGroups: [\"apiextensions.k8s.io\"], \
                   resources: [\"customresourcedefinitions\"], verbs: [\"get\"]}]";
     assert!(error(&ran).contains(wanted), "{ran:#?}");
     let read = rule("apiextensions.k8s.io", "customresourcedefinitions", &["get"]);
     grant(&client, "read", &[read]).await;
-    let wanted = "a Role in kube-system with this would grant it: rules: [{apiGroups: [\"coordination.k8s.io\"], \
+    let wanted = "a Role in kube-system with these rules would grant it: [{apiGroups: [\"coordination.k8s.io\"], \
                   resources: [\"leases\"], verbs: [\"list\"]}]";
     for more in [&[][..], &["--sample-servers", "1s"]] {
         let ran = restow.migrate(&widgets.name(), more).await.expect(4);

@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use aggregated_apiserver::certificate::Certificate;
 use aggregated_apiserver::manifests::{NAMES, manifests};
-use aggregated_apiserver::server::{COMPONENT, ServeError, Settings, serve};
+use aggregated_apiserver::server::{COMPONENT, ServeError, ServerSettings, serve};
 use aggregated_apiserver::ship::{GROUP, Version};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use restow_core::resource::hash::storage_version_hash;
 use restow_lab::{Assets, Cluster, ClusterSpec};
 use restow_storageversion::Identity;
-use restow_store::etcd::{EtcdStore, Settings as EtcdSettings};
-use restow_store::file::{FileStore, Settings as FileSettings};
+use restow_store::etcd::{EtcdSettings, EtcdStore};
+use restow_store::file::{FileSettings, FileStore};
 use restow_store::{Entry, Range, Store};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -125,7 +125,7 @@ impl Fleet {
     }
 
     pub(crate) fn certificate(&self) -> Certificate {
-        Certificate::load_or_make(self.certificate.path(), &NAMES).unwrap()
+        Certificate::load_or_create(self.certificate.path(), &NAMES).unwrap()
     }
 
     fn store(&self) -> Arc<dyn Store> {
@@ -160,7 +160,8 @@ impl Fleet {
             TcpListener::bind("127.0.0.1:0").await.unwrap()
         };
         let address = listener.local_addr().unwrap();
-        let settings = Settings { identity, store: self.store(), storage, certificate: self.certificate() };
+        let settings =
+            ServerSettings { identity, store: self.store(), storage, certificate: self.certificate() };
         let stop = CancellationToken::new();
         let life = tokio::spawn(serve(settings, listener, stop.clone()));
         Replica { address, stop, life }

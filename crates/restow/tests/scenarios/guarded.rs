@@ -91,7 +91,7 @@ async fn writes_are_allowed_only_while_the_versions_are_registered() {
     // StorageVersions cannot be written: nobody could know of what would be stored.
     let (code, after, body) = answer(&through, make("a")).await;
     assert_eq!((code, after.as_deref()), (503, Some("1")), "{body}");
-    assert!(body.contains("its storage version is not registered yet"), "{body}");
+    assert!(body.contains("the storage version is not registered yet"), "{body}");
     let (code, _, body) = answer(&itself, get("/readyz")).await;
     assert_eq!(code, 500);
     assert!(body.contains("the storage versions are not registered yet"), "{body}");

@@ -4,21 +4,17 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::{Parents, find, source};
+use super::{find, source};
 
 /// The cycles of a crate that has these files, each by the modules in it.
 fn cycles(files: &[(&str, &str)]) -> Vec<String> {
-    cycles_where(Parents::MayNotBeUsed, files)
-}
-
-fn cycles_where(parents: Parents, files: &[(&str, &str)]) -> Vec<String> {
     let read = |path: &Path| {
         let found = files.iter().find(|(name, _)| path == Path::new(&format!("src/{name}.rs")));
         let (_, text) = found.with_context(|| format!("no {}", path.display()))?;
         Ok((*text).to_owned())
     };
     let tree = source::read(Path::new("src/lib.rs"), &read).unwrap();
-    find(&tree, parents).iter().map(|cycle| cycle.modules.join(" ")).collect()
+    find(&tree).iter().map(|cycle| cycle.modules.join(" ")).collect()
 }
 
 #[test]
@@ -107,20 +103,4 @@ fn the_root_is_a_module_if_it_has_code() {
         cycles(&[("lib", "mod a; mod b; pub use a::f; use b::help;"), a, ("b", "pub fn help() {}")]),
         [""; 0]
     );
-}
-
-#[test]
-fn where_parents_may_be_used_other_cycles_are_still_found() {
-    let parent = ("parent", "mod child; pub struct P; fn g() { child::f() }");
-    for (child, other, expected) in [
-        ("pub fn f(_: super::P) {}", "pub fn f() { crate::parent::g() }", &[][..]),
-        (
-            "pub fn f() { crate::other::f() }",
-            "pub fn f() { crate::parent::g() }",
-            &["other parent parent::child"],
-        ),
-    ] {
-        let files = [("lib", "mod parent; mod other;"), parent, ("parent/child", child), ("other", other)];
-        assert_eq!(cycles_where(Parents::MayBeUsed, &files), expected, "{child}");
-    }
 }

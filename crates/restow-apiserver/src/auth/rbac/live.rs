@@ -132,7 +132,7 @@ impl Source {
     fn open(&self, kind: Kind, entry: &Entry) -> Bytes {
         let Some(transformers) = &*self.encryption.load() else { return entry.value.clone() };
         let opened =
-            transformers.of(super::roles::GROUP, kind.resource()).open(&entry.key, entry.value.clone());
+            transformers.of(super::roles::GROUP, kind.resource()).decrypt(&entry.key, entry.value.clone());
         opened.map(|opened| opened.plain).unwrap_or_else(|error| {
             tracing::error!(%error, "could not decrypt a role or binding; it grants nothing");
             Bytes::new()
@@ -169,7 +169,7 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
-    use restow_store::file::{FileStore, Settings};
+    use restow_store::file::{FileSettings, FileStore};
     use restow_store::{Write, Written};
     use serde_json::json;
 
@@ -193,7 +193,7 @@ mod tests {
         let transformers = Transformers::parse(CONFIGURATION.as_bytes()).unwrap();
         let resource = key.split('/').nth(2).unwrap();
         let transformer = transformers.of(super::super::roles::GROUP, resource);
-        let value = value.map(|value| transformer.seal(key, value.to_string().into()).unwrap());
+        let value = value.map(|value| transformer.encrypt(key, value.to_string().into()).unwrap());
         let written = store.write(Write { key: key.to_owned(), expected, value }).await.unwrap();
         assert!(matches!(written, Written::Done { .. }));
     }
@@ -210,7 +210,7 @@ mod tests {
     #[tokio::test]
     async fn the_policy_follows_the_store() {
         let dir = tempfile::tempdir().unwrap();
-        let store: Arc<dyn Store> = Arc::new(FileStore::open(dir.path(), Settings::default()).unwrap());
+        let store: Arc<dyn Store> = Arc::new(FileStore::open(dir.path(), FileSettings::default()).unwrap());
         let transformers = Transformers::parse(CONFIGURATION.as_bytes()).unwrap();
         let encryption = Arc::new(ArcSwapOption::from_pointee(transformers));
         let role = |resource: &str| json!({"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": [resource]}]});

@@ -54,7 +54,7 @@ impl Stage {
             }
         };
         let dir = dir.or(temporary.as_ref().map(TempDir::path)).unwrap_or(Path::new(".")).to_owned();
-        let store = FileStore::open(&dir, file::Settings::default())
+        let store = FileStore::open(&dir, file::FileSettings::default())
             .map_err(|error| CliError::failed(chain(&error)))?;
         let mut stage = Self {
             dir,

@@ -43,8 +43,8 @@ pub(crate) async fn rehearse(migration: &Migration<'_, ProgressView<'_>>) -> Res
 }
 
 /// How a run ended.
-pub(crate) fn end(result: &Result<(), migration::Failure>, progress: &Progress) -> End {
-    use migration::Failure as F;
+pub(crate) fn end(result: &Result<(), migration::MigrationError>, progress: &Progress) -> End {
+    use migration::MigrationError as F;
     match result {
         Ok(()) => finished(progress),
         Err(F::Disagreement(_) | F::Moved(_)) => End::Unsafe,

@@ -8,11 +8,11 @@ use restow_core::resource::name::GroupResource;
 use restow_migrate::client::access::{self, Missing};
 use restow_migrate::cluster::Cluster;
 use restow_migrate::list::PageError;
-use restow_migrate::migration::Failure;
+use restow_migrate::migration::MigrationError;
 use restow_migrate::rewrite::Unfinished;
 
 /// Explains a failure, names missing permissions, and refers to docs/TROUBLESHOOTING.md.
-pub(crate) async fn explain(cluster: &Cluster, resource: &Resource, failure: &Failure) -> String {
+pub(crate) async fn explain(cluster: &Cluster, resource: &Resource, failure: &MigrationError) -> String {
     let cause = std::error::Error::source(failure).map(|cause| format!(": {cause}")).unwrap_or_default();
     let mut text = format!("{failure}{cause}");
     let mut missing = Vec::new();
@@ -25,7 +25,7 @@ pub(crate) async fn explain(cluster: &Cluster, resource: &Resource, failure: &Fa
     if !missing.is_empty() {
         text = format!("{text}; {}", Missing::grant(&missing));
     }
-    if let Failure::Disagreement(why) = failure {
+    if let MigrationError::Disagreement(why) = failure {
         let otherwise = if missing.is_empty() { "" } else { "without it, " };
         text = format!("{text}; {otherwise}{}", why.advice());
     }
@@ -36,22 +36,22 @@ pub(crate) async fn explain(cluster: &Cluster, resource: &Resource, failure: &Fa
 }
 
 /// The reason that a controller would give, which names a section of docs/TROUBLESHOOTING.md.
-fn reason(failure: &Failure) -> Option<Reason> {
+fn reason(failure: &MigrationError) -> Option<Reason> {
     match failure {
-        Failure::Disagreement(_) => Some(Reason::WaitingForAgreement),
-        Failure::Moved(_) => Some(Reason::StorageVersionChanged),
-        Failure::Restless(_) => Some(Reason::Restless),
-        Failure::Page(PageError::Refused { code, .. }) => {
+        MigrationError::Disagreement(_) => Some(Reason::WaitingForAgreement),
+        MigrationError::Moved(_) => Some(Reason::StorageVersionChanged),
+        MigrationError::Restless(_) => Some(Reason::Restless),
+        MigrationError::Page(PageError::Refused { code, .. }) => {
             Some(refusal(Some(*code)).unwrap_or(Reason::ListRefused))
         }
-        Failure::Page(PageError::Unavailable { .. }) => Some(Reason::WaitingForServer),
-        Failure::Page(PageError::Vanished(_)) => Some(Reason::NotServed),
-        Failure::Page(_) => Some(Reason::ListRefused),
-        Failure::Unfinished(Unfinished::Unavailable(_)) => Some(Reason::WaitingForServer),
-        Failure::Unfinished(Unfinished::Stopped) | Failure::Journal(_) => None,
-        Failure::Unfinished(Unfinished::Unauthorized(_)) => Some(Reason::Unauthorized),
-        Failure::Unfinished(Unfinished::Vanished(_)) => Some(Reason::NotServed),
-        Failure::Request(error) => Some(refusal(error.code()).unwrap_or(Reason::WaitingForServer)),
+        MigrationError::Page(PageError::Unavailable { .. }) => Some(Reason::WaitingForServer),
+        MigrationError::Page(PageError::Vanished(_)) => Some(Reason::NotServed),
+        MigrationError::Page(_) => Some(Reason::ListRefused),
+        MigrationError::Unfinished(Unfinished::Unavailable(_)) => Some(Reason::WaitingForServer),
+        MigrationError::Unfinished(Unfinished::Stopped) | MigrationError::Journal(_) => None,
+        MigrationError::Unfinished(Unfinished::Unauthorized(_)) => Some(Reason::Unauthorized),
+        MigrationError::Unfinished(Unfinished::Vanished(_)) => Some(Reason::NotServed),
+        MigrationError::Request(error) => Some(refusal(error.code()).unwrap_or(Reason::WaitingForServer)),
     }
 }
 
@@ -68,18 +68,18 @@ fn refusal(code: Option<u16>) -> Option<Reason> {
 type Permission = (Option<&'static str>, GroupResource, &'static str);
 
 /// The permissions that may be missing after a failure; the first missing one explains it.
-fn suspected(resource: &Resource, failure: &Failure) -> Vec<Permission> {
+fn suspected(resource: &Resource, failure: &MigrationError) -> Vec<Permission> {
     match failure {
         // The endpoints are read if there is no Lease.
-        Failure::Disagreement(Disagreement::UnknownMembers(_)) => vec![
+        MigrationError::Disagreement(Disagreement::UnknownMembers(_)) => vec![
             (Some("kube-system"), GroupResource::new("coordination.k8s.io", "leases"), "list"),
             (Some("default"), GroupResource::new("discovery.k8s.io", "endpointslices"), "list"),
         ],
-        Failure::Disagreement(Disagreement::StorageVersionUnreadable(_)) => {
+        MigrationError::Disagreement(Disagreement::StorageVersionUnreadable(_)) => {
             vec![(None, GroupResource::new("internal.apiserver.k8s.io", "storageversions"), "get")]
         }
         // Before the first write, only its CRD is read by name.
-        Failure::Request(error) if error.code() == Some(403) && resource.crd.is_some() => {
+        MigrationError::Request(error) if error.code() == Some(403) && resource.crd.is_some() => {
             vec![(None, GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions"), "get")]
         }
         _ => Vec::new(),
@@ -100,14 +100,14 @@ mod tests {
             message: String::new(),
         };
         for (failure, expected) in [
-            (Failure::Disagreement(Disagreement::ServersChanged), Some(Reason::WaitingForAgreement)),
-            (Failure::Moved(String::new()), Some(Reason::StorageVersionChanged)),
-            (Failure::Restless(String::new()), Some(Reason::Restless)),
-            (Failure::Page(refused(403)), Some(Reason::Forbidden)),
-            (Failure::Page(refused(401)), Some(Reason::Unauthorized)),
-            (Failure::Page(refused(405)), Some(Reason::ListRefused)),
-            (Failure::Unfinished(Unfinished::Stopped), None),
-            (Failure::Journal(std::io::Error::other("full")), None),
+            (MigrationError::Disagreement(Disagreement::ServersChanged), Some(Reason::WaitingForAgreement)),
+            (MigrationError::Moved(String::new()), Some(Reason::StorageVersionChanged)),
+            (MigrationError::Restless(String::new()), Some(Reason::Restless)),
+            (MigrationError::Page(refused(403)), Some(Reason::Forbidden)),
+            (MigrationError::Page(refused(401)), Some(Reason::Unauthorized)),
+            (MigrationError::Page(refused(405)), Some(Reason::ListRefused)),
+            (MigrationError::Unfinished(Unfinished::Stopped), None),
+            (MigrationError::Journal(std::io::Error::other("full")), None),
         ] {
             assert_eq!(reason(&failure), expected, "{failure}");
             // The page has a section for each.
@@ -144,7 +144,7 @@ mod tests {
             ),
             (Disagreement::Aggregated, &[]),
         ] {
-            let failure = Failure::Disagreement(disagreement);
+            let failure = MigrationError::Disagreement(disagreement);
             let found: Vec<String> = suspected(&resource, &failure)
                 .iter()
                 .map(|(_, name, verb)| format!("{verb} {name}"))

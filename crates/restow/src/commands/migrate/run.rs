@@ -8,7 +8,7 @@ use restow_core::rewrite::progress::{End, Phase, Progress};
 use restow_lease::Stop;
 use restow_migrate::client::Throttle;
 use restow_migrate::cluster::Cluster;
-use restow_migrate::migration::{self, Migration, Settings};
+use restow_migrate::migration::{self, Migration, MigrationSettings};
 use restow_migrate::prune::prune_stored_versions;
 
 use super::dry_run::{end, rehearse, unbegun};
@@ -27,7 +27,7 @@ pub(crate) struct Run<'a> {
     pub(crate) id: String,
     pub(crate) cluster: &'a Cluster,
     pub(crate) flags: &'a Migrate,
-    pub(crate) settings: Settings,
+    pub(crate) settings: MigrationSettings,
     /// The resources declared as encrypted, if any.
     pub(crate) encrypted: Option<Vec<Pattern>>,
     pub(crate) throttle: Throttle,
@@ -43,7 +43,7 @@ impl Run<'_> {
         Migration {
             cluster: self.cluster,
             resource,
-            settings: Settings {
+            settings: MigrationSettings {
                 encrypted: KeyRequirement::of(&resource.name, self.encrypted.as_deref()),
                 ..self.settings
             },
@@ -169,7 +169,7 @@ impl Run<'_> {
         migration: &Migration<'_, ProgressView<'_>>,
         state: &mut ResourceState,
         progress: &mut Progress,
-    ) -> Result<(), migration::Failure> {
+    ) -> Result<(), migration::MigrationError> {
         let left = state.left()?.collect();
         let still = migration.retry(progress, left).await?;
         state.reset(&still).map_err(std::io::Error::other)?;

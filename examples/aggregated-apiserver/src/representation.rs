@@ -1,23 +1,23 @@
-//! In which form objects are shown: whole, or just their metadata.
+//! How objects are represented in answers: whole, or only their metadata.
 
 use http::{HeaderMap, header};
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::error::ApiError;
 use crate::ship::{KIND, Ship, Version};
 use crate::ships::Page;
 
-/// A form.
+/// How an object is represented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// As they are, in this version.
+pub enum Representation {
+    /// The whole object, in this version.
     Whole(Version),
     /// As PartialObjectMetadata.
     Metadata,
 }
 
-impl Form {
-    /// The first form the sender would take that this server knows.
+impl Representation {
+    /// The first representation in the Accept header that this server supports.
     pub fn of(headers: &HeaderMap, version: Version) -> Self {
         let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
         let form = |clause: &str| {
@@ -29,14 +29,14 @@ impl Form {
                 _ => None,
             }
         };
-        // Whoever takes none of them gets JSON, and may make of it what it likes.
+        // JSON is the default.
         accepted.split(',').find_map(form).unwrap_or(Self::Whole(version))
     }
 
     /// One object.
-    pub fn object(self, ship: &Ship) -> Result<Value, Failure> {
+    pub fn object(self, ship: &Ship) -> Result<Value, ApiError> {
         match self {
-            Self::Whole(version) => ship.encode(version).map_err(Failure::internal),
+            Self::Whole(version) => ship.encode(version).map_err(ApiError::internal),
             Self::Metadata => Ok(json!({
                 "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": ship.metadata,
             })),
@@ -44,7 +44,7 @@ impl Form {
     }
 
     /// A page of objects.
-    pub fn page(self, page: &Page) -> Result<Value, Failure> {
+    pub fn page(self, page: &Page) -> Result<Value, ApiError> {
         let (kind, version) = match self {
             Self::Whole(version) => (format!("{KIND}List"), version.group_version().to_string()),
             Self::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
@@ -64,22 +64,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_form_that_is_known() {
-        let whole = Form::Whole(Version::V1);
+    fn the_first_supported_media_type_is_used() {
+        let whole = Representation::Whole(Version::V1);
         for (accept, expected) in [
             ("", whole),
             ("application/json", whole),
             ("*/*", whole),
-            ("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Form::Metadata),
-            ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Form::Metadata),
+            ("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Representation::Metadata),
+            ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Representation::Metadata),
             ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", whole),
             ("application/vnd.kubernetes.protobuf;as=PartialObjectMetadata,application/json", whole),
             ("application/vnd.kubernetes.protobuf", whole),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT, accept.parse().unwrap());
-            assert_eq!(Form::of(&headers, Version::V1), expected, "{accept}");
+            assert_eq!(Representation::of(&headers, Version::V1), expected, "{accept}");
         }
-        assert_eq!(Form::of(&HeaderMap::new(), Version::V1), whole);
+        assert_eq!(Representation::of(&HeaderMap::new(), Version::V1), whole);
     }
 }

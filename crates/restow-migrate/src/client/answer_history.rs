@@ -1,22 +1,22 @@
-//! What a server has answered well so far, by which an answer that may be somebody else's is told from a true one.
+//! Which paths a server has answered so far. An error for such a path may come from something in between.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use restow_core::agreement::transient::PriorAnswers;
 
-/// What one server has answered well, by path.
+/// The paths of requests that one server has answered with success.
 #[derive(Default)]
-pub(crate) struct Heard(Mutex<HashSet<String>>);
+pub(crate) struct AnswerHistory(Mutex<HashSet<String>>);
 
-impl Heard {
-    /// What was answered well before.
+impl AnswerHistory {
+    /// Which requests succeeded before a request for this path.
     pub(crate) fn before(&self, path: &str) -> PriorAnswers {
         let paths = self.paths();
         PriorAnswers { anything: !paths.is_empty(), this: paths.contains(without_query(path)) }
     }
 
-    /// Takes in that a read was answered with what it asked for.
+    /// Records that a read succeeded.
     pub(crate) fn well(&self, path: &str) {
         let (mut paths, path) = (self.paths(), without_query(path));
         if !paths.contains(path) {
@@ -38,11 +38,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_shows_that_the_whole_list_may_be_read() {
-        let heard = Heard::default();
-        assert_eq!(heard.before("/b"), PriorAnswers::default());
-        heard.well("/b?limit=1");
-        assert_eq!(heard.before("/b?limit=2"), PriorAnswers::ALL);
-        assert_eq!(heard.before("/c"), PriorAnswers { anything: true, this: false });
+    fn a_page_that_was_answered_counts_for_its_whole_list() {
+        let history = AnswerHistory::default();
+        assert_eq!(history.before("/b"), PriorAnswers::default());
+        history.well("/b?limit=1");
+        assert_eq!(history.before("/b?limit=2"), PriorAnswers::ALL);
+        assert_eq!(history.before("/c"), PriorAnswers { anything: true, this: false });
     }
 }

@@ -1,4 +1,4 @@
-//! The TLS entrance, which changes when kube-apiserver's front proxy does.
+//! The TLS configuration, which changes when kube-apiserver's front proxy does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,73 +13,75 @@ use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 use crate::certificate::Certificate;
 use crate::front_proxy::{FrontProxy, Malformed};
 
-/// How often is looked whether the front proxy has changed.
-const EVERY: Duration = Duration::from_secs(60);
-/// How often it is tried to be read when it cannot be.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How often the ConfigMap about the front proxy is read.
+const REFRESH: Duration = Duration::from_secs(60);
+/// The pause after a failed read.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The entrance as it is now.
-pub struct Door {
-    /// Takes connections. A certificate need not be shown, but one that is shown has to be the front proxy's.
+/// The current TLS configuration.
+pub struct Tls {
+    /// Accepts connections. A client certificate is optional, but must be signed by the front proxy's authority.
     pub acceptor: TlsAcceptor,
-    /// Who may speak for others.
+    /// The front proxy, which names the users of its requests.
     pub front_proxy: Option<FrontProxy>,
 }
 
-/// Why there is no entrance.
+/// Why there is no TLS configuration.
 #[derive(Debug, thiserror::Error)]
-pub enum DoorError {
-    /// The front proxy cannot be read.
-    #[error("the extension-apiserver-authentication ConfigMap cannot be read")]
+pub enum TlsError {
+    /// The ConfigMap cannot be read.
+    #[error("cannot read the ConfigMap extension-apiserver-authentication")]
     Unread(#[from] kube::Error),
-    /// What is published is wrong.
+    /// The ConfigMap is malformed.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// The front proxy's authority is of no use.
-    #[error("the front proxy's authority is of no use")]
+    /// The front proxy's CA is invalid.
+    #[error("the front proxy's CA is invalid")]
     Authority(#[from] VerifierBuilderError),
-    /// The certificates are of no use.
-    #[error("the certificates are of no use")]
+    /// The serving certificate is invalid.
+    #[error("the serving certificate is invalid")]
     Tls(#[from] rustls::Error),
 }
 
-/// Opens the door, however long it takes to hear of the front proxy.
-pub async fn open(client: &Client, certificate: &Certificate) -> Result<watch::Sender<Arc<Door>>, DoorError> {
+/// Loads the configuration; retries until the front proxy is known.
+pub async fn load(client: &Client, certificate: &Certificate) -> Result<watch::Sender<Arc<Tls>>, TlsError> {
     loop {
         match read(client).await {
             Ok(front_proxy) => {
-                return Ok(watch::Sender::new(Arc::new(Door::new(certificate, front_proxy)?)));
+                return Ok(watch::Sender::new(Arc::new(Tls::new(certificate, front_proxy)?)));
             }
-            Err(error) => tracing::warn!("waiting for the front proxy: {error}"),
+            Err(error) => tracing::warn!("cannot read the front proxy's configuration: {error}; retrying"),
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_AFTER).await;
     }
 }
 
-/// Follows changes of the front proxy, for ever.
-pub async fn follow(client: &Client, certificate: &Certificate, door: &watch::Sender<Arc<Door>>) {
+/// Follows changes of the front proxy; never returns.
+pub async fn follow(client: &Client, certificate: &Certificate, tls: &watch::Sender<Arc<Tls>>) {
     loop {
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(REFRESH).await;
         let changed = match read(client).await {
-            Ok(now) if now == door.borrow().front_proxy => continue,
-            Ok(now) => Door::new(certificate, now),
+            Ok(now) if now == tls.borrow().front_proxy => continue,
+            Ok(now) => Tls::new(certificate, now),
             Err(error) => Err(error),
         };
         match changed {
-            Ok(new) => drop(door.send_replace(Arc::new(new))),
-            Err(error) => tracing::warn!("the front proxy stays as it was: {error}"),
+            Ok(new) => drop(tls.send_replace(Arc::new(new))),
+            Err(error) => tracing::warn!(
+                "cannot reload the front proxy's configuration; keeping the current one: {error}"
+            ),
         }
     }
 }
 
-async fn read(client: &Client) -> Result<Option<FrontProxy>, DoorError> {
+async fn read(client: &Client) -> Result<Option<FrontProxy>, TlsError> {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), "kube-system");
     let published = maps.get("extension-apiserver-authentication").await?;
     Ok(FrontProxy::read(&published.data.unwrap_or_default())?)
 }
 
-impl Door {
-    fn new(certificate: &Certificate, front_proxy: Option<FrontProxy>) -> Result<Self, DoorError> {
+impl Tls {
+    fn new(certificate: &Certificate, front_proxy: Option<FrontProxy>) -> Result<Self, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?;
