@@ -9,11 +9,12 @@ use std::time::Duration;
 use restow_clock::Instant;
 use restow_core::rewrite::outcome::{Outcome, REFUSAL_TIMEOUT};
 use restow_core::rewrite::progress::{Progress, Quarantined, objects};
+use restow_lease::Stop;
 
 use super::setup::{Journal, Migration, MigrationError, Observer};
 use crate::list::Item;
-use crate::rewrite::Rewriter;
 use crate::rewrite::page::Attempt;
+use crate::rewrite::{Rewriter, Unfinished};
 
 /// How many objects may be deferred, how many bytes of managedFields they may have, and how many pages may wait.
 const MAX_OBJECTS: usize = 10_000;
@@ -88,7 +89,8 @@ impl Deferred {
 impl<O: Observer> Migration<'_, O> {
     /// Retries refused objects that are due, and saves the progress of pages that are complete then.
     ///
-    /// At the `end` of a pass it waits for all of them.
+    /// At the `end` of a pass it waits for all of them. `stop` is the pass's own: a pass that is halted while writes are on hold
+    /// must not wait for their release.
     pub(crate) async fn decide(
         &self,
         rewriter: &Rewriter<'_>,
@@ -96,6 +98,7 @@ impl<O: Observer> Migration<'_, O> {
         progress: &mut Progress,
         end: bool,
         journal: &mut impl Journal,
+        stop: &Stop,
     ) -> Result<(), MigrationError> {
         while let Some(first) = deferred.pages.front() {
             let wait = first.wait(Instant::now());
@@ -105,7 +108,7 @@ impl<O: Observer> Migration<'_, O> {
                 }
                 let refused: usize = deferred.pages.iter().map(|page| page.items.len()).sum();
                 self.observer.waiting(&format!("{} refused; retrying later", objects(refused as u64)), wait);
-                self.unless_stopped(tokio::time::sleep(wait)).await?;
+                stop.unless(tokio::time::sleep(wait)).await.ok_or(Unfinished::Stopped)?;
             }
             let mut pages = deferred.due(Instant::now());
             let (mut items, mut left) = (Vec::new(), Vec::new());
@@ -119,7 +122,7 @@ impl<O: Observer> Migration<'_, O> {
                 // The servers were last checked before the wait.
                 self.check(progress).await?;
                 let decided = |outcome: &Outcome| self.observer.decided(outcome);
-                let mut tally = rewriter.page(&items, Attempt::Last, self.stop, decided).await?;
+                let mut tally = rewriter.page(&items, Attempt::Last, stop, decided).await?;
                 left.append(&mut tally.quarantined);
                 let later = deferred.pages.iter_mut().map(|page| &mut page.progress);
                 for progress in later.chain([&mut behind, &mut *progress]) {

@@ -205,7 +205,7 @@ impl<O: Observer> Migration<'_, O> {
                 progress.unconfirmed = false;
             }
             deferred.add(tally.refused, tally.quarantined, progress);
-            Box::pin(self.decide(&rewriter, deferred, progress, page.last, journal)).await?;
+            Box::pin(self.decide(&rewriter, deferred, progress, page.last, journal, stop)).await?;
             self.observer.page(progress);
             // PriorAnswers the next write, and again after the last one.
             self.check(progress).await?;
