@@ -1,4 +1,4 @@
-//! Nothing is written unless the API servers store the resource as the run was told.
+//! Nothing is written unless the API servers agree on the storage version of the run.
 
 use std::collections::BTreeMap;
 

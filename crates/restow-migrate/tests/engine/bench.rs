@@ -1,4 +1,4 @@
-//! An embedded API server with widgets in it, reached by clients that may answer in its stead.
+//! An embedded API server with widgets, behind a client that may answer in its place.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ use restow_migrate::list::Waiting;
 use restow_migrate::migration::{self, Journal, ListMode, Migration, Observer};
 use restow_migrate::rewrite::WriteOptions;
 use restow_store::file::{self, FileStore};
-use restow_store::{Range, Store as _};
+use restow_store::{Range, Store as _, Write, Written};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 /// The name of the resource that is migrated.
 pub(crate) const WIDGETS: &str = "widgets.example.com";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const LIST: &str = "/apis/example.com/v1/namespaces/default/widgets";
+pub(crate) const LIST: &str = "/apis/example.com/v1/namespaces/default/widgets";
 const STORED: &str = "/registry/example.com/widgets/";
 /// How many objects are in a page.
 const PAGE: u32 = 4;
@@ -38,12 +38,12 @@ const PAGE: u32 = 4;
 /// A server and its store.
 pub(crate) struct Bench {
     pub(crate) server: Server,
-    store: Arc<FileStore>,
+    pub(crate) store: Arc<FileStore>,
     _dir: TempDir,
 }
 
 impl Bench {
-    /// A server with so many widgets that are stored as v1, while v2 is the storage version.
+    /// A server with this many widgets that are stored as v1, while v2 is the storage version.
     pub(crate) async fn outdated(objects: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = Arc::new(FileStore::open(dir.path(), file::FileSettings::default()).unwrap());
@@ -65,13 +65,13 @@ impl Bench {
         bench
     }
 
-    /// Makes a version the storage version.
+    /// Sets the storage version.
     pub(crate) async fn store_as(&self, version: &str) {
         let flip = json!({"spec": {"versions": definition(version)["spec"]["versions"]}});
         self.send("PATCH", &format!("{DEFINITIONS}/{WIDGETS}"), &flip).await.unwrap();
     }
 
-    /// The CustomResourceDefinition as it is.
+    /// The current CustomResourceDefinition.
     pub(crate) async fn definition(&self) -> Value {
         self.get(&format!("{DEFINITIONS}/{WIDGETS}")).await.unwrap()
     }
@@ -81,7 +81,7 @@ impl Bench {
         found["resources"][0]["storageVersionHash"].clone()
     }
 
-    async fn get(&self, path: &str) -> Option<Value> {
+    pub(crate) async fn get(&self, path: &str) -> Option<Value> {
         self.server.client().request(Request::get(path).body(Vec::new()).unwrap()).await.ok()
     }
 
@@ -92,7 +92,7 @@ impl Bench {
         self.server.client().request(request.body(body.to_string().into_bytes()).unwrap()).await
     }
 
-    /// The version that the stored bytes of each widget are in.
+    /// The version of each widget's stored bytes.
     pub(crate) async fn stored(&self) -> BTreeMap<String, String> {
         let range = Range { prefix: STORED.to_owned(), start: None, limit: 0, revision: None };
         let entries = self.store.list(range).await.unwrap().entries;
@@ -104,7 +104,7 @@ impl Bench {
         entries.iter().map(version).collect()
     }
 
-    /// How many widgets are stored in which version.
+    /// The number of widgets stored in each version.
     pub(crate) async fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for version in self.stored().await.into_values() {
@@ -113,17 +113,27 @@ impl Bench {
         counts
     }
 
-    /// The cluster as the engine reaches it; `answer` may answer in the server's stead.
+    /// The cluster as the engine reaches it; `answer` may answer in the server's place.
     pub(crate) fn cluster(
         &self,
         answer: impl Fn(&Request<Body>) -> Option<Response<Body>> + Clone + Send + Sync + 'static,
     ) -> Cluster {
+        self.cluster_after(|_| std::future::ready(()), answer)
+    }
+
+    /// The same cluster; `first` is completed before each request is answered.
+    pub(crate) fn cluster_after<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        first: impl Fn(&Request<Body>) -> F + Clone + Send + Sync + 'static,
+        answer: impl Fn(&Request<Body>) -> Option<Response<Body>> + Clone + Send + Sync + 'static,
+    ) -> Cluster {
         let inner = self.server.client();
         Cluster::over("https://one", Trust::Single, move |_| {
-            let (inner, answer) = (inner.clone(), answer.clone());
+            let (inner, first, answer) = (inner.clone(), first.clone(), answer.clone());
             let service = tower::service_fn(move |request: Request<Body>| {
-                let (inner, answer) = (inner.clone(), answer(&request));
+                let (inner, first, answer) = (inner.clone(), first(&request), answer(&request));
                 async move {
+                    first.await;
                     match answer {
                         Some(answer) => Ok(answer),
                         None => inner.send(request).await,
@@ -134,22 +144,33 @@ impl Bench {
         })
     }
 
-    /// The cluster without any wrong answer.
+    /// The cluster without wrong answers.
     pub(crate) fn honest(&self) -> Cluster {
         self.cluster(|_| None)
     }
+}
+
+/// Stores a widget in v1 past the server.
+pub(crate) async fn store_in_v1(store: &FileStore, name: &str) {
+    let key = format!("{STORED}default/{name}");
+    let entry = store.get(&key).await.unwrap().entry.unwrap();
+    let mut object: Value = serde_json::from_slice(&entry.value).unwrap();
+    object["apiVersion"] = json!("example.com/v1");
+    let value = Some(object.to_string().into_bytes().into());
+    let written = store.write(Write { key, expected: entry.mod_revision, value }).await.unwrap();
+    assert!(matches!(written, Written::Done { .. }), "{written:?}");
 }
 
 async fn wait<F: Future<Output = bool>>(what: &str, is_true: impl FnMut() -> F) {
     restow_lab::suite::wait(Duration::from_secs(20), what, is_true).await;
 }
 
-/// The name of the widget of a number.
+/// The name of a widget by number.
 pub(crate) fn name(at: usize) -> String {
     format!("w-{at:02}")
 }
 
-/// An answer of an API server that refuses something.
+/// An API server's error.
 pub(crate) fn refusal(code: u16, reason: &str, message: &str) -> Response<Body> {
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason,
@@ -177,7 +198,7 @@ fn definition(stored: &str) -> Value {
     })
 }
 
-/// Keeps the progress as a state file would, and fails from a page on if it is told to.
+/// Saves the progress in memory, and can fail after a number of pages.
 #[derive(Default)]
 pub(crate) struct Kept {
     pub(crate) pages: Vec<Progress>,
@@ -209,14 +230,25 @@ impl Observer for Silent {
     fn page(&self, _: &Progress) {}
 }
 
-/// The widgets as the engine finds them.
+/// The widgets in the engine's inventory.
 pub(crate) async fn widgets(cluster: &Cluster) -> Resource {
     let inventory = cluster.inventory(false).await.unwrap();
     find(&inventory.resources, WIDGETS).unwrap().clone()
 }
 
-/// Begins a migration, or goes on with one, and takes it to its end.
+/// Starts or resumes a migration that lists in chunks, and runs it to its end.
 pub(crate) async fn migrate(
+    cluster: &Cluster,
+    resource: &Resource,
+    from: Option<Progress>,
+    journal: &mut Kept,
+) -> Result<Progress, migration::MigrationError> {
+    migrate_with(ListMode::Chunked, cluster, resource, from, journal).await
+}
+
+/// Starts or resumes a migration, and runs it to its end.
+pub(crate) async fn migrate_with(
+    list: ListMode,
     cluster: &Cluster,
     resource: &Resource,
     from: Option<Progress>,
@@ -224,7 +256,7 @@ pub(crate) async fn migrate(
 ) -> Result<Progress, migration::MigrationError> {
     let settings = migration::MigrationSettings {
         page_size: PAGE,
-        list: ListMode::Chunked,
+        list,
         verify: true,
         write_options: WriteOptions::default(),
         encrypted: KeyRequirement::default(),

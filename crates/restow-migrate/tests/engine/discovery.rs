@@ -1,11 +1,11 @@
-//! What can be migrated is found although a part of discovery fails.
+//! Resources are found although a part of discovery fails.
 
 use restow_core::resource::inventory::find;
 
 use crate::bench::{Bench, WIDGETS, refusal};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_group_whose_discovery_fails_is_named_and_hides_no_other() {
+async fn a_group_whose_discovery_fails_is_reported_and_does_not_hide_others() {
     let bench = Bench::outdated(0).await;
     let cluster = bench.cluster(|request| {
         let is_it = request.uri().path() == "/apis/apps/v1";

@@ -1,4 +1,4 @@
-//! storedVersions are cut down after a verified run, and not before.
+//! storedVersions are pruned only after a verified run.
 
 use restow_migrate::prune::prune_stored_versions;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What cannot be written is left as it is and named; the rest is written.
+//! Refused objects are quarantined; all others are rewritten.
 
 use std::collections::BTreeMap;
 

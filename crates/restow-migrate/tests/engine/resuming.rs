@@ -1,4 +1,4 @@
-//! A run goes on from the progress that was kept.
+//! A run resumes from the saved progress.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use restow_migrate::migration::MigrationError;
 use crate::bench::{Bench, Kept, migrate, widgets};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_progress_cannot_be_kept_ends_and_the_next_one_goes_on_behind_the_last_page() {
+async fn a_run_that_cannot_save_its_progress_ends_and_the_next_one_resumes_after_the_last_saved_page() {
     let bench = Bench::outdated(10).await;
     let writes = Arc::new(AtomicUsize::new(0));
     let counted = writes.clone();
@@ -25,7 +25,7 @@ async fn a_run_whose_progress_cannot_be_kept_ends_and_the_next_one_goes_on_behin
     let resumed = kept.pages.last().unwrap().clone();
     assert_eq!(resumed.counts.rewritten, 4);
 
-    // The second page was written and not kept: it is sent again and found to be current.
+    // The second page was written but not saved: it is written again and found to be current.
     kept.fails_after = None;
     let progress = migrate(&cluster, &resource, Some(resumed), &mut kept).await.unwrap();
     assert_eq!((progress.counts.rewritten, progress.counts.current, progress.verified), (6, 4, true));
