@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::Error;
+use crate::kept::is_deeper;
 
 /// Converts objects of one kind between its versions, in any way it likes.
 pub trait Convertible: Send + Sync {
@@ -31,21 +32,18 @@ pub(crate) fn version_of(object: &Value, group: &str, kind: &str) -> Result<Stri
         };
         return Err(Error::WrongKind { expected: name(group, kind), found: name(found_group, found_kind) });
     }
-    if !object.get("metadata").is_some_and(Value::is_object) {
+    let Some(Value::Object(metadata)) = object.get("metadata") else {
         return Err(Error::NotAnObject("it has no metadata"));
+    };
+    for name in ["labels", "annotations"] {
+        if metadata.get(name).is_some_and(|value| !value.is_object() && !value.is_null()) {
+            return Err(Error::NotAnObject("its labels or annotations are not a map"));
+        }
     }
     if is_deeper(object, MAX_DEPTH) {
         return Err(Error::NotAnObject("it is nested more than 100 levels deep"));
     }
     Ok(version.to_owned())
-}
-
-fn is_deeper(value: &Value, depth: usize) -> bool {
-    match value {
-        Value::Array(items) => depth == 0 || items.iter().any(|item| is_deeper(item, depth - 1)),
-        Value::Object(fields) => depth == 0 || fields.values().any(|field| is_deeper(field, depth - 1)),
-        _ => false,
-    }
 }
 
 /// Sets the apiVersion.

@@ -2,11 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::kept::{ANNOTATION, Entry, Kept, Sections, compare, restore};
+use crate::convertible::MAX_DEPTH;
+use crate::kept::{ANNOTATION, Counterpart, Entry, Kept, Pattern, Sections, compare, is_deeper, restore};
 use crate::schema::Schema;
 use crate::{Error, metadata};
+
+/// How often restoring is tried before what is left is dropped. One try is enough unless somebody edited the object.
+const MAX_TRIES: usize = 64;
+/// The bytes that Kubernetes allows for all annotations of an object.
+const MAX_ANNOTATIONS: usize = 256 * 1024;
 
 /// Converts between two neighbouring versions.
 pub(crate) trait Hop: Send + Sync {
@@ -15,7 +21,7 @@ pub(crate) trait Hop: Send + Sync {
     /// The object in the older version. Its apiVersion and metadata need not be right.
     fn downgrade(&self, object: &Value) -> Result<Value, Error>;
     /// The fields of which the author says that they need not be kept when a hop in this direction loses them.
-    fn need_not_be_kept(&self, _: Direction) -> Vec<Vec<String>> {
+    fn need_not_be_kept(&self, _: Direction) -> Vec<Vec<Pattern>> {
         Vec::new()
     }
 }
@@ -58,24 +64,87 @@ impl Step<'_> {
     pub(crate) fn take(&self, mut object: Value) -> Result<Value, Error> {
         let mut sections = Sections::take(&mut object);
         let mut converted = convert(self.hop, self.direction, &object, self.from.schema)?;
-        if let Some(kept) = sections.remove(self.to.version) {
-            converted = restore(changeable(kept), Some(converted)).unwrap_or_default();
+        let mut back = self.back(&converted)?;
+        let kept = sections.remove(self.to.version);
+        if !kept.is_empty() {
+            (converted, back) = self.restored(&object, converted, back, kept);
         }
-        let back = convert(self.hop, self.direction.reversed(), &converted, self.to.schema)?;
-        let mut entries = lost(&object, &back, self.from.schema).into_entries();
+        let mut entries = self.lost(&object, &converted, back);
         let lossy = self.hop.need_not_be_kept(self.direction);
-        entries.retain(|entry| !lossy.iter().any(|path| entry.lies_below(path)));
+        entries.retain(|entry| !lossy.iter().any(|pattern| entry.lies_below(pattern)));
         sections.replace(self.from.version, &entries);
-        if let Some(text) = sections.text() {
-            self.check_size(&text, &entries)?;
+        if let Some(text) = self.bounded(&mut sections, &converted, &entries)? {
             annotate(&mut converted, text);
         }
         Ok(converted)
     }
 
-    fn check_size(&self, text: &str, entries: &[Entry]) -> Result<(), Error> {
-        if text.len() <= self.limit {
-            return Ok(());
+    fn back(&self, converted: &Value) -> Result<Value, Error> {
+        convert(self.hop, self.direction.reversed(), converted, self.to.schema)
+    }
+
+    /// The converted object with what was kept of it, and what comes back of that.
+    ///
+    /// What is restored must not change what the object shows in the version that it comes from: it would undo an edit,
+    /// or bring back what was removed there. So nothing may be lost on the way back that is not lost without it.
+    fn restored(&self, object: &Value, converted: Value, back: Value, kept: Vec<Entry>) -> (Value, Value) {
+        // A default is the same whether it is written or not.
+        let defaulted = |value: &Value| {
+            let mut value = value.clone();
+            self.from.schema.fill_defaults(&mut value);
+            value
+        };
+        let shown = defaulted(object);
+        let lost_anyway = self.lost(&shown, &converted, defaulted(&back));
+        let mut tries = MAX_TRIES;
+        let mut accept = |entries: &[Entry]| -> Option<(Value, Value)> {
+            tries = tries.checked_sub(1)?;
+            let kept = changeable(Kept::from_entries(entries.iter().cloned())?);
+            let restored =
+                restore(kept, Some(converted.clone())).filter(|value| !is_deeper(value, MAX_DEPTH))?;
+            let back = self.back(&restored).ok()?;
+            let lost = self.lost(&shown, &restored, defaulted(&back));
+            let as_before =
+                |entry: &Entry| lost_anyway.iter().any(|known| entry.path.starts_with(&known.path));
+            lost.iter().all(as_before).then_some((restored, back))
+        };
+        match pick(&kept, &mut accept) {
+            Some((_, restored)) => restored,
+            None => (converted, back),
+        }
+    }
+
+    /// What is lost on the way there and back. Of the metadata, only labels and annotations count.
+    fn lost(&self, original: &Value, converted: &Value, mut back: Value) -> Vec<Entry> {
+        // An empty map of annotations does not survive the annotation.
+        if back["metadata"]["annotations"].as_object().is_some_and(Map::is_empty)
+            && let Some(metadata) = back["metadata"].as_object_mut()
+        {
+            metadata.remove("annotations");
+        }
+        let there = Counterpart::Known(Some(converted));
+        let lost = compare(Some(original), Some(&back), there, self.from.schema);
+        lost.map(|kept| changeable(kept).into_entries()).unwrap_or_default()
+    }
+
+    /// The text of the annotation. What other versions than those at hand have there is given up before it is too long.
+    fn bounded(
+        &self,
+        sections: &mut Sections,
+        converted: &Value,
+        entries: &[Entry],
+    ) -> Result<Option<String>, Error> {
+        let others = converted["metadata"]["annotations"].as_object().into_iter().flatten();
+        let others: usize = others.map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
+        let limit = self.limit.min(MAX_ANNOTATIONS.saturating_sub(others + ANNOTATION.len()));
+        let text = sections.text();
+        if text.as_ref().is_none_or(|text| text.len() <= limit) {
+            return Ok(text);
+        }
+        sections.retain(self.from.version);
+        let Some(text) = sections.text() else { return Ok(None) };
+        if text.len() <= limit {
+            return Ok(Some(text));
         }
         let size =
             |entry: &Entry| entry.replacement.value.as_ref().map_or(0, |value| value.to_string().len());
@@ -85,9 +154,31 @@ impl Step<'_> {
             from: self.from.version.to_owned(),
             to: self.to.version.to_owned(),
             bytes: text.len(),
-            limit: self.limit,
+            limit,
             paths: largest.into_iter().take(3).map(Entry::place).collect(),
         })
+    }
+}
+
+/// The most entries that are accepted together, and what comes of them.
+fn pick<T>(entries: &[Entry], accept: &mut dyn FnMut(&[Entry]) -> Option<T>) -> Option<(Vec<Entry>, T)> {
+    if entries.is_empty() {
+        return None;
+    }
+    if let Some(restored) = accept(entries) {
+        return Some((entries.to_vec(), restored));
+    }
+    if entries.len() == 1 {
+        return None;
+    }
+    let (left, right) = entries.split_at(entries.len() / 2);
+    match (pick(left, accept), pick(right, accept)) {
+        (Some((mut left, restored)), Some((right, _))) => {
+            let alone = left.clone();
+            left.extend(right);
+            accept(&left).map(|both| (left, both)).or(Some((alone, restored)))
+        }
+        (one, other) => one.or(other),
     }
 }
 
@@ -104,29 +195,39 @@ fn convert(hop: &dyn Hop, direction: Direction, object: &Value, schema: Schema<'
     Ok(converted)
 }
 
-/// What is lost on the way there and back. Of the metadata, only labels and annotations count.
-fn lost(original: &Value, back: &Value, schema: Schema<'_>) -> Kept {
-    compare(Some(original), Some(back), schema).map_or_else(|| Kept::Fields(BTreeMap::new()), changeable)
-}
-
 /// Leaves out what no conversion may change: apiVersion, kind, metadata but for labels and annotations, and the
 /// annotation itself. Somebody may have written any of them into the annotation.
 fn changeable(kept: Kept) -> Kept {
     let mut fields = match kept {
-        Kept::Fields(fields) => fields,
-        Kept::Elements(_) | Kept::Here(_) => BTreeMap::new(),
+        Kept::Fields { fields, .. } => fields,
+        Kept::Elements { .. } | Kept::Here(_) => BTreeMap::new(),
     };
     fields.retain(|name, _| name != "apiVersion" && name != "kind");
     if let Some(kept) = fields.remove("metadata")
-        && let Kept::Fields(mut metadata) = kept
+        && let Kept::Fields { fields: mut metadata, .. } = kept
     {
-        metadata.retain(|name, _| name == "labels" || name == "annotations");
-        if let Some(Kept::Fields(annotations)) = metadata.get_mut("annotations") {
+        metadata.retain(|name, kept| (name == "labels" || name == "annotations") && has_only_text(kept));
+        if let Some(Kept::Fields { fields: annotations, .. }) = metadata.get_mut("annotations") {
             annotations.remove(ANNOTATION);
         }
-        fields.insert("metadata".to_owned(), Kept::Fields(metadata));
+        fields.insert("metadata".to_owned(), Kept::Fields { fields: metadata, make: false });
     }
-    Kept::Fields(fields)
+    Kept::Fields { fields, make: false }
+}
+
+/// Whether what is kept of labels or annotations leaves them a map of texts.
+fn has_only_text(kept: &Kept) -> bool {
+    match kept {
+        Kept::Here(replacement) => replacement.value.as_ref().is_none_or(|value| match value {
+            Value::Object(fields) => fields.values().all(Value::is_string),
+            other => other.is_null(),
+        }),
+        Kept::Fields { fields, .. } => fields.values().all(|kept| match kept {
+            Kept::Here(replacement) => replacement.value.as_ref().is_none_or(Value::is_string),
+            Kept::Fields { .. } | Kept::Elements { .. } => false,
+        }),
+        Kept::Elements { .. } => false,
+    }
 }
 
 fn annotate(object: &mut Value, text: String) {

@@ -37,7 +37,7 @@ pub fn compile(
     rules: &ConversionRulesSpec,
     definition: &CustomResourceDefinition,
 ) -> Result<Chain, Vec<Problem>> {
-    let schemas = schemas(definition);
+    let mut schemas = schemas(definition);
     let mut problems = check_versions(rules, definition, &schemas);
     let mut hops: Vec<Box<dyn Hop>> = Vec::new();
     for pair in &rules.hops {
@@ -53,6 +53,9 @@ pub fn compile(
     }
     if !problems.is_empty() {
         return Err(problems);
+    }
+    for pair in &rules.hops {
+        name_list_keys(&pair.rules, &pair.older, &pair.newer, &mut schemas);
     }
     let first = rules.hops.first().map(|pair| pair.older.clone());
     let versions = first.into_iter().chain(rules.hops.iter().map(|pair| pair.newer.clone())).collect();
@@ -73,6 +76,23 @@ pub fn suggest(definition: &CustomResourceDefinition) -> ConversionRulesSpec {
         group: definition.spec.group.clone(),
         kind: definition.spec.names.kind.clone(),
         hops: hops.collect(),
+    }
+}
+
+/// Elements of a list that is a map in the other version are recognised by the key of the map.
+fn name_list_keys(rules: &[Rule], older: &str, newer: &str, schemas: &mut BTreeMap<String, Value>) {
+    for rule in rules {
+        let (version, path, key) = match rule {
+            Rule::ListToMap(rule) => (older, &rule.older, &rule.key),
+            Rule::MapToList(rule) => (newer, &rule.newer, &rule.key),
+            _ => continue,
+        };
+        let schema = schemas.get_mut(version);
+        let list =
+            path.fields().iter().fold(schema, |schema, field| schema?.get_mut("properties")?.get_mut(field));
+        if let Some(Value::Object(list)) = list {
+            list.insert("x-kubernetes-list-map-keys".to_owned(), serde_json::json!([key]));
+        }
     }
 }
 

@@ -56,6 +56,12 @@ impl<'a> Schema<'a> {
         self.0.is_some_and(|schema| schema.get("type").and_then(Value::as_str) == Some("integer"))
     }
 
+    /// Whether an enum allows the value, or there is none.
+    pub(crate) fn allows(self, value: &Value) -> bool {
+        let values = self.0.and_then(|schema| schema.get("enum")?.as_array());
+        values.is_none_or(|values| values.contains(value))
+    }
+
     fn flag(self, name: &str) -> bool {
         self.0.is_some_and(|schema| schema.get(name) == Some(&Value::Bool(true)))
     }

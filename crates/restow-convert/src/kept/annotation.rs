@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::tree::{Entry, Kept};
+use super::tree::Entry;
+
+/// What restow writes is not nested deeper than objects may be.
+const MAX_DEPTH: usize = 100;
 
 /// The annotation's name.
 pub const ANNOTATION: &str = "restow.dev/conversion-data";
@@ -30,10 +33,17 @@ impl Sections {
         Self(sections)
     }
 
-    /// Takes out what is kept of a version.
-    pub(crate) fn remove(&mut self, version: &str) -> Option<Kept> {
-        let entries: Vec<Entry> = serde_json::from_value(self.0.remove(version)?).ok()?;
-        Kept::from_entries(entries)
+    /// Takes out what is kept of a version. Entries that are nested too deep are not restow's.
+    pub(crate) fn remove(&mut self, version: &str) -> Vec<Entry> {
+        let section = self.0.remove(version).unwrap_or_default();
+        let mut entries: Vec<Entry> = serde_json::from_value(section).unwrap_or_default();
+        entries.retain(|entry| !entry.is_deeper_than(MAX_DEPTH));
+        entries
+    }
+
+    /// Gives up what is kept of all versions but one.
+    pub(crate) fn retain(&mut self, version: &str) {
+        self.0.retain(|name, _| name == version);
     }
 
     /// Sets what is kept of a version.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::fingerprint::fingerprint;
 use super::tree::Key;
 
 /// The keys of all elements of a list, if each has one of its own.
@@ -24,5 +25,5 @@ pub(super) fn key_of(item: &Value, names: &[&str]) -> Option<Key> {
 
 /// The key as text, for sets and maps.
 pub(super) fn text(key: &Key) -> String {
-    key.iter().map(|(name, value)| format!("{name}={value};")).collect()
+    key.iter().map(|(name, value)| format!("{name}={};", fingerprint(value))).collect()
 }

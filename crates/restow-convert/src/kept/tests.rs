@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::tree::Entry;
-use super::{Kept, fingerprint::fingerprint, restore};
+use super::{Counterpart, Kept, fingerprint::fingerprint, restore};
 use crate::schema::Schema;
 
 fn compare(original: &Value, back: &Value) -> Option<Kept> {
-    super::compare(Some(original), Some(back), Schema::default())
+    super::compare(Some(original), Some(back), Counterpart::Unknown, Schema::default())
 }
 
 fn any_json() -> impl Strategy<Value = Value> {

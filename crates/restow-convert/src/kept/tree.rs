@@ -10,10 +10,21 @@ use serde_json::Value;
 /// What is kept at one place of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kept {
-    /// Of some fields of the object at this place, by their names.
-    Fields(BTreeMap<String, Kept>),
-    /// Of some elements of the list at this place, in the order of the original list.
-    Elements(Vec<(Which, Kept)>),
+    /// Of some fields of the object at this place.
+    Fields {
+        /// By their names.
+        fields: BTreeMap<String, Kept>,
+        /// Whether the object is made if it is missing: the other version has nothing like it, so nobody removed it there.
+        make: bool,
+    },
+    /// Of some elements of the list at this place.
+    Elements {
+        /// In the order of the original list.
+        elements: Vec<(Which, Kept)>,
+        /// The elements in the order in which they came back, with their ranks in the original list. Empty if the order
+        /// was the same.
+        order: Vec<(Key, usize)>,
+    },
     /// The value at this place.
     Here(Replacement),
 }
@@ -48,12 +59,24 @@ pub(crate) enum Which {
 }
 
 /// One value that is kept, as it is written into the annotation.
-#[derive(Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Entry {
     /// Where it stood.
     pub path: Vec<Step>,
     #[serde(flatten)]
     pub replacement: Replacement,
+    /// How many of the objects above it are made if they are missing, from the innermost one on.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub make: usize,
+    /// Set for the order of a list, and not for a value.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub order: Vec<(Key, usize)>,
+}
+
+/// Whether serde can leave a number out.
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for a reference
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// A step down from an object to its field, or from a list to its element.
@@ -62,6 +85,22 @@ pub(crate) struct Entry {
 pub(crate) enum Step {
     Field(String),
     Element(Which),
+}
+
+/// A step of a path that may be any element of a list, or any value of a map.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Pattern {
+    Field(String),
+    Any,
+}
+
+/// Whether a value is nested deeper than this.
+pub(crate) fn is_deeper(value: &Value, depth: usize) -> bool {
+    match value {
+        Value::Array(items) => depth == 0 || items.iter().any(|item| is_deeper(item, depth - 1)),
+        Value::Object(fields) => depth == 0 || fields.values().any(|field| is_deeper(field, depth - 1)),
+        _ => false,
+    }
 }
 
 /// Reads `null` as a value, which serde takes for none.
@@ -73,56 +112,78 @@ impl Kept {
     /// The list of entries for the annotation.
     pub(crate) fn into_entries(self) -> Vec<Entry> {
         let mut entries = Vec::new();
-        self.collect(&mut Vec::new(), &mut entries);
+        self.collect(&mut Vec::new(), 0, &mut entries);
         entries
     }
 
-    fn collect(self, path: &mut Vec<Step>, entries: &mut Vec<Entry>) {
-        let mut descend = |step, kept: Self| {
-            path.push(step);
-            kept.collect(path, entries);
-            path.pop();
+    /// `make` is the number of objects above that are made if they are missing.
+    fn collect(self, path: &mut Vec<Step>, make: usize, entries: &mut Vec<Entry>) {
+        let (below, make): (Vec<_>, _) = match self {
+            Self::Here(replacement) => {
+                entries.push(Entry { path: path.clone(), replacement, make, order: Vec::new() });
+                return;
+            }
+            Self::Fields { fields, make: true } => (steps(fields, Step::Field), make + 1),
+            Self::Fields { fields, make: false } => (steps(fields, Step::Field), 0),
+            Self::Elements { elements, order } => {
+                if !order.is_empty() {
+                    let replacement = Replacement::default();
+                    entries.push(Entry { path: path.clone(), replacement, make: 0, order });
+                }
+                (steps(elements, Step::Element), 0)
+            }
         };
-        match self {
-            Self::Fields(fields) => {
-                fields.into_iter().for_each(|(name, kept)| descend(Step::Field(name), kept))
-            }
-            Self::Elements(elements) => {
-                elements.into_iter().for_each(|(which, kept)| descend(Step::Element(which), kept));
-            }
-            Self::Here(replacement) => entries.push(Entry { path: path.clone(), replacement }),
+        for (step, kept) in below {
+            path.push(step);
+            kept.collect(path, make, entries);
+            path.pop();
         }
     }
 
     /// The tree of a list of entries. None if no list that restow wrote could look like this.
-    pub(crate) fn from_entries(entries: Vec<Entry>) -> Option<Self> {
+    pub(crate) fn from_entries(entries: impl IntoIterator<Item = Entry>) -> Option<Self> {
         let mut tree = None;
-        for Entry { path, replacement } in entries {
-            tree = Some(insert(tree, path.into_iter(), replacement)?);
+        for Entry { path, replacement, make, order } in entries {
+            let leaf = if order.is_empty() {
+                Self::Here(replacement)
+            } else {
+                Self::Elements { elements: Vec::new(), order }
+            };
+            tree = Some(insert(tree, path.into_iter(), make, leaf)?);
         }
         tree
     }
 }
 
-fn insert(tree: Option<Kept>, mut path: std::vec::IntoIter<Step>, replacement: Replacement) -> Option<Kept> {
+fn steps<Name>(
+    below: impl IntoIterator<Item = (Name, Kept)>,
+    step: impl Fn(Name) -> Step,
+) -> Vec<(Step, Kept)> {
+    below.into_iter().map(|(name, kept)| (step(name), kept)).collect()
+}
+
+fn insert(tree: Option<Kept>, mut path: std::vec::IntoIter<Step>, make: usize, leaf: Kept) -> Option<Kept> {
+    let steps = path.len();
     match (path.next(), tree) {
-        (None, None) => Some(Kept::Here(replacement)),
-        (Some(Step::Field(name)), None) => {
-            Some(Kept::Fields(BTreeMap::from([(name, insert(None, path, replacement)?)])))
-        }
-        (Some(Step::Field(name)), Some(Kept::Fields(mut fields))) => {
-            let below = insert(fields.remove(&name), path, replacement)?;
+        (None, None) => Some(leaf),
+        (Some(Step::Field(name)), tree @ (None | Some(Kept::Fields { .. }))) => {
+            let (mut fields, made) = match tree {
+                Some(Kept::Fields { fields, make }) => (fields, make),
+                _ => (BTreeMap::new(), true),
+            };
+            let below = insert(fields.remove(&name), path, make, leaf)?;
             fields.insert(name, below);
-            Some(Kept::Fields(fields))
+            Some(Kept::Fields { fields, make: made && steps <= make })
         }
-        (Some(Step::Element(which)), None) => {
-            Some(Kept::Elements(vec![(which, insert(None, path, replacement)?)]))
-        }
-        (Some(Step::Element(which)), Some(Kept::Elements(mut elements))) => {
+        (Some(Step::Element(which)), tree @ (None | Some(Kept::Elements { .. }))) => {
+            let (mut elements, order) = match tree {
+                Some(Kept::Elements { elements, order }) => (elements, order),
+                _ => (Vec::new(), Vec::new()),
+            };
             // The entries of one element stand beside each other.
             let before = elements.pop_if(|(known, _)| *known == which).map(|(_, kept)| kept);
-            elements.push((which, insert(before, path, replacement)?));
-            Some(Kept::Elements(elements))
+            elements.push((which, insert(before, path, make, leaf)?));
+            Some(Kept::Elements { elements, order })
         }
         _ => None,
     }
@@ -135,13 +196,20 @@ impl Entry {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Whether it stood at this path, or further down.
-    pub(crate) fn lies_below(&self, path: &[String]) -> bool {
-        let fields = self.path.iter().filter_map(|step| match step {
-            Step::Field(name) => Some(name),
-            Step::Element(_) => None,
-        });
-        fields.take(path.len()).eq(path)
+    /// Whether it stood where the pattern leads, or further down.
+    pub(crate) fn lies_below(&self, pattern: &[Pattern]) -> bool {
+        let fits = |(pattern, step): (&Pattern, &Step)| match (pattern, step) {
+            (Pattern::Any, _) => true,
+            (Pattern::Field(wanted), Step::Field(name)) => wanted == name,
+            (Pattern::Field(_), Step::Element(_)) => false,
+        };
+        pattern.len() <= self.path.len() && pattern.iter().zip(&self.path).all(fits)
+    }
+
+    /// Whether it is nested deeper than objects may be.
+    pub(crate) fn is_deeper_than(&self, depth: usize) -> bool {
+        self.path.len() > depth
+            || self.replacement.value.as_ref().is_some_and(|value| is_deeper(value, depth))
     }
 
     /// The place as people write it, such as `spec.ports[web].protocol`.

@@ -65,26 +65,16 @@ pub(super) fn apply(
     direction: Direction,
     schema: Schema<'_>,
 ) -> Result<Value, RuleError> {
+    // What a rule is about is written by that rule alone.
     let mut target = source.clone();
-    for rule in rules {
-        for path in paths(rule, direction) {
-            path.remove(&mut target);
-        }
+    for path in rules.iter().flat_map(sides).flatten() {
+        path.remove(&mut target);
     }
     let mut conversion = Conversion { source, target, direction, schema };
     for rule in rules {
         conversion.carry_out(rule)?;
     }
     Ok(conversion.target)
-}
-
-/// The fields of the source that a rule reads.
-fn paths(rule: &Rule, direction: Direction) -> Vec<&Path> {
-    let [older, newer] = sides(rule);
-    match direction {
-        Direction::Up => older,
-        Direction::Down => newer,
-    }
 }
 
 /// The fields of the older and of the newer version that a rule is about.
@@ -125,12 +115,15 @@ impl Conversion<'_> {
         let up = matches!(self.direction, Direction::Up);
         match rule {
             Rule::Rename(both) | Rule::Move(both) => self.convert(both, |value, _| Ok(value.clone())),
-            Rule::Default(set) => self.set(set, false),
-            Rule::Constant(set) => self.set(set, true),
+            Rule::Default(set) | Rule::Constant(set) => self.set(set),
             Rule::Remove(_) => Ok(()),
             Rule::Enum(rule) => {
                 let both = Both { older: rule.older.clone(), newer: rule.newer.clone() };
-                self.convert(&both, |value, _| rename_value(rule, value, up).ok_or("no rule for this value"))
+                self.convert(&both, |value, schema| {
+                    let other_name = rename_value(rule, value, up);
+                    let same_name = || schema.allows(value).then(|| value.clone());
+                    other_name.or_else(same_name).ok_or("no rule for this value")
+                })
             }
             Rule::Type(rule) => {
                 let wanted = if up { rule.newer_type } else { rule.older_type };
@@ -188,15 +181,12 @@ impl Conversion<'_> {
             .map_err(|obstacle| RuleError::InTheWay { path: to.to_string(), obstacle: obstacle.to_string() })
     }
 
-    fn set(&mut self, set: &Set, always: bool) -> Result<(), RuleError> {
+    fn set(&mut self, set: &Set) -> Result<(), RuleError> {
         let to = match self.direction {
             Direction::Up => &set.newer,
             Direction::Down => &set.older,
         };
-        match to {
-            Some(to) if always || to.get(&self.target).is_none() => self.write(to, set.value.clone()),
-            _ => Ok(()),
-        }
+        to.as_ref().map_or(Ok(()), |to| self.write(to, set.value.clone()))
     }
 
     fn split(&mut self, from: &Path, to: &[Part], separator: &str) -> Result<(), RuleError> {
@@ -256,7 +246,7 @@ impl Conversion<'_> {
         let both = Both { older: rule.older.clone(), newer: rule.newer.clone() };
         self.convert(&both, |value, schema| {
             let amount = measure.read(value, from).map_err(|_| problem)?;
-            measure.write(amount, to, schema.is_integer()).map_err(|_| problem)
+            measure.write(amount, from, to, schema.is_integer()).map_err(|_| problem)
         })
     }
 

@@ -1,6 +1,7 @@
 //! Checks rules against the schemas of a CRD before they are used.
 
 use std::fmt;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
@@ -8,7 +9,7 @@ use super::apply::sides;
 use super::difference::{Difference, differences, differences_of_elements, properties, shape, type_of};
 use super::document::{Each, Enum, ListAndMap, Part, Rule, Set, TypeChange, Units};
 use super::path::Path;
-use super::suggest::{rules_for, scalar, values};
+use super::suggest::{list_fits_map, rules_for, scalar, values};
 use super::units::Measure;
 
 /// Something that is wrong with rules, and how it could be put right.
@@ -60,6 +61,7 @@ impl Checker<'_> {
             self.check_rule(rule, older, newer);
         }
         self.check_overlaps(rules);
+        self.check_sides(rules, older, newer);
         self.check_coverage(rules, differences);
     }
 
@@ -113,12 +115,30 @@ impl Checker<'_> {
     /// Two rules must not write the same field: one of them would be lost.
     fn check_overlaps(&mut self, rules: &[Rule]) {
         for side in [0, 1] {
-            let paths: Vec<_> = rules.iter().map(|rule| sides(rule)[side].clone()).collect();
-            for (place, mine) in paths.iter().enumerate() {
-                for path in mine {
-                    if paths[..place].iter().flatten().any(|other| other.covers(path) || path.covers(other)) {
-                        self.report(path, "two rules are about this field", None);
-                    }
+            let paths: Vec<_> = rules.iter().flat_map(|rule| sides(rule)[side].clone()).collect();
+            for (place, path) in paths.iter().enumerate() {
+                if paths[..place].iter().any(|other| other.covers(path) || path.covers(other)) {
+                    self.report(path, "two rules are about this field", None);
+                }
+            }
+        }
+    }
+
+    /// A field that both versions have is converted by rules on both sides, or by none.
+    fn check_sides(&mut self, rules: &[Rule], older: &Value, newer: &Value) {
+        for (side, other) in [(0, newer), (1, older)] {
+            let covered = |path: &Path| {
+                rules.iter().any(|rule| sides(rule)[1 - side].iter().any(|covering| covering.covers(path)))
+            };
+            for path in rules.iter().flat_map(|rule| sides(rule)[side].clone()) {
+                let declared =
+                    path.fields().iter().try_fold(other, |schema, field| properties(schema)?.get(field));
+                if declared.is_some_and(|schema| !is_covered(path, schema, &covered)) {
+                    self.report(
+                        path,
+                        "both versions have this field, but the rules are about only one of them",
+                        None,
+                    );
                 }
             }
         }
@@ -130,7 +150,7 @@ impl Checker<'_> {
             sides(rule).into_iter().zip([older, newer]).zip(["older", "newer"]).map(|((p, s), w)| (p, s, w))
         {
             for path in paths {
-                if at(schema, path).is_none() {
+                if self.at(schema, path).is_none() {
                     self.report(
                         path,
                         format!("the {which} version has no such field, but a rule is about it"),
@@ -146,15 +166,18 @@ impl Checker<'_> {
     }
 
     fn check_types(&mut self, rule: &Rule, older: &Value, newer: &Value) {
+        let root = self.prefix.is_empty();
         let of = |schema: &Value, path: &Path| {
-            at(schema, path).map_or("any".to_owned(), |schema| type_of(schema).to_owned())
+            at(root, schema, path).map_or("any".to_owned(), |schema| type_of(schema).to_owned())
         };
         match rule {
             Rule::Rename(both) | Rule::Move(both) => {
                 if matches!(rule, Rule::Rename(_)) && both.older.split_last().0 != both.newer.split_last().0 {
                     self.report(&both.older, format!("{} is in another object; use move", both.newer), None);
                 }
-                if at(older, &both.older).map(shape) != at(newer, &both.newer).map(shape) {
+                let types = [of(older, &both.older), of(newer, &both.newer)];
+                let differ = self.at(older, &both.older).map(shape) != self.at(newer, &both.newer).map(shape);
+                if differ && !types.contains(&"any".to_owned()) {
                     self.report(&both.older, format!("{} has another type", both.newer), None);
                 }
             }
@@ -166,13 +189,15 @@ impl Checker<'_> {
                 if remove.lossy.as_ref().is_some_and(|reason| reason.trim().is_empty()) {
                     self.problem("a remove rule that is lossy gives no reason");
                 }
+                self.check_required(remove.older.as_ref(), older);
+                self.check_required(remove.newer.as_ref(), newer);
             }
             Rule::Enum(rule) => self.check_enum(rule, older, newer),
             Rule::Type(TypeChange { older: from, newer: to, older_type, newer_type }) => {
                 for (path, schema, wanted) in [(from, older, older_type), (to, newer, newer_type)] {
                     let found = of(schema, path);
                     if scalar(&found).is_some_and(|found| found != *wanted)
-                        || scalar(&found).is_none() && found != "int-or-string"
+                        || scalar(&found).is_none() && !["int-or-string", "any"].contains(&found.as_str())
                     {
                         self.report(path, format!("its type is {found}"), None);
                     }
@@ -188,8 +213,8 @@ impl Checker<'_> {
             Rule::MapToList(rule) => {
                 self.check_list_and_map(rule, (&rule.newer, newer), (&rule.older, older))
             }
-            Rule::Wrap(both) => self.expect(&both.newer, &of(newer, &both.newer), &["array"]),
-            Rule::Unwrap(both) => self.expect(&both.older, &of(older, &both.older), &["array"]),
+            Rule::Wrap(both) => self.check_wrapped((&both.older, older), (&both.newer, newer)),
+            Rule::Unwrap(both) => self.check_wrapped((&both.newer, newer), (&both.older, older)),
             Rule::Scale(scale) => {
                 if scale.factor == 0.0 || !scale.factor.is_finite() {
                     self.report(&scale.older, "the factor must be a number other than 0", None);
@@ -228,32 +253,69 @@ impl Checker<'_> {
             (None, Some(path)) => (path, newer),
             _ => return self.problem("a default or constant rule names a field of exactly one version"),
         };
-        let found = at(schema, path).map_or("any", type_of);
+        let found = self.at(schema, path).map_or("any", type_of);
         let fits = match &set.value {
             Value::String(_) => ["string", "int-or-string"].contains(&found),
             Value::Bool(_) => found == "boolean",
             Value::Number(number) => {
-                found == "number" || ["integer", "int-or-string"].contains(&found) && !number.is_f64()
+                found == "number"
+                    || ["integer", "int-or-string"].contains(&found)
+                        && number.as_f64().is_some_and(|number| number.fract() == 0.0)
             }
             Value::Array(_) => found == "array",
             Value::Object(_) => ["object", "map"].contains(&found),
             Value::Null => true,
         };
+        let known = self.at(schema, path).map(values).unwrap_or_default();
+        let allowed = known.is_empty()
+            || set.value.as_str().is_some_and(|value| known.iter().any(|known| known == value));
         if !fits && found != "any" {
             self.report(path, format!("its type is {found}, which {} is not", set.value), None);
+        } else if !allowed {
+            self.report(path, format!("the schema does not allow the value {}", set.value), None);
+        }
+    }
+
+    /// A field that a version requires must be set by a rule, or have a default.
+    fn check_required(&mut self, path: Option<&Path>, schema: &Value) {
+        let Some(path) = path else { return };
+        let (parents, last) = path.split_last();
+        let parent = parents.iter().try_fold(schema, |schema, field| properties(schema)?.get(field));
+        let required = parent.and_then(|parent| parent.get("required")?.as_array());
+        let has_default = self.at(schema, path).is_some_and(|schema| schema.get("default").is_some());
+        if required.is_some_and(|names| names.iter().any(|name| name == last)) && !has_default {
+            self.report(path, "its version requires this field, but no rule sets it; use default", None);
+        }
+    }
+
+    /// The elements of the list must be what the other version has alone.
+    fn check_wrapped(&mut self, single: (&Path, &Value), list: (&Path, &Value)) {
+        let (Some(value), Some(list_schema)) = (self.at(single.1, single.0), self.at(list.1, list.0)) else {
+            return;
+        };
+        self.expect(list.0, type_of(list_schema), &["array"]);
+        if list_schema.get("items").is_some_and(|items| shape(items) != shape(value))
+            && type_of(value) != "any"
+        {
+            self.report(list.0, format!("its elements have another type than {}", single.0), None);
         }
     }
 
     /// Every value of both enums must have a name in the other version.
     fn check_enum(&mut self, rule: &Enum, older: &Value, newer: &Value) {
-        let all = |schema: &Value, path: &Path| at(schema, path).map(values).unwrap_or_default();
+        for (path, schema) in [(&rule.older, older), (&rule.newer, newer)] {
+            let found = self.at(schema, path).map_or("any", type_of);
+            self.expect(path, found, &["string"]);
+        }
+        let all = |schema: &Value, path: &Path| self.at(schema, path).map(values).unwrap_or_default();
         let (olds, news) = (all(older, &rule.older), all(newer, &rule.newer));
-        let known: Vec<_> = rule.values.iter().map(|pair| (&pair.older, &pair.newer)).collect();
-        for (path, values, mentioned) in [
-            (&rule.older, &olds, known.iter().map(|(older, _)| *older).collect::<Vec<_>>()),
-            (&rule.newer, &news, known.iter().map(|(_, newer)| *newer).collect()),
-        ] {
-            for value in values.iter().filter(|value| !mentioned.contains(value)) {
+        let old_names: Vec<_> = rule.values.iter().map(|pair| &pair.older).collect();
+        let new_names: Vec<_> = rule.values.iter().map(|pair| &pair.newer).collect();
+        for (path, values, mentioned, others) in
+            [(&rule.older, &olds, old_names, &news), (&rule.newer, &news, new_names, &olds)]
+        {
+            let stays = |value: &String| others.is_empty() || others.contains(value);
+            for value in values.iter().filter(|value| !mentioned.contains(value) && !stays(value)) {
                 self.report(path, format!("the rule has no pair for the value {value}"), None);
             }
             for value in mentioned.iter().filter(|value| !values.is_empty() && !values.contains(value)) {
@@ -276,44 +338,29 @@ impl Checker<'_> {
         if parts.len() < 2 {
             self.report(whole, "there must be two parts or more", None);
         }
-        self.expect(whole, at(whole_schema, whole).map_or("any", type_of), &["string"]);
+        self.expect(whole, self.at(whole_schema, whole).map_or("any", type_of), &["string"]);
         for part in parts {
             let wanted = part.scalar.map_or("string", |scalar| scalar.name());
-            self.expect(&part.path, at(schema, &part.path).map_or("any", type_of), &[wanted]);
+            self.expect(&part.path, self.at(schema, &part.path).map_or("any", type_of), &[wanted]);
         }
     }
 
     /// The elements of the list, without their key, must be the values of the map.
     fn check_list_and_map(&mut self, rule: &ListAndMap, list: (&Path, &Value), map: (&Path, &Value)) {
         let ((list, list_schema), (map, map_schema)) = (list, map);
-        let (Some(list_schema), Some(map_schema)) = (at(list_schema, list), at(map_schema, map)) else {
+        let (Some(list_schema), Some(map_schema)) = (self.at(list_schema, list), self.at(map_schema, map))
+        else {
             return;
         };
         self.expect(list, type_of(list_schema), &["array"]);
         self.expect(map, type_of(map_schema), &["map"]);
-        let (Some(item), Some(values)) = (list_schema.get("items"), map_schema.get("additionalProperties"))
-        else {
-            return;
-        };
-        let fields = properties(item);
-        let key = fields.and_then(|fields| fields.get(&rule.key));
-        if key.is_none_or(|key| type_of(key) != "string") {
-            return self.report(list, format!("its elements have no string {} for the key", rule.key), None);
-        }
-        let rest = match &rule.value {
-            Some(value) => fields.and_then(|fields| fields.get(value)).map(shape),
-            None => {
-                let mut rest = shape(item);
-                if let Some(Value::Object(fields)) = rest.get_mut("properties") {
-                    fields.remove(&rule.key);
-                }
-                Some(rest)
-            }
-        };
-        if rest.is_none_or(|rest| rest != shape(values)) {
+        if let (Some(item), Some(values)) = (list_schema.get("items"), map_schema.get("additionalProperties"))
+            && !list_fits_map(rule, item, values)
+        {
+            let key = &rule.key;
             self.report(
                 map,
-                "its values have another type than the elements of the list without their key",
+                format!("its values are not the elements of the list without their key, a string {key}"),
                 None,
             );
         }
@@ -334,18 +381,61 @@ impl Checker<'_> {
 
     fn check_each(&mut self, each: &Each, older: &Value, newer: &Value) {
         let element = |schema: &Value, path: &Path| {
-            let schema = at(schema, path)?;
-            schema.get("items").or_else(|| schema.get("additionalProperties")).cloned()
+            let schema = self.at(schema, path)?;
+            let element = schema.get("items").or_else(|| schema.get("additionalProperties"))?;
+            Some((type_of(schema).to_owned(), element.clone()))
         };
-        let (Some(older), Some(newer)) = (element(older, &each.older), element(newer, &each.newer)) else {
-            return self.report(&each.older, "each needs a list or a map in both versions", None);
+        let (older, newer) = match (element(older, &each.older), element(newer, &each.newer)) {
+            (Some((one, older)), Some((other, newer))) if one == other => (older, newer),
+            _ => {
+                return self.report(
+                    &each.older,
+                    "each needs a list in both versions, or a map in both",
+                    None,
+                );
+            }
         };
+        if (properties(&older).is_none() || properties(&newer).is_none()) && shape(&older) != shape(&newer) {
+            return self.report(
+                &each.older,
+                "the elements have different types, which no rule for each can change",
+                None,
+            );
+        }
         let below = format!("{}{}[].", self.prefix, each.older);
         let prefix = std::mem::replace(&mut self.prefix, below);
         self.check(&each.rules, &older, &newer, &differences_of_elements(&older, &newer));
         self.prefix = prefix;
     }
+
+    fn at<'s>(&self, schema: &'s Value, path: &Path) -> Option<&'s Value> {
+        at(self.prefix.is_empty(), schema, path)
+    }
 }
+
+/// The schema of a field. Anything goes below a field that keeps unknown fields. `root`: the path begins at the object.
+fn at<'s>(root: bool, schema: &'s Value, path: &Path) -> Option<&'s Value> {
+    if root && path.fields().first().is_some_and(|field| field == "metadata") {
+        let [_, field, _] = path.fields() else { return None };
+        return (field == "labels" || field == "annotations").then_some(&*TEXT);
+    }
+    let mut at = schema;
+    for field in path.fields() {
+        let below =
+            properties(at).and_then(|fields| fields.get(field)).or_else(|| at.get("additionalProperties"));
+        match below {
+            Some(below) => at = below,
+            None if at.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) => {
+                return Some(&Value::Null);
+            }
+            None => return None,
+        }
+    }
+    Some(at)
+}
+
+/// The schema of a label and of an annotation.
+static TEXT: LazyLock<Value> = LazyLock::new(|| serde_json::json!({"type": "string"}));
 
 /// Whether a rule is about the field, or rules are about all fields below it.
 fn is_covered(path: &Path, schema: &Value, covered: &dyn Fn(&Path) -> bool) -> bool {
@@ -356,28 +446,4 @@ fn is_covered(path: &Path, schema: &Value, covered: &dyn Fn(&Path) -> bool) -> b
         !fields.is_empty()
             && fields.iter().all(|(name, schema)| is_covered(&path.child(name), schema, covered))
     })
-}
-
-/// The schema of a field. Anything goes below a field that keeps unknown fields.
-fn at<'a>(schema: &'a Value, path: &Path) -> Option<&'a Value> {
-    const ANYTHING: Value = Value::Null;
-    let mut at = schema;
-    for (depth, field) in path.fields().iter().enumerate() {
-        let is_metadata = depth == 0 && field == "metadata";
-        if is_metadata {
-            let changeable =
-                path.fields().get(1).is_some_and(|field| field == "labels" || field == "annotations");
-            return (changeable && path.fields().len() == 3).then_some(const { &ANYTHING });
-        }
-        let below =
-            properties(at).and_then(|fields| fields.get(field)).or_else(|| at.get("additionalProperties"));
-        match below {
-            Some(below) => at = below,
-            None if at.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) => {
-                return Some(const { &ANYTHING });
-            }
-            None => return None,
-        }
-    }
-    Some(at)
 }

@@ -130,7 +130,8 @@ pub struct Enum {
     pub older: Path,
     /// The field of the newer version.
     pub newer: Path,
-    /// The pairs of values. A value that stands in several pairs is converted by the first of them.
+    /// The pairs of values. A value that stands in several pairs is converted by the first of them; one that stands in none
+    /// stays as it is, if the other version allows it.
     pub values: Vec<EnumValue>,
 }
 

@@ -7,6 +7,7 @@ use super::document::{Each, HopRules, Remove, Rule};
 use super::path::Path;
 use crate::Error;
 use crate::hop::{Direction, Hop};
+use crate::kept::Pattern;
 use crate::schema::Schema;
 
 /// The rules between two neighbouring versions, and the versions' schemas.
@@ -40,24 +41,29 @@ impl Hop for RuleHop {
         self.convert(object, Direction::Down)
     }
 
-    fn need_not_be_kept(&self, direction: Direction) -> Vec<Vec<String>> {
+    fn need_not_be_kept(&self, direction: Direction) -> Vec<Vec<Pattern>> {
         lossy(&self.rules.rules, direction)
     }
 }
 
 /// The fields that rules remove without keeping them.
-fn lossy(rules: &[Rule], direction: Direction) -> Vec<Vec<String>> {
-    let side = |older: Option<&Path>, newer: Option<&Path>| match direction {
-        Direction::Up => older.map(Path::fields).map(<[String]>::to_vec),
-        Direction::Down => newer.map(Path::fields).map(<[String]>::to_vec),
-    };
+fn lossy(rules: &[Rule], direction: Direction) -> Vec<Vec<Pattern>> {
+    let pattern = |path: &Path| path.fields().iter().cloned().map(Pattern::Field).collect::<Vec<_>>();
     let of_rule = |rule: &Rule| match rule {
         Rule::Remove(Remove { older, newer, lossy: Some(_) }) => {
-            side(older.as_ref(), newer.as_ref()).into_iter().collect()
+            let path = match direction {
+                Direction::Up => older,
+                Direction::Down => newer,
+            };
+            path.iter().map(pattern).collect()
         }
         Rule::Each(Each { older, newer, rules }) => {
-            let list = side(Some(older), Some(newer)).unwrap_or_default();
-            lossy(rules, direction).into_iter().map(|below| [list.clone(), below].concat()).collect()
+            let path = match direction {
+                Direction::Up => older,
+                Direction::Down => newer,
+            };
+            let element = [pattern(path), vec![Pattern::Any]].concat();
+            lossy(rules, direction).into_iter().map(|below| [element.clone(), below].concat()).collect()
         }
         _ => Vec::new(),
     };

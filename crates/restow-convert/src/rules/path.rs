@@ -70,8 +70,14 @@ impl Path {
         let (parents, last) = self.split_last();
         let mut at = object;
         for (depth, field) in parents.iter().enumerate() {
+            if at.is_null() {
+                *at = Value::Object(Map::new());
+            }
             let Value::Object(fields) = at else { return Err(Self(parents[..depth].to_vec())) };
             at = fields.entry(field).or_insert_with(|| Value::Object(Map::new()));
+        }
+        if at.is_null() {
+            *at = Value::Object(Map::new());
         }
         let Value::Object(fields) = at else { return Err(Self(parents.to_vec())) };
         fields.insert(last.to_owned(), value);
@@ -87,10 +93,11 @@ impl FromStr for Path {
         let mut fields = Vec::new();
         let mut rest = text;
         while !rest.is_empty() {
-            if let Some(quoted) = rest.strip_prefix("[\"") {
-                let (field, after) = quoted.split_once("\"]").ok_or_else(invalid)?;
-                fields.push(field.to_owned());
-                rest = after;
+            if let Some(quoted) = rest.strip_prefix('[') {
+                let mut strings = serde_json::Deserializer::from_str(quoted).into_iter::<String>();
+                let field = strings.next().and_then(Result::ok).ok_or_else(invalid)?;
+                rest = quoted[strings.byte_offset()..].strip_prefix(']').ok_or_else(invalid)?;
+                fields.push(field);
             } else {
                 let end = rest.find(['.', '[']).unwrap_or(rest.len());
                 if end == 0 {
@@ -108,8 +115,11 @@ impl FromStr for Path {
                 return Err(invalid());
             }
         }
-        let valid = |field: &String| !field.is_empty() && !field.contains(['"', ']']);
-        if fields.is_empty() || !fields.iter().all(valid) { Err(invalid()) } else { Ok(Self(fields)) }
+        if fields.is_empty() || fields.iter().any(String::is_empty) {
+            Err(invalid())
+        } else {
+            Ok(Self(fields))
+        }
     }
 }
 
@@ -130,8 +140,8 @@ impl From<Path> for String {
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, field) in self.0.iter().enumerate() {
-            if field.contains(['.', '[']) {
-                write!(f, "[\"{field}\"]")?;
+            if field.contains(['.', '[', ']', '"', '\\']) {
+                write!(f, "[{}]", Value::from(field.as_str()))?;
             } else {
                 write!(f, "{}{field}", if place == 0 { "" } else { "." })?;
             }
@@ -166,7 +176,8 @@ mod tests {
 
     #[test]
     fn paths_are_read_and_written() {
-        let cases: [(&str, &[&str]); 4] = [
+        let cases: [(&str, &[&str]); 5] = [
+            ("spec[\"a\\\"]\"]", &["spec", "a\"]"]),
             ("spec", &["spec"]),
             ("spec.size", &["spec", "size"]),
             ("metadata.labels[\"example.com/team\"]", &["metadata", "labels", "example.com/team"]),

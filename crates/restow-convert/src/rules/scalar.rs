@@ -61,18 +61,31 @@ pub(super) fn scale(value: &Value, scaling: Scaling, integer: bool) -> Option<Va
     if integer { from_float(scaled.floor()) } else { Number::from_f64(scaled).map(Value::Number) }
 }
 
-/// Integers are scaled without rounding errors.
+/// Scales the decimal digits, as 0.29 times 100 is 29 and not 28.999999999999996. None if the result is no integer and
+/// need not be one, or if there are too many digits.
 fn scale_exactly(number: &Number, scaling: Scaling, integer: bool) -> Option<Value> {
-    let number = i128::from(number.as_i64()?);
     let (Scaling::Times(factor) | Scaling::DividedBy(factor)) = scaling;
-    let factor = i128::from(from_float(factor).filter(|whole| whole.as_f64() == Some(factor))?.as_i64()?);
-    let scaled = match scaling {
-        Scaling::Times(_) => number * factor,
-        Scaling::DividedBy(_) if factor == 0 => return None,
-        Scaling::DividedBy(_) if integer || number % factor == 0 => number.div_euclid(factor),
-        Scaling::DividedBy(_) => return None,
+    let (number, number_power) = digits(&number.to_string())?;
+    let (factor, factor_power) = digits(&factor.to_string())?;
+    let (above, below, power) = match scaling {
+        Scaling::Times(_) => (number.checked_mul(factor)?, 1, number_power + factor_power),
+        Scaling::DividedBy(_) => (number, factor, number_power - factor_power),
     };
-    i64::try_from(scaled).ok().map(Value::from)
+    let tens = 10_i128.checked_pow(power.unsigned_abs())?;
+    let (above, below) =
+        if power >= 0 { (above.checked_mul(tens)?, below) } else { (above, below.checked_mul(tens)?) };
+    let (above, below) = if below < 0 { (-above, -below) } else { (above, below) };
+    let exact = below != 0 && (integer || above % below == 0);
+    exact.then(|| i64::try_from(above.div_euclid(below)).ok()).flatten().map(Value::from)
+}
+
+/// The digits of a number, and the power of ten that they are times of.
+fn digits(text: &str) -> Option<(i128, i32)> {
+    let (mantissa, power) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}").parse().ok()?;
+    let power: i32 = power.parse().ok()?;
+    Some((digits, power.checked_sub(i32::try_from(fraction.len()).ok()?)?))
 }
 
 #[cfg(test)]
@@ -125,6 +138,9 @@ mod tests {
             (json!(1500), DividedBy(1000.0), false, Some(json!(1.5))),
             (json!(2000), DividedBy(1000.0), false, Some(json!(2))),
             (json!(1), Times(0.5), false, Some(json!(0.5))),
+            (json!(0.29), Times(100.0), true, Some(json!(29))),
+            (json!(0.57), Times(100.0), false, Some(json!(57))),
+            (json!(-0.295), Times(100.0), true, Some(json!(-30))),
             (json!(3), Times(0.5), true, Some(json!(1))),
             (json!(i64::MAX), Times(2.0), true, None),
             (json!(1), DividedBy(0.0), true, None),

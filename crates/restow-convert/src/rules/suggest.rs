@@ -60,24 +60,31 @@ fn rule_for(difference: &Difference<'_>) -> Rule {
 fn change(path: Path, older: &Value, newer: &Value) -> Rule {
     let both = || Both { older: path.clone(), newer: path.clone() };
     let (older_type, newer_type) = (type_of(older), type_of(newer));
-    match (older_type, newer_type) {
-        ("string", "string") => {
-            Rule::Enum(Enum { older: path.clone(), newer: path, values: pairs(older, newer) })
+    let fits = |list: &Value, value: &Value| list.get("items").map(shape) == Some(shape(value));
+    let rule = match (older_type, newer_type) {
+        ("string", "string") if !values(older).is_empty() && !values(newer).is_empty() => {
+            Some(Rule::Enum(Enum { older: path.clone(), newer: path.clone(), values: pairs(older, newer) }))
         }
-        ("array", "array") => each(path, older.get("items"), newer.get("items")),
-        ("map", "map") => each(path, older.get("additionalProperties"), newer.get("additionalProperties")),
-        ("array", "map") => Rule::ListToMap(list_and_map(path, older, newer)),
-        ("map", "array") => Rule::MapToList(list_and_map(path, newer, older)),
-        (_, "array") => Rule::Wrap(both()),
-        ("array", _) => Rule::Unwrap(both()),
+        ("array", "array") => each(&path, older.get("items"), newer.get("items")),
+        ("map", "map") => each(&path, older.get("additionalProperties"), newer.get("additionalProperties")),
+        ("array", "map") => list_and_map(&path, older, newer).map(Rule::ListToMap),
+        ("map", "array") => list_and_map(&path, newer, older).map(Rule::MapToList),
+        (_, "array") if fits(newer, older) => Some(Rule::Wrap(both())),
+        ("array", _) if fits(older, newer) => Some(Rule::Unwrap(both())),
         _ => match (scalar(older_type), scalar(newer_type)) {
-            (Some(older_type), Some(newer_type)) => {
-                Rule::Type(TypeChange { older: path.clone(), newer: path, older_type, newer_type })
+            (Some(older_type), Some(newer_type)) if older_type != newer_type => {
+                Some(Rule::Type(TypeChange {
+                    older: path.clone(),
+                    newer: path.clone(),
+                    older_type,
+                    newer_type,
+                }))
             }
-            // Nothing is known of how they are related; what is there is kept for the version that it belongs to.
-            _ => Rule::Remove(Remove { older: Some(path.clone()), newer: Some(path), lossy: None }),
+            _ => None,
         },
-    }
+    };
+    // Nothing is known of how they are related; what is there is kept for the version that it belongs to.
+    rule.unwrap_or_else(|| Rule::Remove(Remove { older: Some(path.clone()), newer: Some(path), lossy: None }))
 }
 
 pub(super) fn scalar(name: &str) -> Option<ScalarType> {
@@ -90,29 +97,44 @@ pub(super) fn scalar(name: &str) -> Option<ScalarType> {
     }
 }
 
-fn each(path: Path, older: Option<&Value>, newer: Option<&Value>) -> Rule {
-    let nothing = Value::Null;
-    let (older, newer) = (older.unwrap_or(&nothing), newer.unwrap_or(&nothing));
-    let rules = rules_for(&differences_of_elements(older, newer));
-    Rule::Each(Each { older: path.clone(), newer: path, rules })
+/// None if the elements are not objects with known fields.
+fn each(path: &Path, older: Option<&Value>, newer: Option<&Value>) -> Option<Rule> {
+    let (older, newer) = (older?, newer?);
+    (properties(older).is_some() && properties(newer).is_some()).then(|| {
+        let rules = rules_for(&differences_of_elements(older, newer));
+        Rule::Each(Each { older: path.clone(), newer: path.clone(), rules })
+    })
 }
 
-fn list_and_map(path: Path, list: &Value, map: &Value) -> ListAndMap {
+/// None if the elements of the list are not what the map has, and a key.
+fn list_and_map(path: &Path, list: &Value, map: &Value) -> Option<ListAndMap> {
     let key = list.get("x-kubernetes-list-map-keys").and_then(|keys| keys.get(0)).and_then(Value::as_str);
     let key = key.unwrap_or("name");
-    let values_have_fields = map.get("additionalProperties").is_some_and(|value| properties(value).is_some());
-    let others: Vec<_> = list
-        .get("items")
-        .and_then(properties)
-        .into_iter()
-        .flatten()
-        .filter(|(name, _)| *name != key)
-        .collect();
+    let (item, values) = (list.get("items")?, map.get("additionalProperties")?);
+    let others: Vec<_> = properties(item)?.keys().filter(|name| *name != key).collect();
     let value = match others[..] {
-        [(name, _)] if !values_have_fields => Some(name.clone()),
+        [name] if properties(values).is_none() => Some(name.clone()),
         _ => None,
     };
-    ListAndMap { older: path.clone(), newer: path, key: key.to_owned(), value }
+    let rule = ListAndMap { older: path.clone(), newer: path.clone(), key: key.to_owned(), value };
+    list_fits_map(&rule, item, values).then_some(rule)
+}
+
+/// Whether the elements of a list have a key, and are the values of a map without it.
+pub(super) fn list_fits_map(rule: &ListAndMap, item: &Value, values: &Value) -> bool {
+    let fields = properties(item);
+    let has_key = fields.and_then(|fields| fields.get(&rule.key)).is_some_and(|key| type_of(key) == "string");
+    let rest = match &rule.value {
+        Some(value) => fields.and_then(|fields| fields.get(value)).map(shape),
+        None => {
+            let mut rest = shape(item);
+            if let Some(Value::Object(fields)) = rest.get_mut("properties") {
+                fields.remove(&rule.key);
+            }
+            Some(rest)
+        }
+    };
+    has_key && rest == Some(shape(values))
 }
 
 /// The values of two enums, each with the one most like it.

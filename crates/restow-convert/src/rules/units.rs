@@ -71,11 +71,18 @@ impl Measure {
         read.ok_or(OutOfRange)
     }
 
-    /// Writes a text, or a number in a unit: rounded down if the field takes integers only.
-    pub(super) fn write(self, amount: i128, unit: Option<&str>, integer: bool) -> Result<Value, OutOfRange> {
+    /// Writes a text, or a number in a unit: rounded down if the field takes integers only. A quantity that was a number in a
+    /// binary unit is written with one.
+    pub(super) fn write(
+        self,
+        amount: i128,
+        from: Option<&str>,
+        unit: Option<&str>,
+        integer: bool,
+    ) -> Result<Value, OutOfRange> {
         let Some(unit) = unit else {
             return Ok(Value::String(match self {
-                Self::Quantity => write_quantity(amount),
+                Self::Quantity => write_quantity(amount, from.is_some_and(|from| from.ends_with('i'))),
                 Self::Duration => write_duration(amount),
             }));
         };
@@ -129,13 +136,13 @@ fn read_quantity(text: &str) -> Option<i128> {
 }
 
 /// With the largest unit of its kind that needs no fraction.
-fn write_quantity(amount: i128) -> String {
+fn write_quantity(amount: i128, binary_first: bool) -> String {
     let fits = |(_, size): &&(&str, i128)| amount % size == 0 && amount != 0;
     let binary = QUANTITY_UNITS[..6].iter().rev().find(fits);
     let decimal = QUANTITY_UNITS[9..15].iter().rev().find(fits);
     let small = [("", ONE), ("m", 1_000_000), ("u", 1_000), ("n", 1)];
-    let (name, size) = decimal
-        .or(binary)
+    let first = if binary_first { binary.or(decimal) } else { decimal.or(binary) };
+    let (name, size) = first
         .copied()
         .unwrap_or_else(|| small.into_iter().find(|(_, size)| amount % size == 0).unwrap_or(("n", 1)));
     format!("{}{name}", amount / size)
@@ -201,7 +208,7 @@ mod tests {
         to: Option<&str>,
         integer: bool,
     ) -> Option<Value> {
-        measure.write(measure.read(&value, from).ok()?, to, integer).ok()
+        measure.write(measure.read(&value, from).ok()?, from, to, integer).ok()
     }
 
     #[test]
@@ -217,6 +224,7 @@ mod tests {
             (json!(512), Some("Mi"), None, true, Some(json!("512Mi"))),
             (json!(1024), Some("Mi"), None, true, Some(json!("1Gi"))),
             (json!(1000), Some("M"), None, true, Some(json!("1G"))),
+            (json!(500), Some("Mi"), None, true, Some(json!("500Mi"))),
             (json!(250), Some("m"), None, true, Some(json!("250m"))),
             (json!(1.5), Some("Gi"), None, true, Some(json!("1536Mi"))),
             (json!(0), Some("Gi"), None, true, Some(json!("0"))),
@@ -266,7 +274,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read_again(amount in -1_000_000_000_000_000_000_i64..1_000_000_000_000_000_000) {
             for measure in [Measure::Quantity, Measure::Duration] {
-                let text = measure.write(i128::from(amount), None, true).ok().unwrap();
+                let text = measure.write(i128::from(amount), None, None, true).ok().unwrap();
                 prop_assert_eq!(measure.read(&text, None).ok(), Some(i128::from(amount)), "{}", text);
             }
         }

@@ -154,7 +154,7 @@ fn rules_that_do_not_fit_the_schemas_are_refused() {
         (
             16,
             json!({"each": {"older": "spec.color", "newer": "spec.ports", "rules": []}}),
-            "spec.color: each needs a list or a map in both versions",
+            "spec.color: each needs a list in both versions, or a map in both",
         ),
     ];
     for (place, wrong, expected) in cases {
@@ -201,4 +201,97 @@ fn a_typo_in_a_document_is_an_error() {
     ] {
         assert!(serde_json::from_value::<Rule>(wrong.clone()).is_err(), "{wrong}");
     }
+}
+
+/// Schemas and rules that do not fit each other, and a part of what is reported.
+#[test]
+fn rules_that_would_lose_or_break_something_are_refused() {
+    use crate::edits::{definition, spec};
+    let (text, number) = (json!({"type": "string"}), json!({"type": "integer"}));
+    let list = |items: &Value| json!({"type": "array", "items": items});
+    let map = |values: &Value| json!({"type": "object", "additionalProperties": values});
+    let one_side = "both versions have this field, but the rules are about only one of them";
+    let cases = [
+        (
+            json!({"a": text}),
+            json!({"a": text}),
+            json!([{"remove": {"older": "spec.a", "lossy": "x"}}]),
+            one_side,
+        ),
+        (
+            json!({"a": text, "b": text}),
+            json!({"b": text}),
+            json!([{"rename": {"older": "spec.a", "newer": "spec.b"}}]),
+            one_side,
+        ),
+        (
+            json!({"a": text}),
+            json!({"a": text}),
+            json!([{"constant": {"newer": "spec.a", "value": "x"}}]),
+            one_side,
+        ),
+        (
+            json!({"l": list(&text)}),
+            json!({"l": list(&number)}),
+            json!([{"each": {"older": "spec.l", "newer": "spec.l", "rules": []}}]),
+            "the elements have different types",
+        ),
+        (
+            json!({"l": list(&text)}),
+            json!({"l": map(&text)}),
+            json!([{"each": {"older": "spec.l", "newer": "spec.l", "rules": []}}]),
+            "each needs a list in both versions, or a map in both",
+        ),
+        (
+            json!({"a": number}),
+            json!({"a": list(&text)}),
+            json!([{"wrap": {"older": "spec.a", "newer": "spec.a"}}]),
+            "its elements have another type than spec.a",
+        ),
+        (
+            json!({"a": number}),
+            json!({"b": number}),
+            json!([{"enum": {"older": "spec.a", "newer": "spec.b", "values": []}}]),
+            "its type is integer, but the rule needs string",
+        ),
+        (
+            json!({}),
+            json!({"a": {"type": "string", "enum": ["x"]}}),
+            json!([{"default": {"newer": "spec.a", "value": "y"}}]),
+            "the schema does not allow the value \"y\"",
+        ),
+        (
+            json!({}),
+            json!({}),
+            json!([{"constant": {"newer": "metadata.labels.team", "value": 5}}]),
+            "metadata.labels.team: its type is string, which 5 is not",
+        ),
+        (
+            json!({"t": text}),
+            json!({"h": text}),
+            json!([{"split": {"older": "spec.t", "separator": ":", "newer": [{"path": "spec.h"}, {"path": "spec.h"}]}}]),
+            "spec.h: two rules are about this field",
+        ),
+        (
+            json!({"l": list(&json!({"type": "object", "properties": {"name": text, "a": text}}))}),
+            json!({"l": map(&number)}),
+            json!([{"listToMap": {"older": "spec.l", "newer": "spec.l", "key": "name", "value": "a"}}]),
+            "its values are not the elements of the list without their key",
+        ),
+    ];
+    for (older, newer, rules, expected) in cases {
+        let problems = compile(&spec(rules.clone()), &definition(older, newer)).map(drop).unwrap_err();
+        assert!(
+            problems.iter().any(|problem| problem.to_string().contains(expected)),
+            "{rules}: {problems:#?}"
+        );
+    }
+}
+
+#[test]
+fn a_field_can_move_to_a_label() {
+    use crate::edits::{definition, spec};
+    let rules = json!([{"move": {"older": "spec.team", "newer": "metadata.labels[\"example.com/team\"]"}}]);
+    let crd = definition(json!({"team": {"type": "string"}}), json!({}));
+    assert!(compile(&spec(rules), &crd).is_ok());
 }

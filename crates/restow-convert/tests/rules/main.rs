@@ -3,5 +3,6 @@
 
 mod checks;
 mod conversions;
+mod edits;
 mod fixture;
 mod suggestions;

@@ -24,3 +24,41 @@ fn a_draft_passes_the_check_and_finds_what_was_renamed() {
         assert!(rules.contains(&expected), "{expected}\n{rules:#?}");
     }
 }
+
+#[test]
+fn every_draft_passes_the_check() {
+    use crate::edits;
+    let (text, number) = (json!({"type": "string"}), json!({"type": "integer"}));
+    let list = |items: &serde_json::Value| json!({"type": "array", "items": items});
+    let map = |values: &serde_json::Value| json!({"type": "object", "additionalProperties": values});
+    let object = |fields: serde_json::Value| json!({"type": "object", "properties": fields});
+    let schemas = [
+        text.clone(),
+        number.clone(),
+        json!({"type": "string", "enum": ["a", "b"]}),
+        json!({"type": "string", "enum": ["A", "c"]}),
+        json!({"x-kubernetes-int-or-string": true}),
+        json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+        list(&text),
+        list(&number),
+        list(&list(&text)),
+        list(&object(json!({"name": text, "v": text}))),
+        list(&object(json!({"id": text, "v": text, "metadata": object(json!({"a": text}))}))),
+        map(&text),
+        map(&object(json!({"v": text}))),
+        object(json!({"a.b": text, "c\"]": number})),
+        json!({"type": "integer", "default": 1}),
+    ];
+    for older in &schemas {
+        for newer in &schemas {
+            for (older, newer) in
+                [(json!({"f": older}), json!({"f": newer})), (json!({"f": older}), json!({"g": newer}))]
+            {
+                let definition = edits::definition(older, newer);
+                let draft = suggest(&definition);
+                let problems = compile(&draft, &definition).map(drop);
+                assert!(problems.is_ok(), "{draft:#?}\n{problems:#?}");
+            }
+        }
+    }
+}

@@ -108,8 +108,14 @@ fn convert(converter: &Chain, document: Document, to: &str) -> Result<Value, Cli
     }
     let own_list = is_of(converter, &value, &format!("{}List", converter.kind()));
     let any_list = value["apiVersion"] == "v1" && value["kind"] == "List";
+    let version = value["apiVersion"].clone();
     if let (true, Some(Value::Array(items))) = (own_list || any_list, value.get_mut("items")) {
         for (index, item) in items.iter_mut().enumerate() {
+            // Items of a typed list may leave out what the list says of them.
+            if own_list && item.is_object() && item.get("kind").is_none() {
+                item["apiVersion"] = version.clone();
+                item["kind"] = Value::from(converter.kind());
+            }
             if is_of(converter, item, converter.kind()) {
                 let place = format!("{place}, item {}", index + 1);
                 *item = converter.convert(item.take(), to).map_err(|error| failed(&place, &error))?;

@@ -16,7 +16,7 @@ use crate::render::text::yaml;
 #[command(
     after_help = "Read the draft before you use it: restow cannot know what a field means. It takes a field that one
 version has and a similar one that the other version has for renamed, and keeps what it cannot
-relate in the annotation.
+relate in the annotation. Rules are used only if they cover all versions of the CRD.
 
 Examples:
   restow convert suggest crd.yaml > rules.yaml
