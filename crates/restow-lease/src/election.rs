@@ -15,7 +15,7 @@ use restow_core::rewrite::outcome::backoff;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::request::{RequestError, ask_within};
+use crate::request::{ObjectError, ask_within};
 use crate::stop::Stop;
 use crate::term::{Moment, Term};
 
@@ -181,11 +181,11 @@ impl Candidate<'_> {
         }
     }
 
-    fn report(&self, error: &RequestError, failures: u32) {
+    fn report(&self, error: &ObjectError, failures: u32) {
         let (name, leading) = (&self.election.name, *self.leading.borrow());
         let failed = if leading { "cannot renew the Lease" } else { "cannot acquire the Lease" };
         // Only the first of several failures in a row is a warning.
-        if failures == 1 && !matches!(error, RequestError::Conflict) {
+        if failures == 1 && !matches!(error, ObjectError::Conflict) {
             tracing::warn!(%name, leading, "{failed}: {error}; retrying");
         } else {
             tracing::debug!(%name, leading, failures, "{failed}: {error}");
@@ -193,7 +193,7 @@ impl Candidate<'_> {
     }
 
     /// Reads the Lease once, and does what follows from it.
-    async fn round(&mut self) -> Result<(), RequestError> {
+    async fn round(&mut self) -> Result<(), ObjectError> {
         let lease = self.read().await?;
         let held = lease.as_ref().map(|lease| held(lease, self.election.duration));
         let decided = self.observer.observe(held, &self.election.identity, self.term.now());
@@ -207,7 +207,7 @@ impl Candidate<'_> {
         }
     }
 
-    async fn read(&self) -> Result<Option<Lease>, RequestError> {
+    async fn read(&self) -> Result<Option<Lease>, ObjectError> {
         match self.ask(self.leases.get_opt(&self.election.name)).await? {
             Some(lease) => self.checked(lease).map(Some),
             None => Ok(None),
@@ -215,16 +215,16 @@ impl Candidate<'_> {
     }
 
     /// Checks that an answer is the Lease: a proxy in front of the server may answer 200 with anything.
-    fn checked(&self, lease: Lease) -> Result<Lease, RequestError> {
+    fn checked(&self, lease: Lease) -> Result<Lease, ObjectError> {
         let version = lease.metadata.resource_version.as_deref().unwrap_or_default();
         let is_it = lease.metadata.name.as_ref() == Some(&self.election.name) && !version.is_empty();
-        if is_it { Ok(lease) } else { Err(RequestError::NotTheObject) }
+        if is_it { Ok(lease) } else { Err(ObjectError::NotTheObject) }
     }
 
     /// Checks that an answer is the Lease, and that this candidate holds it.
-    fn held_here(&self, lease: Lease) -> Result<(), RequestError> {
+    fn held_here(&self, lease: Lease) -> Result<(), ObjectError> {
         let lease = self.checked(lease)?;
-        if holder(&lease) == self.election.identity { Ok(()) } else { Err(RequestError::NotTheObject) }
+        if holder(&lease) == self.election.identity { Ok(()) } else { Err(ObjectError::NotTheObject) }
     }
 
     /// Another candidate leads.
@@ -240,7 +240,7 @@ impl Candidate<'_> {
         self.holder = holder.map(str::to_owned);
     }
 
-    async fn create(&mut self) -> Result<(), RequestError> {
+    async fn create(&mut self) -> Result<(), ObjectError> {
         let lease = Lease {
             metadata: ObjectMeta {
                 name: Some(self.election.name.clone()),
@@ -257,7 +257,7 @@ impl Candidate<'_> {
         Ok(())
     }
 
-    async fn take(&mut self, mut lease: Lease, transitions: i32) -> Result<(), RequestError> {
+    async fn take(&mut self, mut lease: Lease, transitions: i32) -> Result<(), ObjectError> {
         lease.spec = Some(self.spec(lease.spec.take().unwrap_or_default(), transitions));
         self.may_hold = true;
         let sent = self.term.moment();
@@ -268,7 +268,7 @@ impl Candidate<'_> {
     }
 
     /// Writes the Lease as it was read and changed here: its uid and resourceVersion are the precondition.
-    async fn replace(&self, lease: &Lease) -> Result<Lease, RequestError> {
+    async fn replace(&self, lease: &Lease) -> Result<Lease, ObjectError> {
         self.ask(self.leases.replace(&self.election.name, &PostParams::default(), lease)).await
     }
 
@@ -322,7 +322,7 @@ impl Candidate<'_> {
         }
     }
 
-    async fn release(&self) -> Result<(), RequestError> {
+    async fn release(&self) -> Result<(), ObjectError> {
         let mut attempts = 1;
         loop {
             match self.try_release().await {
@@ -336,7 +336,7 @@ impl Candidate<'_> {
         }
     }
 
-    async fn try_release(&self) -> Result<(), RequestError> {
+    async fn try_release(&self) -> Result<(), ObjectError> {
         let mine = |lease: &Lease| holder(lease) == self.election.identity;
         let Some(lease) = self.read().await?.filter(mine) else { return Ok(()) };
         let free = LeaseSpec {
@@ -351,7 +351,7 @@ impl Candidate<'_> {
         Ok(())
     }
 
-    async fn ask<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
+    async fn ask<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, ObjectError> {
         ask_within(self.election.request_timeout(), request).await
     }
 }

@@ -22,7 +22,7 @@ use restow_core::rewrite::outcome::backoff;
 use tokio_util::sync::CancellationToken;
 
 use crate::election::nonce;
-use crate::request::{RequestError, as_read, ask, delete_as_read, find};
+use crate::request::{ObjectError, as_read, ask, delete_as_read, find};
 use crate::stop::Stop;
 use crate::term::Term;
 
@@ -144,7 +144,7 @@ impl Identity {
             let taken = stop.unless(self.take(&tenure, former, &mut observer)).await?;
             let wait = match taken {
                 Ok(()) => break,
-                Err(RequestError::Held(holder)) => {
+                Err(ObjectError::Held(holder)) => {
                     failures = 0;
                     if observer.is_new() {
                         tracing::warn!(
@@ -239,7 +239,7 @@ impl Identity {
         tenure: &Tenure,
         former: Option<&Tenure>,
         observer: &mut LeaseObserver,
-    ) -> Result<(), RequestError> {
+    ) -> Result<(), ObjectError> {
         let before = find(self.leases().get(&self.id)).await?;
         let sent = tenure.0.term.moment();
         let held = before.as_ref().map(|lease| LeaseRecord {
@@ -253,7 +253,7 @@ impl Identity {
         });
         match (observer.observe(held, tenure.holder(), tenure.0.term.now()), before) {
             (LeaseAction::Wait, before) => {
-                return Err(RequestError::Held(before.as_ref().map(holder).unwrap_or_default().to_owned()));
+                return Err(ObjectError::Held(before.as_ref().map(holder).unwrap_or_default().to_owned()));
             }
             (LeaseAction::Take { .. }, Some(before)) => {
                 self.replace(&self.lease(Some(before), tenure)).await?
@@ -266,7 +266,7 @@ impl Identity {
         Ok(())
     }
 
-    async fn renew(&self, tenure: &Tenure) -> Result<(), RequestError> {
+    async fn renew(&self, tenure: &Tenure) -> Result<(), ObjectError> {
         let sent = tenure.0.term.moment();
         let lease = match find(self.leases().get(&self.id)).await? {
             Some(lease) if holder(&lease) == tenure.holder() => lease,
@@ -282,12 +282,12 @@ impl Identity {
     }
 
     /// Writes the Lease as it was read and changed here: its uid and resourceVersion are the precondition.
-    async fn replace(&self, lease: &Lease) -> Result<Lease, RequestError> {
+    async fn replace(&self, lease: &Lease) -> Result<Lease, ObjectError> {
         as_read(&lease.metadata)?;
         ask(self.leases().replace(&self.id, &PostParams::default(), lease)).await
     }
 
-    async fn delete(&self, tenure: &Tenure) -> Result<(), RequestError> {
+    async fn delete(&self, tenure: &Tenure) -> Result<(), ObjectError> {
         let mine = |lease: &Lease| holder(lease) == tenure.holder();
         let Some(lease) = find(self.leases().get(&self.id)).await?.filter(mine) else { return Ok(()) };
         ask(self.leases().delete(&self.id, &delete_as_read(&lease.metadata)?)).await.map(drop)

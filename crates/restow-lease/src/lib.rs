@@ -18,6 +18,6 @@ mod term;
 
 pub use election::Election;
 pub use identity::{Identity, Tenure};
-pub use request::RequestError;
+pub use request::ObjectError;
 pub use stop::Stop;
 pub use term::{Moment, Term};

@@ -9,7 +9,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a request failed. It may be retried.
 #[derive(Debug, thiserror::Error)]
-pub enum RequestError {
+pub enum ObjectError {
     /// The object has changed since it was read.
     #[error("another client wrote it at the same time")]
     Conflict,
@@ -34,7 +34,7 @@ pub enum RequestError {
 }
 
 /// Sends a request with the usual timeout, and classifies the error.
-pub async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
+pub async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, ObjectError> {
     ask_within(REQUEST_TIMEOUT, request).await
 }
 
@@ -42,26 +42,26 @@ pub async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T,
 pub(crate) async fn ask_within<T>(
     timeout: Duration,
     request: impl Future<Output = kube::Result<T>>,
-) -> Result<T, RequestError> {
+) -> Result<T, ObjectError> {
     match tokio::time::timeout(timeout, request).await {
-        Err(_) => Err(RequestError::Timeout(timeout)),
-        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(RequestError::Conflict),
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(RequestError::NotFound),
-        Ok(result) => result.map_err(RequestError::Other),
+        Err(_) => Err(ObjectError::Timeout(timeout)),
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(ObjectError::Conflict),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(ObjectError::NotFound),
+        Ok(result) => result.map_err(ObjectError::Other),
     }
 }
 
 /// Like [`ask`], for an object that may not exist. `Api::get_opt` returns an error for a 404 without a Status, which is
 /// the answer for an API that is not served.
-pub async fn find<T>(request: impl Future<Output = kube::Result<T>>) -> Result<Option<T>, RequestError> {
+pub async fn find<T>(request: impl Future<Output = kube::Result<T>>) -> Result<Option<T>, ObjectError> {
     match ask(request).await {
-        Err(RequestError::NotFound) => Ok(None),
+        Err(ObjectError::NotFound) => Ok(None),
         found => found.map(Some),
     }
 }
 
 /// Deletes the object only if it is exactly as it was read.
-pub fn delete_as_read(metadata: &ObjectMeta) -> Result<DeleteParams, RequestError> {
+pub fn delete_as_read(metadata: &ObjectMeta) -> Result<DeleteParams, ObjectError> {
     let (uid, resource_version) = as_read(metadata)?;
     let preconditions =
         Preconditions { uid: Some(uid.to_owned()), resource_version: Some(resource_version.to_owned()) };
@@ -69,6 +69,6 @@ pub fn delete_as_read(metadata: &ObjectMeta) -> Result<DeleteParams, RequestErro
 }
 
 /// The uid and resourceVersion as the precondition of a write; without them nothing is written.
-pub fn as_read(metadata: &ObjectMeta) -> Result<(&str, &str), RequestError> {
-    metadata.uid.as_deref().zip(metadata.resource_version.as_deref()).ok_or(RequestError::NoPreconditions)
+pub fn as_read(metadata: &ObjectMeta) -> Result<(&str, &str), ObjectError> {
+    metadata.uid.as_deref().zip(metadata.resource_version.as_deref()).ok_or(ObjectError::NoPreconditions)
 }

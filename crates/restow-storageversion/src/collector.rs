@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::membership;
 use restow_lease::identity::{LABEL, NAMESPACE};
-use restow_lease::request::{RequestError, as_read, ask, delete_as_read};
+use restow_lease::request::{ObjectError, as_read, ask, delete_as_read};
 
 /// The minimum time between two collections.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -111,7 +111,7 @@ impl Collector {
     }
 
     /// Collects once. The objects are read before the members, as [`storage_version::collect`] requires.
-    pub async fn collect_once(&self, stop: &Stop) -> Result<Collected, RequestError> {
+    pub async fn collect_once(&self, stop: &Stop) -> Result<Collected, ObjectError> {
         let storage_versions = Api::<StorageVersion>::all(self.client.clone());
         let objects = ask(storage_versions.list(&ListParams::default())).await?;
         let leases = membership::leases(&self.client).await?;
@@ -158,7 +158,7 @@ impl Collector {
 }
 
 /// Waits until a Lease is deleted or the watch ends; forever if the watch fails.
-async fn departure<T>(events: Result<impl Stream<Item = kube::Result<WatchEvent<T>>>, RequestError>) {
+async fn departure<T>(events: Result<impl Stream<Item = kube::Result<WatchEvent<T>>>, ObjectError>) {
     let Ok(events) = events else { return std::future::pending().await };
     let mut events = pin!(events);
     while let Some(event) = events.next().await {
@@ -195,7 +195,7 @@ pub(crate) async fn update(
     api: &Api<StorageVersion>,
     mut object: StorageVersion,
     entries: &[Entry],
-) -> Result<(), RequestError> {
+) -> Result<(), ObjectError> {
     as_read(&object.metadata)?;
     let read = object.status.take();
     let context =
@@ -204,7 +204,7 @@ pub(crate) async fn update(
     ask(api.replace_status(&object.name_any(), &PostParams::default(), &object)).await.map(drop)
 }
 
-pub(crate) async fn delete(api: &Api<StorageVersion>, object: StorageVersion) -> Result<(), RequestError> {
+pub(crate) async fn delete(api: &Api<StorageVersion>, object: StorageVersion) -> Result<(), ObjectError> {
     let name = object.name_any();
     ask(api.delete(&name, &delete_as_read(&object.metadata)?)).await.map(drop)
 }

@@ -9,10 +9,10 @@ use restow_core::agreement;
 use restow_core::agreement::member::Member;
 
 use restow_lease::identity::{LABEL, NAMESPACE, member};
-use restow_lease::request::{RequestError, ask};
+use restow_lease::request::{ObjectError, ask};
 
 /// All identity Leases, of kube-apiservers and of aggregated API servers. An error never counts as an empty list.
-pub(crate) async fn leases(client: &Client) -> Result<Vec<Lease>, RequestError> {
+pub(crate) async fn leases(client: &Client) -> Result<Vec<Lease>, ObjectError> {
     let leases = Api::<Lease>::namespaced(client.clone(), NAMESPACE);
     Ok(ask(leases.list(&ListParams::default().labels(LABEL))).await?.items)
 }

@@ -16,7 +16,7 @@ use restow_lease::Stop;
 use crate::collector;
 use crate::membership;
 use restow_lease::identity::Tenure;
-use restow_lease::request::{RequestError, as_read, ask, find};
+use restow_lease::request::{ObjectError, as_read, ask, find};
 
 /// A resource, and the versions in which the server handles it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ enum UpdateError {
     #[error(transparent)]
     NotAMember(#[from] NotAMember),
     #[error(transparent)]
-    Request(#[from] RequestError),
+    Request(#[from] ObjectError),
 }
 
 struct Registrar<'a> {
@@ -187,7 +187,7 @@ impl Registrar<'_> {
     }
 
     /// Tries once for each resource. If one fails, the others are still removed.
-    async fn sweep(&self, handles: impl Fn(&GroupResource) -> bool) -> Result<(), RequestError> {
+    async fn sweep(&self, handles: impl Fn(&GroupResource) -> bool) -> Result<(), ObjectError> {
         let mut swept = Ok(());
         for object in ask(self.storage_versions.list(&ListParams::default())).await? {
             let (name, entries) = (object.name_any(), storage_version::entries(object.status.as_ref()));
@@ -202,7 +202,7 @@ impl Registrar<'_> {
         swept
     }
 
-    async fn remove(&self, name: &str) -> Result<(), RequestError> {
+    async fn remove(&self, name: &str) -> Result<(), ObjectError> {
         let Some(object) = find(self.storage_versions.get(name)).await? else { return Ok(()) };
         let entries = storage_version::entries(object.status.as_ref());
         match storage_version::unregister(&entries, self.tenure.id()) {
@@ -215,7 +215,7 @@ impl Registrar<'_> {
     }
 
     /// Reads or creates the object; `None` if StorageVersions are not served.
-    async fn get_or_create(&self, name: &str) -> Result<Option<StorageVersion>, RequestError> {
+    async fn get_or_create(&self, name: &str) -> Result<Option<StorageVersion>, ObjectError> {
         if let Some(object) = find(self.storage_versions.get(name)).await? {
             return Ok(Some(object));
         }

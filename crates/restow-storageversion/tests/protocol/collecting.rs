@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use restow_core::protocol::storage_version::{self, StatusContext};
 use restow_lab::{Action, Cluster, ClusterSpec, assets};
 use restow_lease::Election;
-use restow_lease::RequestError;
+use restow_lease::ObjectError;
 use restow_lease::election::identity;
 use restow_storageversion::collector::Collected;
 use restow_storageversion::{Collector, Identity, Scope};
@@ -307,7 +307,7 @@ async fn a_collector_that_was_stopped_writes_nothing() {
     gone.leave().await;
     let stopped = CancellationToken::new();
     stopped.cancel();
-    let looked: Result<Collected, RequestError> =
+    let looked: Result<Collected, ObjectError> =
         collector(client.clone(), &looker, group).collect_once(&stopped.into()).await;
     assert_eq!(looked.unwrap(), NOTHING);
     assert_eq!(registered(&client, group).await, "gone=v1: v1");
