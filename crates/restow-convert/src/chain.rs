@@ -121,6 +121,16 @@ impl Chain {
         &self.versions
     }
 
+    /// The schema of a version, if it is known.
+    pub fn schema(&self, version: &str) -> Option<&Value> {
+        self.schemas.get(version)
+    }
+
+    /// The place of an object's version in the chain.
+    pub(crate) fn place(&self, object: &Value) -> Result<usize, Error> {
+        self.place_of(&version_of(object, &self.group, &self.kind)?)
+    }
+
     fn place_of(&self, version: &str) -> Result<usize, Error> {
         self.versions.iter().position(|known| known == version).ok_or_else(|| Error::UnknownVersion {
             version: version.to_owned(),
@@ -142,7 +152,7 @@ impl Chain {
 
 impl Convertible for Chain {
     fn convert(&self, mut object: Value, version: &str) -> Result<Value, Error> {
-        let mut place = self.place_of(&version_of(&object, &self.group, &self.kind)?)?;
+        let mut place = self.place(&object)?;
         let wanted = self.place_of(version)?;
         while place != wanted {
             let next = if place < wanted { place + 1 } else { place - 1 };

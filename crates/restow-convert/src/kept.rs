@@ -29,7 +29,7 @@ pub use annotation::ANNOTATION;
 pub(crate) use annotation::Sections;
 pub(crate) use compare::{Counterpart, compare};
 pub(crate) use restore::restore;
-pub(crate) use tree::{Entry, Kept, Pattern, is_deeper};
+pub(crate) use tree::{Entry, Kept, Pattern, is_deeper, pattern_text};
 
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,8 @@
 //!   the rules are those of [`kept`].
 //! - [`rules`]: the same without code, from a document of rules.
 //! - [`Unchanged`]: for CRDs whose versions all have the same schema.
+//! - [`try_on`] and [`Generator`]: whether objects survive the way to every other version and back, those that there are
+//!   and those that a schema allows.
 //! - [`version_order`]: which of two versions is the newer one.
 //!
 //! ```
@@ -75,17 +77,21 @@
 mod chain;
 mod convertible;
 mod error;
+mod generate;
 mod hop;
 pub mod kept;
 mod metadata;
 pub mod rules;
 mod schema;
+mod trial;
 mod unchanged;
 mod version;
 
 pub use chain::{Chain, ChainBuilder, ChainError, DEFAULT_LIMIT, SimpleConverter};
 pub use convertible::Convertible;
 pub use error::Error;
+pub use generate::Generator;
 pub use kept::ANNOTATION;
+pub use trial::{Refusal, Trial, try_on};
 pub use unchanged::{SchemasDiffer, Unchanged};
 pub use version::version_order;

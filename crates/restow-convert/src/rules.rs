@@ -8,6 +8,7 @@ mod hop;
 mod path;
 mod scalar;
 mod suggest;
+mod texts;
 mod units;
 
 use std::cmp::Ordering;
@@ -24,9 +25,10 @@ pub use document::{
 };
 pub use path::{InvalidPath, Path};
 
-use crate::hop::Hop;
+use crate::hop::{Direction, Hop};
+use crate::kept::pattern_text;
 use crate::schema::schemas;
-use crate::{Chain, version_order};
+use crate::{Chain, Generator, version_order};
 use hop::RuleHop;
 
 /// Makes a converter of rules, after a check against the CRD.
@@ -94,6 +96,35 @@ fn name_list_keys(rules: &[Rule], older: &str, newer: &str, schemas: &mut BTreeM
             list.insert("x-kubernetes-list-map-keys".to_owned(), serde_json::json!([key]));
         }
     }
+}
+
+/// Objects of every version that the schemas allow and the rules can convert. The same seed makes the same objects.
+pub fn generate(rules: &ConversionRulesSpec, chain: &Chain, count: usize, seed: u64) -> Vec<(String, Value)> {
+    let mut objects = Vec::new();
+    for version in chain.versions() {
+        let Some(schema) = chain.schema(version) else { continue };
+        let texts = |path: &[String]| {
+            let pairs = rules.hops.iter().filter(|pair| [&pair.older, &pair.newer].contains(&version));
+            let mut texts = pairs.map(|pair| texts::texts(&pair.rules, pair.older == *version, path));
+            texts.find(|texts| !texts.is_empty()).unwrap_or_default()
+        };
+        let mut generator = Generator::new(seed, &texts);
+        let api_version = format!("{}/{version}", chain.group());
+        for number in 0..count {
+            let name = format!("generated-{number}");
+            objects.push((name.clone(), generator.object(&api_version, chain.kind(), &name, schema)));
+        }
+    }
+    objects
+}
+
+/// The fields that objects of a version may lose on the way to another version, because a rule accepts it.
+pub fn accepted_losses(rules: &ConversionRulesSpec, from: &str, to: &str) -> Vec<String> {
+    let up = version_order(from, to) == Ordering::Less;
+    let pair = rules.hops.iter().find(|pair| if up { pair.older == from } else { pair.newer == from });
+    let direction = if up { Direction::Up } else { Direction::Down };
+    let patterns = pair.map(|pair| hop::lossy(&pair.rules, direction)).unwrap_or_default();
+    patterns.iter().map(|pattern| pattern_text(pattern)).collect()
 }
 
 fn pair_name(pair: &HopRules) -> String {

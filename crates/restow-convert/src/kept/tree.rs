@@ -94,6 +94,19 @@ pub(crate) enum Pattern {
     Any,
 }
 
+/// The pattern as people write it.
+pub(crate) fn pattern_text(pattern: &[Pattern]) -> String {
+    let mut text = String::new();
+    for step in pattern {
+        match step {
+            Pattern::Field(name) if text.is_empty() => text.push_str(name),
+            Pattern::Field(name) => text.extend([".", name]),
+            Pattern::Any => text.push_str("[]"),
+        }
+    }
+    text
+}
+
 /// Whether a value is nested deeper than this.
 pub(crate) fn is_deeper(value: &Value, depth: usize) -> bool {
     match value {
@@ -210,6 +223,15 @@ impl Entry {
     pub(crate) fn is_deeper_than(&self, depth: usize) -> bool {
         self.path.len() > depth
             || self.replacement.value.as_ref().is_some_and(|value| is_deeper(value, depth))
+    }
+
+    /// The place without the keys of elements, such as `spec.ports[].protocol`.
+    pub(crate) fn pattern(&self) -> String {
+        let steps = self.path.iter().map(|step| match step {
+            Step::Field(name) => Pattern::Field(name.clone()),
+            Step::Element(_) => Pattern::Any,
+        });
+        pattern_text(&steps.collect::<Vec<_>>())
     }
 
     /// The place as people write it, such as `spec.ports[web].protocol`.

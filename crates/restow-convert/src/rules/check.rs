@@ -360,7 +360,9 @@ impl Checker<'_> {
             let key = &rule.key;
             self.report(
                 map,
-                format!("its values are not the elements of the list without their key, a string {key}"),
+                format!(
+                    "its values are not the elements of the list without their key, a required string {key}"
+                ),
                 None,
             );
         }

@@ -47,7 +47,7 @@ impl Hop for RuleHop {
 }
 
 /// The fields that rules remove without keeping them.
-fn lossy(rules: &[Rule], direction: Direction) -> Vec<Vec<Pattern>> {
+pub(super) fn lossy(rules: &[Rule], direction: Direction) -> Vec<Vec<Pattern>> {
     let pattern = |path: &Path| path.fields().iter().cloned().map(Pattern::Field).collect::<Vec<_>>();
     let of_rule = |rule: &Rule| match rule {
         Rule::Remove(Remove { older, newer, lossy: Some(_) }) => {

@@ -123,7 +123,11 @@ fn list_and_map(path: &Path, list: &Value, map: &Value) -> Option<ListAndMap> {
 /// Whether the elements of a list have a key, and are the values of a map without it.
 pub(super) fn list_fits_map(rule: &ListAndMap, item: &Value, values: &Value) -> bool {
     let fields = properties(item);
-    let has_key = fields.and_then(|fields| fields.get(&rule.key)).is_some_and(|key| type_of(key) == "string");
+    let required = item.get("required").and_then(Value::as_array);
+    let is_required = required.is_some_and(|names| names.iter().any(|name| *name == rule.key));
+    let key = fields.and_then(|fields| fields.get(&rule.key));
+    let has_key =
+        key.is_some_and(|key| type_of(key) == "string" && (is_required || key.get("default").is_some()));
     let rest = match &rule.value {
         Some(value) => fields.and_then(|fields| fields.get(value)).map(shape),
         None => {

@@ -56,7 +56,7 @@ fn text() -> Value {
 #[test]
 fn a_list_that_is_a_map_in_the_newer_version_follows_every_edit() {
     let fields = json!({"id": text(), "v": {"type": "integer"}});
-    let older = json!({"e": {"type": "array", "items": {"type": "object", "properties": fields}}});
+    let older = json!({"e": {"type": "array", "items": {"type": "object", "required": ["id"], "properties": fields}}});
     let newer = json!({"e": {"type": "object", "additionalProperties": {"type": "integer"}}});
     let rules = json!([{"listToMap": {"older": "spec.e", "newer": "spec.e", "key": "id", "value": "v"}}]);
     let chain = chain(older, newer, rules);
@@ -73,7 +73,7 @@ fn a_list_that_is_a_map_in_the_newer_version_follows_every_edit() {
 #[test]
 fn what_is_kept_of_named_elements_survives_edits_of_others_and_another_order() {
     let item = json!({"name": text(), "value": text(), "comment": text()});
-    let older = json!({"env": {"type": "array", "items": {"type": "object", "properties": item}}});
+    let older = json!({"env": {"type": "array", "items": {"type": "object", "required": ["name"], "properties": item}}});
     let newer = json!({"env": {"type": "object", "additionalProperties": text()}});
     let rules =
         json!([{"listToMap": {"older": "spec.env", "newer": "spec.env", "key": "name", "value": "value"}}]);

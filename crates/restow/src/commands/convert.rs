@@ -2,6 +2,7 @@
 
 mod files;
 mod suggest;
+mod test;
 
 use std::path::PathBuf;
 
@@ -13,6 +14,7 @@ use serde_json::Value;
 
 use self::files::{Document, read, read_all};
 use self::suggest::Suggest;
+use self::test::Test;
 use crate::error::{CliError, chain};
 use crate::output::{self, say};
 use crate::render::text::{counted, json, yaml};
@@ -30,6 +32,7 @@ Objects of other kinds are printed as they are.
 
 Examples:
   restow convert suggest crd.yaml                 draft rules between the versions of a CRD
+  restow convert test --rules rules.yaml --crd crd.yaml     try them before you use them
   restow convert -f widget.yaml --to v1 --rules rules.yaml --crd crd.yaml
   restow convert -f - --to v1 --rules rules.yaml --crd crd.yaml -o json   reads stdin"
 )]
@@ -56,6 +59,7 @@ pub(crate) struct Convert {
 #[derive(Subcommand)]
 enum ConvertCommand {
     Suggest(Suggest),
+    Test(Test),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -66,8 +70,10 @@ pub(crate) enum Format {
 
 /// Runs the command, and returns its exit code.
 pub(crate) fn run(flags: &Convert) -> Result<u8, CliError> {
-    if let Some(ConvertCommand::Suggest(flags)) = &flags.command {
-        return suggest::run(flags);
+    match &flags.command {
+        Some(ConvertCommand::Suggest(flags)) => return suggest::run(flags),
+        Some(ConvertCommand::Test(flags)) => return test::run(flags),
+        None => {}
     }
     let (Some(to), Some(rules), Some(crd)) = (&flags.to, &flags.rules, &flags.crd) else {
         return Err(CliError::usage("--to, --rules and --crd are required"));

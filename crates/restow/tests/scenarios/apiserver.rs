@@ -355,7 +355,7 @@ async fn invalid_settings_are_explained() {
         (
             &["--data-dir", &other, "--listen", "127.0.0.1:0", "--etcd", "ftp://127.0.0.1:1"],
             2,
-            "not an endpoint",
+            "invalid etcd endpoint",
         ),
         (&["--listen", "nowhere"], 2, "invalid value"),
     ];
