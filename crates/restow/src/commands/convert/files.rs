@@ -30,11 +30,16 @@ pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<Document>, CliError> {
         let values: Vec<Value> = serde_saphyr::from_multiple(&text).map_err(|error| wrong(path, &error))?;
         let values = values.into_iter().enumerate().filter(|(_, value)| !value.is_null());
         documents.extend(values.map(|(index, value)| Document {
-            place: format!("{}, document {}", path.display(), index + 1),
+            place: format!("{}, document {}", name(path), index + 1),
             value,
         }));
     }
     Ok(documents)
+}
+
+/// What a file is called in messages.
+fn name(path: &Path) -> String {
+    if path == Path::new("-") { "stdin".to_owned() } else { path.display().to_string() }
 }
 
 fn text_of(path: &Path) -> Result<String, CliError> {
@@ -44,9 +49,10 @@ fn text_of(path: &Path) -> Result<String, CliError> {
     } else {
         std::fs::read_to_string(path).map(|read| text = read)
     };
-    read.map(|()| text).map_err(|error| CliError::failed(format!("cannot read {}: {error}", path.display())))
+    read.map(|()| text).map_err(|error| CliError::failed(format!("cannot read {}: {error}", name(path))))
 }
 
 fn wrong(path: &Path, error: &serde_saphyr::Error) -> CliError {
-    CliError::failed(format!("{}: {}", path.display(), error.to_string().trim_end()))
+    let error = error.to_string();
+    CliError::failed(format!("{}: {}", name(path), error.trim_start_matches("error: ").trim_end()))
 }
