@@ -23,11 +23,21 @@ pub(crate) fn run() -> Result<()> {
     bugs::run(&bugs::Bugs::default())
 }
 
+/// Twice as many tests at once as there are cores: scenarios wait for control planes most of the time.
+fn threads() -> usize {
+    2 * std::thread::available_parallelism().map_or(2, Into::into)
+}
+
 fn step(args: &[&str]) -> Result<()> {
     let line = format!("cargo {}", args.join(" "));
     println!("+ {line}");
     let began = Instant::now();
-    let status = cargo::command().args(args).status().with_context(|| line.clone())?;
+    let mut command = cargo::command();
+    command.args(args);
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        command.env("RUST_TEST_THREADS", threads().to_string());
+    }
+    let status = command.status().with_context(|| line.clone())?;
     if !status.success() {
         bail!("{line} failed");
     }
