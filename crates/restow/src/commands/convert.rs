@@ -1,5 +1,6 @@
 //! `restow convert`: converts files of custom resources between the versions of their CRD, and drafts rules for it.
 
+mod converter;
 mod files;
 mod suggest;
 mod test;
@@ -8,16 +9,17 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use restow_convert::rules::{self, ConversionRules};
+use restow_convert::rules::ConversionRules;
 use restow_convert::{Chain, Convertible};
 use serde_json::Value;
 
+use self::converter::{compile, is_of};
 use self::files::{Document, read, read_all};
 use self::suggest::Suggest;
 use self::test::Test;
 use crate::error::{CliError, chain};
 use crate::output::{self, say};
-use crate::render::text::{counted, json, yaml};
+use crate::render::text::{json, yaml};
 
 /// Convert files of custom resources to another version, with rules instead of code
 #[derive(Args)]
@@ -92,18 +94,6 @@ pub(crate) fn run(flags: &Convert) -> Result<u8, CliError> {
     Ok(0)
 }
 
-/// Makes a converter of rules. All problems are shown.
-fn compile(rules: &ConversionRules, definition: &CustomResourceDefinition) -> Result<Chain, CliError> {
-    rules::compile(&rules.spec, definition).map_err(|problems| {
-        for problem in &problems {
-            say!("{problem}");
-        }
-        let count = counted(problems.len() as u64, "problem");
-        CliError::failed(format!("the rules do not fit the CRD: {count}"))
-            .hint("to draft rules from the CRD, run: restow convert suggest CRD")
-    })
-}
-
 /// An object in the wanted version. A list has all its items converted; an object of another kind stays as it is.
 fn convert(converter: &Chain, document: Document, to: &str) -> Result<Value, CliError> {
     let Document { place, mut value } = document;
@@ -135,12 +125,6 @@ fn convert(converter: &Chain, document: Document, to: &str) -> Result<Value, Cli
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or("no kind");
     say!("{place}: {kind} is not a {}; printed as it is", converter.kind());
     Ok(value)
-}
-
-fn is_of(converter: &Chain, object: &Value, kind: &str) -> bool {
-    let group =
-        object["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group);
-    group == Some(converter.group()) && object["kind"] == kind
 }
 
 /// All objects as one text.

@@ -8,8 +8,8 @@ use restow_convert::rules::{self, ConversionRules};
 use restow_convert::{Chain, Trial, try_on};
 use serde_json::Value;
 
+use super::converter::{compile, is_of};
 use super::files::{read, read_all};
-use super::{compile, is_of};
 use crate::error::{CliError, chain};
 use crate::output::{self, say};
 use crate::render::text::{counted, json};
