@@ -55,7 +55,6 @@ pub(crate) struct Up {
 /// The cluster to end.
 #[derive(Args)]
 pub(crate) struct Down {
-    /// Its name.
     #[arg(default_value = "default", conflicts_with = "all")]
     name: String,
     /// End every cluster.

@@ -43,10 +43,9 @@ use crate::verbs::workers::Workers;
 const COMPONENT: &str = "kube-apiserver";
 /// How often leftovers of absent servers are collected, besides whenever a server leaves.
 const COLLECTED: Duration = Duration::from_secs(60);
-/// The timeout of a start.
 const START_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The settings of a server.
+/// What a server stores in, who it is among others, and how it serves.
 pub struct ServerSettings {
     /// The store of objects.
     pub store: Arc<dyn Store>,

@@ -24,7 +24,7 @@ pub struct Detached {
     pub etcd: String,
     /// Its API servers.
     pub servers: Vec<DetachedServer>,
-    /// Its processes.
+    /// The processes to end with it.
     pub processes: Vec<DetachedProcess>,
 }
 

@@ -35,13 +35,13 @@ const NOT_FORWARDED: [HeaderName; 6] = [
 /// A request before it is forwarded.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// The method.
+    /// The HTTP method.
     pub method: Method,
     /// The path without the query.
     pub path: String,
     /// The query; empty if there is none.
     pub query: String,
-    /// The headers.
+    /// The request headers, as the client sent them.
     pub headers: HeaderMap,
     /// The whole body.
     pub body: Bytes,

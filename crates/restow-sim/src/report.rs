@@ -7,7 +7,7 @@ use crate::trace::Violation;
 pub struct Report {
     /// The first violated invariant.
     pub violation: Option<Violation>,
-    /// The steps.
+    /// What happened, one line for each step.
     pub steps: Vec<String>,
     /// A digest of all steps.
     pub digest: u64,

@@ -7,9 +7,9 @@ use futures::stream::BoxStream;
 /// A stored key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The key.
+    /// The key, such as `/registry/secrets/default/a`.
     pub key: String,
-    /// The value.
+    /// The stored bytes, encrypted or not.
     pub value: Bytes,
     /// The revision of the write that created it.
     pub create_revision: u64,
@@ -42,7 +42,7 @@ pub struct Range {
 /// Entries in the order of their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// The entries.
+    /// The entries in the order of their keys.
     pub entries: Vec<Entry>,
     /// How many keys of the range follow after the limit.
     pub remaining: u64,
@@ -53,7 +53,7 @@ pub struct Listed {
 /// One change to one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// The key.
+    /// The key, such as `/registry/secrets/default/a`.
     pub key: String,
     /// The mod revision that the key must have; 0 if it must not exist.
     pub expected: u64,
@@ -64,7 +64,7 @@ pub struct Write {
 /// Another key that a write depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unchanged {
-    /// The key.
+    /// The key, such as `/registry/secrets/default/a`.
     pub key: String,
     /// The mod revision that the key must have; 0 if it must not exist.
     pub mod_revision: u64,
@@ -88,7 +88,7 @@ pub enum Written {
 /// One change that has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The key.
+    /// The key, such as `/registry/secrets/default/a`.
     pub key: String,
     /// The revision of the write.
     pub revision: u64,
@@ -101,7 +101,7 @@ pub struct Change {
 /// Changes in order, and the revision up to which they are complete. Without changes it reports progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changes {
-    /// The changes.
+    /// The changes in the order of their revisions.
     pub changes: Vec<Change>,
     /// All changes up to this revision have been delivered.
     pub revision: u64,

@@ -5,7 +5,6 @@ use std::io::IsTerminal as _;
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
-/// The format of logs.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     Text,

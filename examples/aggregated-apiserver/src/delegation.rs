@@ -20,7 +20,6 @@ use crate::user::User;
 const CACHE_FOR: Duration = Duration::from_secs(10);
 /// How many access reviews are cached.
 const CACHE_SIZE: usize = 4096;
-/// The timeout of a review.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// The group that may do everything without a review, as in Kubernetes' own servers.
 const MASTERS: &str = "system:masters";

@@ -34,7 +34,7 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 /// What all requests need.
 #[derive(Clone)]
 pub struct Handler {
-    /// The ships.
+    /// Where ships are stored.
     pub ships: Ships,
     /// The version they are stored in.
     pub storage: Version,

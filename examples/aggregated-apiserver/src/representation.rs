@@ -33,7 +33,7 @@ impl Representation {
         accepted.split(',').find_map(form).unwrap_or(Self::Whole(version))
     }
 
-    /// One object.
+    /// Renders one ship.
     pub fn object(self, ship: &Ship) -> Result<Value, ApiError> {
         match self {
             Self::Whole(version) => ship.encode(version).map_err(ApiError::internal),

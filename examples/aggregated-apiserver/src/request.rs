@@ -16,14 +16,14 @@ pub enum Target {
     Ready,
     /// A discovery document, for every authenticated user.
     Discovery(Document),
-    /// Ships.
+    /// Ships, one or many.
     Ships(ResourcePath),
 }
 
 /// A discovery document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Document {
-    /// All groups.
+    /// The discovery of all groups (`/apis`).
     Groups,
     /// This server's group.
     Group,
@@ -131,7 +131,7 @@ pub struct Options {
     pub limit: usize,
     /// `continue`.
     pub token: Option<String>,
-    /// `watch`.
+    /// Whether changes are streamed.
     pub watch: bool,
     /// `resourceVersion`.
     pub revision: Option<u64>,
@@ -139,7 +139,7 @@ pub struct Options {
     pub exact: bool,
     /// `timeoutSeconds`.
     pub seconds: Option<u64>,
-    /// `dryRun`.
+    /// Whether nothing is stored.
     pub dry_run: bool,
 }
 

@@ -9,9 +9,9 @@ use crate::ship::Ship;
 /// The preconditions of a delete or an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preconditions {
-    /// The uid.
+    /// The uid that the stored object must have.
     pub uid: Option<String>,
-    /// The resourceVersion.
+    /// The resourceVersion that the stored object must have.
     pub resource_version: Option<String>,
 }
 

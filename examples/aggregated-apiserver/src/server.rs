@@ -38,7 +38,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often entries of servers that are gone are collected.
 const COLLECT_EVERY: Duration = Duration::from_secs(10);
 
-/// Settings of the server.
+/// How the server is reached, and where it stores.
 pub struct ServerSettings {
     /// Its identity among the replicas, with a client for the kube-apiserver.
     pub identity: Identity,

@@ -64,7 +64,7 @@ pub struct Ship {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Spec {
-    /// The home port.
+    /// Where the ship is registered.
     #[serde(default)]
     pub home_port: String,
     /// The capacity in tons.
@@ -114,9 +114,9 @@ pub enum Undecodable {
     /// It is of another kind or version.
     #[error("{api_version}, Kind={kind} is not served")]
     Unknown {
-        /// Its apiVersion.
+        /// As the body states it.
         api_version: String,
-        /// Its kind.
+        /// As the body states it.
         kind: String,
     },
 }

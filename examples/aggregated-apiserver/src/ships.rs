@@ -24,7 +24,7 @@ pub struct Ships {
     gate: Gate,
 }
 
-/// The options of a list.
+/// Which ships a list shows, and how many.
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
     /// Only ships of this namespace.
@@ -40,7 +40,7 @@ pub struct ListOptions {
 /// A page of a list.
 #[derive(Debug)]
 pub struct Page {
-    /// The ships.
+    /// The ships of this page.
     pub ships: Vec<Ship>,
     /// The revision of the list.
     pub revision: u64,

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 pub struct User {
     /// The user name.
     pub name: String,
-    /// The uid.
+    /// Unique even if a name is used again.
     pub uid: Option<String>,
-    /// The groups.
+    /// To which roles may be bound.
     pub groups: Vec<String>,
     /// Extra attributes.
     pub extra: BTreeMap<String, Vec<String>>,

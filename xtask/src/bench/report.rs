@@ -121,7 +121,6 @@ impl Findings {
         (!ratios.is_empty()).then(|| median(ratios.into_iter()))
     }
 
-    /// All tables.
     pub(crate) fn tables(&self) -> String {
         let tables = [self.contestants(), self.foreground(), self.claims()];
         tables.iter().filter(|table| !table.is_empty()).cloned().collect::<Vec<_>>().join("\n")

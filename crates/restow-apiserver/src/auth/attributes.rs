@@ -17,7 +17,6 @@ pub(crate) struct Attributes<'a> {
 /// A resource, or a non-resource path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttributesTarget<'a> {
-    /// A resource.
     Resource(ResourceAttributes<'a>),
     /// A non-resource path, such as `/healthz`.
     Path(&'a str),

@@ -18,11 +18,11 @@ pub(crate) const ANONYMOUS: &str = "system:anonymous";
 /// A user of the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
-    /// The name.
+    /// The name that RBAC knows it by.
     pub name: String,
     /// Distinguishes users of the same name.
     pub uid: String,
-    /// The groups.
+    /// Its groups, to which roles may be bound.
     pub groups: Vec<String>,
     /// Extra attributes.
     pub extra: BTreeMap<String, Vec<String>>,

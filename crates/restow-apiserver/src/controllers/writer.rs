@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use crate::object::patch::MERGE;
 
-/// The result of a write.
 #[derive(Debug, PartialEq)]
 pub(super) enum WriteResult {
     /// It succeeded, with this response.

@@ -14,7 +14,6 @@ use crate::registry::served::ServedResources;
 pub(crate) struct Contents {
     /// Resources, with the index of this version among theirs.
     pub resources: Vec<(Arc<Resource>, usize)>,
-    /// Reviews.
     pub reviews: Vec<&'static Review>,
 }
 
@@ -22,7 +21,6 @@ pub(crate) struct Contents {
 pub(crate) struct Group {
     /// The name; empty for the core group.
     pub name: String,
-    /// The versions.
     pub versions: Vec<(String, Contents)>,
 }
 

@@ -57,22 +57,16 @@ pub struct Event<'a> {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Object<'a> {
-    /// The resource.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub resource: &'a str,
-    /// The namespace.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub namespace: &'a str,
-    /// The name.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub name: &'a str,
-    /// The API group.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub api_group: &'a str,
-    /// The version.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub api_version: &'a str,
-    /// The subresource.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub subresource: &'a str,
 }

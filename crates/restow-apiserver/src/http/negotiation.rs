@@ -31,7 +31,6 @@ pub(crate) struct Accepted {
 pub(crate) enum RequestedItem {
     /// One object, or a watch.
     One,
-    /// A list.
     List,
     /// Anything else: it has only one form.
     Other,

@@ -46,7 +46,6 @@ pub(crate) struct Options {
     pub field_selector: String,
     /// Whether nothing is stored.
     pub dry_run: bool,
-    /// The field manager.
     pub field_manager: String,
     /// What happens to unknown fields.
     pub field_validation: FieldValidation,
@@ -62,7 +61,6 @@ pub(crate) struct Options {
     pub pretty: bool,
 }
 
-/// An invalid option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidOption {
     /// A malformed value.
@@ -177,7 +175,6 @@ fn validation(value: String) -> Result<FieldValidation, InvalidOption> {
 pub(crate) enum IncludeObject {
     /// Nothing.
     None,
-    /// Its metadata.
     #[default]
     Metadata,
     /// All of it.

@@ -58,7 +58,6 @@ impl Verb {
 /// What a request asks for, as Kubernetes' RequestInfo has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestInfo {
-    /// The method.
     pub method: Method,
     /// The path, as it was sent.
     pub path: String,

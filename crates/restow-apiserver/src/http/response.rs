@@ -20,7 +20,6 @@ pub(crate) fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// A response in JSON.
 pub(crate) fn json_response(document: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(json::encode(document)));
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);

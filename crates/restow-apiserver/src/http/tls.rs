@@ -157,7 +157,7 @@ impl ServingCertificate {
         Ok(Self { authority, names, current })
     }
 
-    /// The authority.
+    /// The authority that signed the certificate.
     pub fn authority(&self) -> &CertificateAuthority {
         &self.authority
     }

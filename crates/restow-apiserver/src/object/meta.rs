@@ -79,7 +79,6 @@ pub(crate) const KEPT_BY_STATUS: &[&str] =
 pub(crate) enum Endpoint {
     /// The object itself.
     Main,
-    /// Its status.
     Status,
 }
 

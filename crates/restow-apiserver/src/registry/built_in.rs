@@ -24,17 +24,13 @@ pub(crate) struct BuiltIn {
     pub version: &'static str,
     /// The version it is stored in, with its group.
     pub stored: &'static str,
-    /// The kind.
     pub kind: &'static str,
     /// The plural name.
     pub plural: &'static str,
-    /// Short names.
     pub short_names: &'static [&'static str],
-    /// Categories.
     pub categories: &'static [&'static str],
     /// Whether its objects are in namespaces.
     pub namespaced: bool,
-    /// Its subresources.
     pub subresources: &'static [&'static str],
     /// Where it is stored, below `/registry/`.
     pub prefix: &'static str,

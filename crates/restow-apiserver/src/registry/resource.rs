@@ -16,10 +16,8 @@ use crate::registry::built_in::BuiltIn;
 use crate::registry::custom_resource::ServedDefinition;
 use crate::registry::definition::{Definition, Names, Version};
 
-/// A served version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServedVersion {
-    /// Its name.
     pub name: String,
     /// The subresources in it.
     pub subresources: Vec<String>,
@@ -37,17 +35,13 @@ pub(crate) enum Implementation {
 /// A served resource.
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
-    /// Its name.
     pub name: GroupResource,
     /// The kind of its objects.
     pub kind: String,
-    /// The kind of its lists.
     pub list_kind: String,
     /// The name of one object.
     pub singular: String,
-    /// Short names.
     pub short_names: Vec<String>,
-    /// Categories.
     pub categories: Vec<String>,
     /// Whether its objects are in namespaces.
     pub namespaced: bool,
@@ -76,7 +70,6 @@ impl Resource {
         if self.name.group.is_empty() { version.to_owned() } else { format!("{}/{version}", self.name.group) }
     }
 
-    /// Its kind and group.
     pub(crate) fn group_kind(&self) -> GroupKind {
         GroupKind::new(&self.name.group, &self.kind)
     }

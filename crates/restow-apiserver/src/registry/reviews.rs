@@ -5,7 +5,6 @@
 pub(crate) struct Review {
     /// The API group.
     pub group: &'static str,
-    /// The kind.
     pub kind: &'static str,
     /// The plural name.
     pub plural: &'static str,

@@ -77,7 +77,7 @@ pub fn create(path: &Path) -> io::Result<()> {
 pub struct Credentials {
     /// The authority that signs serving certificates.
     pub authority: CertificateAuthority,
-    /// The token of the admin.
+    /// The bearer token of the user `admin`, who may do everything.
     pub admin_token: String,
 }
 

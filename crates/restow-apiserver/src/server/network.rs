@@ -45,7 +45,7 @@ pub enum NetworkError {
 
 /// The network settings of a server.
 pub struct Network {
-    /// The listener.
+    /// Where connections are accepted; it is bound already.
     pub listener: TcpListener,
     /// The certificate authority and the admin token.
     pub credentials: Credentials,

@@ -42,7 +42,6 @@ pub(crate) struct Api {
     pub encryption_reloaded: AtomicI64,
     /// The last health check of the store.
     pub store_health: StoreHealth,
-    /// The id of the server.
     pub server_id: String,
     /// The start time, in seconds.
     pub started: i64,

@@ -9,7 +9,6 @@ use crate::verbs::view::View;
 /// Which objects a list or a watch selects, and how they are shown.
 #[derive(Clone)]
 pub(crate) struct ListQuery {
-    /// The resource.
     pub resource: Arc<Resource>,
     /// The namespace; empty for all.
     pub namespace: String,

@@ -25,10 +25,8 @@ use crate::verbs::workers::LARGE;
 /// The field manager of the server itself.
 pub(crate) const OWN_AGENT: &str = "restow-apiserver";
 
-/// A resource request.
 #[derive(Clone, Debug)]
 pub(crate) struct ResourceRequest {
-    /// The resource.
     pub resource: Arc<Resource>,
     /// The object or objects that its path names.
     pub target: ResourcePath,
@@ -40,7 +38,6 @@ pub(crate) struct ResourceRequest {
     pub view: View,
     /// The media type of its body.
     pub content_type: String,
-    /// The body.
     pub body: Bytes,
     /// The field manager.
     pub manager: String,
@@ -54,7 +51,6 @@ pub(crate) struct ResourceRequest {
 pub(crate) struct VerbResponse {
     /// The status code.
     pub code: StatusCode,
-    /// The body.
     pub body: Body,
     /// Warnings to the client.
     pub warnings: Vec<String>,

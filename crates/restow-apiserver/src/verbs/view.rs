@@ -20,15 +20,12 @@ use crate::verbs::selection::Selection;
 /// How objects are shown.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
-    /// The resource.
     pub resource: Arc<Resource>,
-    /// The version.
     pub version: String,
     /// The group and version.
     pub api_version: String,
     /// The kind of a list of them.
     pub list_kind: String,
-    /// The form.
     pub form: Form,
     /// The columns of a Table.
     pub columns: Option<Arc<Columns>>,

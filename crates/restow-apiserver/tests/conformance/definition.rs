@@ -104,7 +104,6 @@ pub(crate) async fn served(place: &Place<'_>, group: &str, version: &str) {
     .await;
 }
 
-/// A widget.
 pub(crate) fn widget(group: &str, name: &str, spec: Value) -> Value {
     json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": name}, "spec": spec})
 }

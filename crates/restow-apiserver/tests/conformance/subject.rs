@@ -246,7 +246,6 @@ impl Place<'_> {
     }
 }
 
-/// A request.
 pub(crate) struct ApiRequest {
     method: Method,
     path: String,

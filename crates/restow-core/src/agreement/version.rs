@@ -17,7 +17,7 @@ use crate::resource::name::GroupVersion;
 /// A StorageVersion object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorageVersion {
-    /// Its resourceVersion.
+    /// Compared before and after a pass: any change of the object shows.
     pub resource_version: String,
     /// The version each API server encodes to.
     pub entries: Vec<(String, String)>,
@@ -50,7 +50,7 @@ pub enum DiscoveryAnswers {
     },
     /// The one address of the kubeconfig, on fresh connections over a settling period.
     Samples {
-        /// The answers.
+        /// One answer for each connection.
         answers: Vec<ServerAnswer>,
         /// Whether the set of members stayed the same for the whole period.
         steady: bool,

@@ -21,7 +21,7 @@ pub struct Served {
     pub namespaced: bool,
     /// The verbs that it supports.
     pub verbs: Vec<String>,
-    /// Its short names.
+    /// Short names that users may type, such as `cm`.
     pub short_names: Vec<String>,
     /// The published hash of its storage version.
     pub hash: Option<String>,
@@ -131,7 +131,7 @@ pub struct Resource {
     pub singular: String,
     /// The kind of its objects.
     pub kind: String,
-    /// Its short names.
+    /// Short names that users may type, such as `cm`.
     pub short_names: Vec<String>,
     /// Whether its objects are namespaced.
     pub namespaced: bool,
@@ -234,7 +234,7 @@ pub const NO_EVIDENCE: &str = "nothing shows in which version its objects are st
 /// What is known about how the objects of a resource are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// Nothing.
+    /// Nothing is known.
     Nothing,
     /// All objects are stored in the current version and under the current key, for this reason.
     Proof(String),
@@ -412,7 +412,7 @@ pub enum NameError {
     /// No resource has that name.
     #[error("the server has no resource {name:?}{}", hint(.near))]
     Unknown {
-        /// The name.
+        /// The name as it was typed.
         name: String,
         /// Similar names, the most similar first.
         near: Vec<String>,
@@ -420,7 +420,7 @@ pub enum NameError {
     /// Several resources have that name.
     #[error("{name:?} may be {}: name one with its group", .choices.join(" or "))]
     Ambiguous {
-        /// The name.
+        /// The name as it was typed.
         name: String,
         /// The full names.
         choices: Vec<String>,

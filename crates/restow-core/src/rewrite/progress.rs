@@ -110,7 +110,7 @@ pub struct Progress {
     pub resource: GroupResource,
     /// The storage version it is migrated to.
     pub storage_version: String,
-    /// The hash of that version.
+    /// The storage version hash of that version, as discovery shows it.
     pub storage_version_hash: String,
     /// The weakest basis of the agreement in the pass; none before the first agreement.
     pub basis: Option<Basis>,

@@ -19,7 +19,7 @@ const FILE: &str = "store.redb";
 /// Reads the stored bytes, without an API server.
 #[derive(Debug)]
 pub enum Store<'a> {
-    /// In etcd.
+    /// In etcd, the cluster's own.
     Etcd(Box<Etcd>),
     /// In the file of an embedded server.
     File(&'a Cluster),

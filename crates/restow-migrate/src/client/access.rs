@@ -37,7 +37,7 @@ impl<T> Access<T> {
 /// A verb on a resource that the user lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// The verb.
+    /// The RBAC verb that was denied.
     pub verb: &'static str,
     /// The resource, with its subresource where one is needed.
     pub resource: String,

@@ -110,7 +110,6 @@ pub(crate) struct ManagedFieldsEntry<'a> {
     pub(crate) api_version: Cow<'a, str>,
 }
 
-/// A Status.
 #[derive(Default, Deserialize)]
 pub(crate) struct Status {
     #[serde(default)]

@@ -26,7 +26,6 @@ struct Items<T> {
 /// The API servers, including those whose Lease has expired.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Members {
-    /// The kube-apiservers.
     pub kube_apiservers: Vec<Member>,
     /// Aggregated API servers that have an identity Lease.
     pub aggregated: Vec<Member>,

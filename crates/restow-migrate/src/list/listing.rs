@@ -6,7 +6,6 @@ use super::stream::Stream;
 
 /// A list, in chunks or as a stream.
 pub(crate) enum Listing<'a> {
-    /// In chunks.
     Chunks(Chunks<'a>),
     /// As one stream.
     Stream(Stream<'a>),

@@ -39,9 +39,9 @@ pub struct Target {
 pub struct Item {
     /// The namespace; empty for cluster-scoped objects.
     pub namespace: Box<str>,
-    /// The name.
+    /// `metadata.name`.
     pub name: Box<str>,
-    /// The uid.
+    /// `metadata.uid`, a precondition of the write.
     pub uid: Box<str>,
     /// The resourceVersion when it was listed.
     pub resource_version: Box<str>,
@@ -51,7 +51,6 @@ pub struct Item {
     pub converted_fields: bool,
 }
 
-/// One page.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     /// The objects.
@@ -77,7 +76,7 @@ pub enum PageError {
     /// The server refuses to list.
     #[error("listing {resource}: {message} ({code})")]
     Refused {
-        /// The resource.
+        /// The resource that was listed.
         resource: GroupResource,
         /// The HTTP status code.
         code: u16,
@@ -87,7 +86,7 @@ pub enum PageError {
     /// The rest of the list cannot be read now. That is not the fault of one object.
     #[error("{resource} after {behind:?} cannot be read: {message}")]
     Unavailable {
-        /// The resource.
+        /// The resource that was listed.
         resource: GroupResource,
         /// The key of the last object that could be read.
         behind: String,
@@ -97,7 +96,7 @@ pub enum PageError {
     /// An object cannot be read or is too large, and the server's continue tokens cannot be moved past it.
     #[error("an object of {resource} after {behind:?} can be neither read nor skipped: {message}")]
     Stuck {
-        /// The resource.
+        /// The resource that was listed.
         resource: GroupResource,
         /// The key of the last object that could be read.
         behind: String,
@@ -149,7 +148,6 @@ impl Target {
         }
     }
 
-    /// The path of one object.
     pub(crate) fn object_path(&self, namespace: &str, name: &str) -> String {
         format!("{}/{}", self.list_path_at(&self.version, namespace), segment(name))
     }

@@ -18,7 +18,7 @@ use crate::rewrite::{Unfinished, WriteOptions};
 /// How objects are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ListMode {
-    /// In chunks.
+    /// In pages with continue tokens.
     #[default]
     Chunked,
     /// As one stream, if the server supports it.
@@ -27,7 +27,7 @@ pub enum ListMode {
     Auto,
 }
 
-/// Settings of a migration.
+/// How one migration lists, writes and verifies.
 #[derive(Clone, Copy, Debug)]
 pub struct MigrationSettings {
     /// Objects in a page. After a crash, at most one page is written again.
@@ -116,11 +116,11 @@ impl From<CutShort> for MigrationError {
 
 /// The migration of one resource.
 pub struct Migration<'a, O> {
-    /// The cluster.
+    /// Where the resource is stored.
     pub cluster: &'a Cluster,
-    /// The resource.
+    /// What is migrated.
     pub resource: &'a Resource,
-    /// The settings.
+    /// How it lists, writes and verifies.
     pub settings: MigrationSettings,
     /// Limits the pace.
     pub throttle: &'a Throttle,

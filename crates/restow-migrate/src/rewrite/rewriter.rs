@@ -16,7 +16,7 @@ pub struct WriteOptions {
 
 /// Writes objects of one resource.
 pub struct Rewriter<'a> {
-    /// The server.
+    /// The API server that writes are sent to.
     pub server: &'a Server,
     /// The resource.
     pub target: &'a Target,

@@ -238,7 +238,6 @@ impl Rewriter<'_> {
 }
 
 impl Item {
-    /// Its identity.
     pub(crate) fn identity(&self) -> Identity<'_> {
         Identity { namespace: &self.namespace, name: &self.name, uid: &self.uid }
     }

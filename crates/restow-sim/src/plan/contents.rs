@@ -15,7 +15,7 @@ pub const COMPLETION_TIMEOUT: Duration = Duration::from_secs(1800);
 pub struct Plan {
     /// The seed that it was drawn from.
     pub seed: u64,
-    /// The scene.
+    /// What kind of cluster it is, and what goes wrong in it.
     pub scene: Scene,
     /// The number of objects at the start.
     pub objects: usize,

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{Changes, Entry, Got, Listed, Range, Store, StoreError, Unchanged, Write, Written};
 
-/// A store in etcd.
+/// Stores objects in an etcd, which kube-apiservers may share.
 #[derive(Clone, Debug)]
 pub struct EtcdStore {
     client: Arc<Client>,

@@ -30,7 +30,6 @@ struct State {
     closed: bool,
 }
 
-/// One watcher.
 #[derive(Debug)]
 pub(super) struct Watcher {
     prefix: String,

@@ -47,7 +47,7 @@ pub enum OpenError {
     /// The file is damaged or is not a store.
     #[error("{} is not a store or is damaged: {reason}", file.display())]
     Damaged {
-        /// The file.
+        /// The file that could not be opened.
         file: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -55,7 +55,7 @@ pub enum OpenError {
     /// A later version of restow wrote it.
     #[error("{} has format {found}; this version reads format {THIS_FORMAT}", file.display())]
     Format {
-        /// The file.
+        /// The file that could not be opened.
         file: PathBuf,
         /// The format it has.
         found: u64,

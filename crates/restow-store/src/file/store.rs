@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{Changes, Got, Listed, Range, Store, StoreError, Unchanged, Write, Written, instance::instance};
 
-/// A store in one file.
+/// Stores objects in one file, which only one process may open.
 pub struct FileStore {
     instance: Option<String>,
     shared: Arc<Shared>,

@@ -88,7 +88,6 @@ pub(super) fn key_of(escaped: &[u8]) -> Result<String, StoreError> {
 /// One write in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record<'a> {
-    /// The key.
     pub(super) key: &'a str,
     /// The revision that created the entry; 0 if this write deleted it.
     pub(super) created: u64,

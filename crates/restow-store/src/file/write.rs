@@ -23,7 +23,6 @@ pub(super) struct Tables<'t> {
 /// A completed write, for watchers.
 #[derive(Clone, Debug)]
 pub(super) struct Done {
-    /// The key.
     pub(super) key: String,
     /// The revision of the write.
     pub(super) revision: u64,

@@ -15,7 +15,6 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 /// What may come next on the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// One of these words.
     Words(Vec<String>),
     /// The name of a resource.
     Resources,

@@ -22,7 +22,6 @@ pub(crate) const HEADER: [&str; 4] = ["MIGRATION", "PHASE", "PROGRESS", "AGE"];
 pub(crate) const WIDE_HEADER: [&str; 7] =
     ["MIGRATION", "RESOURCE", "PHASE", "PROGRESS", "STORED AS", "AGREEMENT", "AGE"];
 
-/// The summary of a migration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MigrationSummary {

@@ -40,7 +40,6 @@ pub(crate) struct Unavailable {
     pub(crate) message: String,
 }
 
-/// The report of one resource.
 pub(crate) struct ResourceReport {
     pub(crate) progress: Progress,
     pub(crate) left: Left,

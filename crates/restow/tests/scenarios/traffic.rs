@@ -57,7 +57,6 @@ struct Log {
     answers: Vec<(String, u16)>,
 }
 
-/// One request.
 #[derive(Clone)]
 pub(crate) struct Request {
     pub(crate) at: Instant,

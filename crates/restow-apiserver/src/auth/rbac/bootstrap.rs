@@ -66,9 +66,7 @@ const BINDINGS: [(&str, &[&str]); 5] = [
 pub(crate) struct BootstrapObject {
     /// The kind: all of them are cluster-scoped.
     pub kind: Kind,
-    /// The name.
     pub name: String,
-    /// The object.
     pub object: Value,
 }
 

@@ -15,9 +15,7 @@ use crate::http::status::StatusError;
 /// The four kinds of RBAC objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// Roles.
     Role,
-    /// Cluster roles.
     ClusterRole,
     /// Role bindings.
     RoleBinding,

@@ -13,10 +13,8 @@ pub(super) const ALL: &str = "*";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Rule {
-    /// The verbs.
     #[serde(deserialize_with = "list")]
     pub verbs: Vec<String>,
-    /// The API groups.
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub api_groups: Vec<String>,
     /// The resources: `pods`, `pods/log`, `*/status` or `*`.

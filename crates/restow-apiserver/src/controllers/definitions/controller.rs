@@ -17,7 +17,6 @@ use crate::verbs::api::Api;
 
 use super::{cleanup, status};
 
-/// The controller of definitions.
 pub(crate) struct DefinitionController {
     pub(super) api: Arc<Api>,
     pub(super) client: kube::Client,

@@ -36,7 +36,6 @@ pub(super) fn references(object: &Value) -> Vec<Reference> {
     list.map(|list| list.iter().map(read).collect()).unwrap_or_default()
 }
 
-/// The state of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnerState {
     /// It exists.

@@ -32,7 +32,6 @@ pub(super) fn groups(groups: &[Group]) -> Value {
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": all })
 }
 
-/// One group.
 pub(super) fn group(group: &Group, alone: bool) -> Value {
     let version =
         |name: &String| json!({ "groupVersion": group_version(&group.name, name), "version": name });

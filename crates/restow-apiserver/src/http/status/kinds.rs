@@ -9,7 +9,6 @@ use super::golang::quote;
 /// A denied request, for its message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeniedAccess<'a> {
-    /// The user.
     pub user: &'a str,
     /// The verb of the API, such as `list`.
     pub verb: &'a str,
@@ -322,7 +321,6 @@ impl DeniedAccess<'_> {
     }
 }
 
-/// Escapes HTML.
 fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -17,7 +17,6 @@ const LONGEST_BASE: usize = 58;
 pub(crate) struct CreateOptions<'a> {
     /// The namespace of the request, empty at the cluster scope.
     pub namespace: &'a str,
-    /// The uid.
     pub uid: &'a str,
     /// When.
     pub now: Timestamp,

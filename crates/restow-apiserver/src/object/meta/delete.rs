@@ -12,7 +12,6 @@ const FOREGROUND: &str = "foregroundDeletion";
 /// The options of a delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// The grace period.
     pub grace_period_seconds: Option<i64>,
     /// The propagation policy: `Orphan`, `Background` or `Foreground`.
     pub propagation_policy: Option<String>,

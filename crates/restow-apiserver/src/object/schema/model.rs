@@ -17,7 +17,6 @@ pub(crate) struct Schema {
     pub int_or_string: bool,
     /// Whether null is allowed.
     pub nullable: bool,
-    /// The default.
     pub default: Option<Value>,
     /// The fields of an object.
     pub properties: BTreeMap<String, Schema>,

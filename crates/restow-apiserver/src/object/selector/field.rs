@@ -14,7 +14,6 @@ pub(crate) struct Term {
     pub field: String,
     /// Whether the field must equal the value, or must not.
     pub equal: bool,
-    /// The value.
     pub value: String,
 }
 

@@ -1,6 +1,5 @@
 //! The tokens of a label selector.
 
-/// One token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     End,

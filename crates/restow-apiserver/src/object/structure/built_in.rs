@@ -21,7 +21,6 @@ pub(crate) enum Field {
     Set,
     /// A list of objects with keys; without a type, each is one value.
     Keyed {
-        /// The keys.
         keys: &'static [&'static str],
         /// The type of the items.
         item: Option<&'static Type>,

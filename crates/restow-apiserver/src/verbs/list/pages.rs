@@ -23,7 +23,6 @@ pub(super) const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Some objects of a list.
 pub(crate) struct Page {
-    /// The objects.
     pub objects: Vec<Value>,
     /// How many bytes were read from the store.
     pub bytes: usize,

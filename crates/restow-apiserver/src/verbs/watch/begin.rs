@@ -9,7 +9,6 @@ use crate::verbs::list::{refuse, revision};
 pub(super) enum WatchStart {
     /// After a revision.
     After(u64),
-    /// Now.
     Now,
     /// With all existing objects.
     WithAll {

@@ -60,7 +60,7 @@ pub struct Observation<'a> {
     pub served: &'a [String],
     /// Its StorageState.
     pub state: Option<&'a StorageStateStatus>,
-    /// Its migrations.
+    /// The migrations of the resource, in any state.
     pub migrations: &'a [Attempt],
     /// A heartbeat older than this is stale.
     pub stale: Duration,

@@ -45,7 +45,6 @@ pub(crate) fn name(number: u64) -> String {
     format!("boat-{number:07}")
 }
 
-/// A boat.
 pub(crate) fn boat(version: &str, name: &str, number: u64) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{version}"), "kind": "Boat", "metadata": {"name": name},

@@ -55,7 +55,6 @@ struct Typed {
     install: Install,
 }
 
-/// An existing install.
 #[derive(Default)]
 pub(crate) struct ExistingInstall {
     choice: InstallChoice,

@@ -16,7 +16,6 @@ pub(crate) struct Manifest {
     why: &'static str,
     /// The comment above each rule of a role.
     notes: Vec<&'static str>,
-    /// The object.
     pub(crate) object: Value,
 }
 

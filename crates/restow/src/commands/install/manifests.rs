@@ -20,7 +20,6 @@ const EXTRA: &str = "restow-extra";
 /// What to install.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
-    /// The namespace.
     pub(crate) namespace: String,
     /// The resources that may be rewritten.
     pub(crate) resources: Vec<GroupResource>,
@@ -58,7 +57,6 @@ fn in_tree_crd() -> Manifest {
     Manifest::new(why, serde_json::to_value(restow_api::in_tree_crd()).unwrap_or_default())
 }
 
-/// All manifests.
 pub(crate) fn manifests(setup: &Setup) -> Vec<Manifest> {
     let namespace = setup.namespace.as_str();
     let mut all = vec![own_namespace(namespace)];

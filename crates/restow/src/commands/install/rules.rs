@@ -93,7 +93,6 @@ pub(crate) fn cluster(
 /// How objects are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Listing {
-    /// In chunks.
     #[default]
     Chunked,
     /// As a stream, at least for long lists; this needs permission to watch.
