@@ -31,7 +31,7 @@ struct Args {
     /// Only this scene: single, pair, lagging, keys, controllers or rotation.
     #[arg(long, value_parser = scene)]
     scene: Option<Scene>,
-    /// Go on after a failing seed.
+    /// Continue after a failing seed.
     #[arg(long)]
     keep_going: bool,
     /// Show a failing seed as it is, without making it smaller.

@@ -86,7 +86,14 @@ impl Collector {
             };
             match stop.unless(self.collect_once(&stop)).await {
                 Some(Ok(collected)) if collected != Collected::default() => {
-                    tracing::info!(?collected, "collected entries of servers that are gone")
+                    let Collected { updated, deleted, leases, left } = collected;
+                    tracing::info!(
+                        updated,
+                        deleted,
+                        leases,
+                        left,
+                        "collected entries of servers that are gone"
+                    )
                 }
                 Some(Err(error)) => tracing::warn!("cannot collect: {error}"),
                 _ => {}

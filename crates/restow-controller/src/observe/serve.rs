@@ -1,4 +1,6 @@
 //! The HTTP endpoints of a controller process: `/healthz`, `/readyz` and `/metrics`.
+//!
+//! hyper-util's `GracefulShutdown` is not used: connections are counted, so a `JoinSet` holds them anyway.
 
 use std::convert::Infallible;
 use std::pin::pin;

@@ -50,7 +50,7 @@ impl Basis {
             ),
             Self::Named => Some(
                 "that the addresses named with --api-server are those of all API servers: the identity Leases may not \
-                 be read, or the servers do not tell which of them answers",
+                 be read, or the servers do not show which of them answers",
             ),
             Self::Sampled => Some(
                 "that every API server was reached: they are behind one address, which was sampled on fresh connections",

@@ -44,7 +44,9 @@ pub enum SequenceError {
         got: i64,
     },
     /// The page does not account for the objects that were announced.
-    #[error("{announced} objects were announced, and the page has {items} with {behind} behind it")]
+    #[error(
+        "the page before announced {announced} more objects, but this page has {items} and announces {behind} more"
+    )]
     Miscounted {
         /// How many objects the page before announced.
         announced: u64,

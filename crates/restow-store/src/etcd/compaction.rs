@@ -8,6 +8,8 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{task::JoinHandle, time};
 
+use crate::StoreError;
+
 use super::{
     client::{COMPACT, Client, Refused, TXN},
     messages::{
@@ -47,7 +49,9 @@ impl Compaction {
                 time::sleep(every).await;
                 match round(&client, seen).await {
                     Ok(now) => seen = now,
-                    Err(refused) => tracing::warn!(?refused, "cannot compact etcd; retrying"),
+                    Err(refused) => {
+                        tracing::warn!("cannot compact etcd: {}; retrying", StoreError::from(refused));
+                    }
                 }
             }
         }))

@@ -57,7 +57,7 @@ pub(super) async fn start(
 /// The oldest readable revision. Only an answer to a watch of a compacted revision has it.
 pub(super) async fn oldest(client: &Arc<Client>, asked: u64) -> Result<u64, StoreError> {
     let (mut watch, _) = Watch::create(client, "\0", asked.saturating_sub(1)).await?;
-    let late = |_| StoreError::Unavailable("etcd does not tell what is compacted".to_owned());
+    let late = |_| StoreError::Unavailable("etcd did not answer which revisions are compacted".to_owned());
     match time::timeout(client.timeout(), watch.next()).await.map_err(late)? {
         Err(StoreError::Compacted { oldest, .. }) => Ok(oldest),
         Err(error) => Err(error),
@@ -141,8 +141,8 @@ impl Watch {
 fn advance(told: u64, changes: Vec<Change>, header: u64) -> Result<Option<Changes>, StoreError> {
     if let Some(late) = changes.iter().find(|change| change.revision <= told) {
         return Err(StoreError::Missed(format!(
-            "etcd told of revision {} after it had said that all up to {told} was told: this is fixed in etcd 3.4.25 \
-             and 3.5.8",
+            "etcd sent revision {} after it had reported that everything up to revision {told} was sent; etcd 3.4.25 and \
+             3.5.8 fix this: upgrade etcd",
             late.revision
         )));
     }

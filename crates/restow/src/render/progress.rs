@@ -146,7 +146,7 @@ pub(crate) fn resuming_line(done: u64) -> String {
 /// The line for rewritten objects that no count includes.
 fn uncounted_line(rewritten: u64) -> String {
     let (were, are) = if rewritten == 1 { ("object was", "is") } else { ("objects were", "are") };
-    format!("{} more {were} rewritten and {are} checked again when it goes on", count(rewritten))
+    format!("{} more {were} rewritten and {are} checked again when the run is resumed", count(rewritten))
 }
 
 fn settling_line(wait: Duration) -> String {

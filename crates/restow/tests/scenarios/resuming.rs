@@ -20,7 +20,6 @@ scenarios! {
     a_deleted_resource_or_a_damaged_state_file_is_a_failure,
     a_run_continues_when_its_progress_output_is_closed,
     a_run_that_fails_before_its_first_resource_still_prints_its_report,
-    ; real:
     rewrites_after_a_retried_object_are_reported_separately,
 }
 
@@ -154,7 +153,8 @@ async fn rewrites_after_a_retried_object_are_reported_separately(lab: Lab) {
     .await;
     signal(&child, Signal::INT);
     let ran = ended(child).await.expect(130);
-    let more = format!("{} more objects were rewritten and are checked again when it goes on", OBJECTS - 1);
+    let more =
+        format!("{} more objects were rewritten and are checked again when the run is resumed", OBJECTS - 1);
     assert!(ran.stderr.contains(&more), "{ran:#?}");
     assert_eq!(counts(&ran.resource()), [0, 0, 0]);
     // The first object is not passed over.
