@@ -27,10 +27,10 @@ pub(crate) fn version_of(object: &Value, group: &str, kind: &str) -> Result<Stri
     let found_kind = text("kind").ok_or(Error::NotAnObject("it has no kind"))?;
     let (found_group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     if (found_group, found_kind) != (group, kind) {
-        let name = |group: &str, kind: &str| {
-            if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
-        };
-        return Err(Error::WrongKind { expected: name(group, kind), found: name(found_group, found_kind) });
+        return Err(Error::WrongKind {
+            expected: kind_name(group, kind),
+            found: kind_name(found_group, found_kind),
+        });
     }
     let Some(Value::Object(metadata)) = object.get("metadata") else {
         return Err(Error::NotAnObject("it has no metadata"));
@@ -44,6 +44,11 @@ pub(crate) fn version_of(object: &Value, group: &str, kind: &str) -> Result<Stri
         return Err(Error::NotAnObject("it is nested more than 100 levels deep"));
     }
     Ok(version.to_owned())
+}
+
+/// A kind and its group, as in Widget.example.com.
+pub(crate) fn kind_name(group: &str, kind: &str) -> String {
+    if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
 }
 
 /// Sets the apiVersion.

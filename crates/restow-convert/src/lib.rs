@@ -8,6 +8,7 @@
 //! - [`Unchanged`]: for CRDs whose versions all have the same schema.
 //! - [`try_on`] and [`Generator`]: whether objects survive the way to every other version and back, those that there are
 //!   and those that a schema allows.
+//! - [`review`]: answers what an API server asks of a conversion webhook, for the kinds of a [`Converters`] set.
 //! - [`version_order`]: which of two versions is the newer one.
 //!
 //! ```
@@ -75,12 +76,14 @@
 //! ```
 
 mod chain;
+mod converters;
 mod convertible;
 mod error;
 mod generate;
 mod hop;
 pub mod kept;
 mod metadata;
+pub mod review;
 pub mod rules;
 mod schema;
 mod trial;
@@ -88,6 +91,7 @@ mod unchanged;
 mod version;
 
 pub use chain::{Chain, ChainBuilder, ChainError, DEFAULT_LIMIT, SimpleConverter};
+pub use converters::{Converter, Converters, TwoConverters};
 pub use convertible::Convertible;
 pub use error::Error;
 pub use generate::Generator;

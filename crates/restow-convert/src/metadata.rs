@@ -7,13 +7,27 @@ const CHANGEABLE: [&str; 2] = ["labels", "annotations"];
 /// The first field other than labels and annotations that differs.
 pub(crate) fn changed_field(before: &Value, after: &Value) -> Option<String> {
     let none = Map::new();
-    let fields = |metadata: &Value| metadata.as_object().cloned().unwrap_or_else(|| none.clone());
-    let (before, after) = (fields(before), fields(after));
-    let names = before.keys().chain(after.keys()).filter(|name| !CHANGEABLE.contains(&name.as_str()));
-    names
-        .min_by_key(|name| (before.get(*name) == after.get(*name), *name))
-        .filter(|name| before.get(*name) != after.get(*name))
-        .cloned()
+    let (before, after) = (before.as_object().unwrap_or(&none), after.as_object().unwrap_or(&none));
+    let names = before.keys().chain(after.keys());
+    let differs =
+        |name: &&String| !CHANGEABLE.contains(&name.as_str()) && before.get(*name) != after.get(*name);
+    names.filter(differs).min().cloned()
+}
+
+/// The metadata as far as no conversion may change it.
+pub(crate) fn unchangeable(object: &Value) -> Value {
+    let fields = object.get("metadata").and_then(Value::as_object).into_iter().flatten();
+    let kept = fields.filter(|(name, _)| !CHANGEABLE.contains(&name.as_str()));
+    Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
+/// The first of labels and annotations that is not a map of texts, which API servers refuse.
+pub(crate) fn not_texts(metadata: &Value) -> Option<&'static str> {
+    let is_texts = |value: &Value| match value {
+        Value::Object(fields) => fields.values().all(Value::is_string),
+        other => other.is_null(),
+    };
+    CHANGEABLE.into_iter().find(|name| metadata.get(name).is_some_and(|value| !is_texts(value)))
 }
 
 /// Gives the converted object the original's metadata, with the labels and annotations that the converter returned.

@@ -50,6 +50,21 @@ impl Unchanged {
         let versions = spec.versions.iter().map(|version| version.name.clone()).collect();
         Ok(Self { group: spec.group.clone(), kind: spec.names.kind.clone(), versions })
     }
+
+    /// The API group of the kind.
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// The versions of the CRD.
+    pub fn versions(&self) -> &[String] {
+        &self.versions
+    }
 }
 
 impl Convertible for Unchanged {
