@@ -9,7 +9,6 @@ pub(crate) mod options;
 pub(crate) mod query;
 pub(crate) mod request_info;
 pub(crate) mod response;
-pub(crate) mod shares;
 pub(crate) mod status;
 pub(crate) mod tls;
 pub(crate) mod warnings;

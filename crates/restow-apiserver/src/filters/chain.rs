@@ -21,6 +21,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, header};
 use hyper::body::{Body as HttpBody, Incoming};
 use jiff::Timestamp;
+use restow_listen::{Known, Peer};
 use tower::{Layer, Service};
 
 use crate::auth::access::Access;
@@ -30,7 +31,6 @@ use crate::auth::user::{ANONYMOUS, Sender, User};
 use crate::filters::audit::{Audit, Event};
 use crate::http::body::Body;
 use crate::http::limits::{self, InFlight, InFlightLimits, RequestClass};
-use crate::http::listen::{Authenticated, Peer};
 use crate::http::request_info;
 use crate::http::response::{CreatedName, error_response};
 use crate::http::status::StatusError;
@@ -220,7 +220,7 @@ impl FilterChain {
             );
         }
         if requester.is_some_and(|requester| requester.user.name != ANONYMOUS) {
-            response.extensions_mut().insert(Authenticated);
+            response.extensions_mut().insert(Known);
         }
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, NOT_KEPT);

@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::{Buf, BufMut as _, Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
+use restow_listen::{Share, Shares};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::http::shares::{Share, Shares};
 use crate::http::status::StatusError;
 
 /// The largest body of a request, as in kube-apiserver.

@@ -15,7 +15,6 @@ use rcgen::{
     KeyUsagePurpose, date_time_ymd,
 };
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
@@ -171,12 +170,7 @@ impl ServingCertificate {
     /// A TLS acceptor for HTTP/2 and HTTP/1.1.
     pub fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
         let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&self.current) as _;
-        let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_cert_resolver(resolver);
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(TlsAcceptor::from(Arc::new(config)))
+        Ok(restow_listen::acceptor(resolver)?)
     }
 }
 

@@ -2,23 +2,23 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::http::shares::{Share, Shares};
+use crate::shares::{Share, Shares};
 
 /// Counts connections by peer. Clones share the counts.
 #[derive(Clone, Debug)]
-pub(super) struct Peers(Shares<IpAddr>);
+pub(crate) struct Peers(Shares<IpAddr>);
 
 /// One connection of a peer, counted until it is dropped.
-pub(super) type PeerConnection = Share<IpAddr>;
+pub(crate) type PeerConnection = Share<IpAddr>;
 
 impl Peers {
     /// Limits each peer to `most` connections.
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self(Shares::new(most))
     }
 
     /// Counts one more connection; none if the peer has reached its limit.
-    pub(super) fn enter(&self, address: IpAddr) -> Option<PeerConnection> {
+    pub(crate) fn enter(&self, address: IpAddr) -> Option<PeerConnection> {
         let mut share = self.0.of(network(address));
         share.grow(1).then_some(share)
     }

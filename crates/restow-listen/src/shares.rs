@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts what each user takes. Clones share the counts.
 #[derive(Clone, Debug)]
-pub(crate) struct Shares<K> {
+pub struct Shares<K> {
     most: usize,
     taken: Arc<Mutex<HashMap<K, usize>>>,
 }
 
 /// What one user takes, released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Share<K: Eq + Hash> {
+pub struct Share<K: Eq + Hash> {
     shares: Shares<K>,
     whose: K,
     size: usize,
@@ -21,12 +21,12 @@ pub(crate) struct Share<K: Eq + Hash> {
 
 impl<K: Clone + Eq + Hash> Shares<K> {
     /// Limits each user to `most`.
-    pub(crate) fn new(most: usize) -> Self {
+    pub fn new(most: usize) -> Self {
         Self { most, taken: Arc::default() }
     }
 
     /// An empty share of a user.
-    pub(crate) fn of(&self, whose: K) -> Share<K> {
+    pub fn of(&self, whose: K) -> Share<K> {
         Share { shares: self.clone(), whose, size: 0 }
     }
 }
@@ -36,15 +36,15 @@ impl<K> Shares<K> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    #[cfg(test)]
-    pub(crate) fn is_unused(&self) -> bool {
+    /// Whether nobody takes anything.
+    pub fn is_unused(&self) -> bool {
         self.taken().is_empty()
     }
 }
 
 impl<K: Clone + Eq + Hash> Share<K> {
     /// Takes more; false if that exceeds the limit.
-    pub(crate) fn grow(&mut self, size: usize) -> bool {
+    pub fn grow(&mut self, size: usize) -> bool {
         let mut all = self.shares.taken();
         let taken = all.get(&self.whose).copied().unwrap_or_default() + size;
         if taken > self.shares.most {

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use super::activity::Activity;
+use crate::activity::Activity;
 
 /// All open connections. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Connections(Arc<Mutex<OpenConnections>>);
+pub(crate) struct Connections(Arc<Mutex<OpenConnections>>);
 
 #[derive(Debug, Default)]
 struct OpenConnections {
@@ -19,7 +19,7 @@ struct OpenConnections {
 
 /// An open connection, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     id: u64,
     connections: Connections,
     evicted: CancellationToken,
@@ -31,7 +31,7 @@ impl Connections {
     }
 
     /// Adds a connection.
-    pub(super) fn enter(&self, activity: Activity) -> Connection {
+    pub(crate) fn enter(&self, activity: Activity) -> Connection {
         let evicted = CancellationToken::new();
         let mut places = self.lock();
         places.next += 1;
@@ -40,8 +40,8 @@ impl Connections {
         Connection { id, connections: self.clone(), evicted }
     }
 
-    /// Evicts the unauthenticated connection that has been idle for the longest time.
-    pub(super) fn evict(&self) {
+    /// Evicts the connection of an unknown client that has been idle for the longest time.
+    pub(crate) fn evict(&self) {
         let places = self.lock();
         let idle = places.taken.values().filter(|(_, evicted)| !evicted.is_cancelled());
         let idle = idle.filter_map(|(activity, evicted)| Some((activity.evictable_since()?, evicted)));
@@ -53,7 +53,7 @@ impl Connections {
 
 impl Connection {
     /// Completes when the connection is evicted.
-    pub(super) async fn evicted(&self) {
+    pub(crate) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
 }
@@ -71,14 +71,14 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_longest_idle_unauthenticated_connection_is_closed_first() {
+    async fn the_longest_idle_connection_of_an_unknown_client_is_closed_first() {
         let connections = Connections::default();
         let activities: [Activity; 5] = Default::default();
         let [busy, known, silent, fresh, gone] = &activities;
         let taken = activities.clone().map(|activity| connections.enter(activity));
         let _busy = busy.begin();
         drop(known.begin());
-        known.authenticated();
+        known.known();
         drop(silent.begin());
         tokio::time::sleep(Duration::from_secs(1)).await;
         drop(fresh.begin());

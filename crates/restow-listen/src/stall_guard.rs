@@ -10,10 +10,10 @@ use hyper::body::{Body, Frame, SizeHint};
 use restow_clock::Instant;
 use tokio::task::AbortHandle;
 
-use super::activity::ActiveRequest;
+use crate::activity::ActiveRequest;
 
 /// A response body. When it is dropped, its in-flight permit and its source are released, and its connection becomes idle.
-pub(super) struct StallGuard<B> {
+pub(crate) struct StallGuard<B> {
     held: Arc<Mutex<Option<GuardedBody<B>>>>,
     watchdog: AbortHandle,
 }
@@ -54,7 +54,7 @@ impl Wake for NotingWaker {
 
 impl<B: Body + Send + Unpin + 'static> StallGuard<B> {
     /// Drops the body when it is not read for `timeout`.
-    pub(super) fn new(body: B, busy: ActiveRequest, timeout: Duration) -> Self {
+    pub(crate) fn new(body: B, busy: ActiveRequest, timeout: Duration) -> Self {
         let waiting = Arc::new(Waiting(Mutex::new(Some(Instant::now()))));
         let held = GuardedBody { body, _busy: busy, waiting };
         let held = Arc::new(Mutex::new(Some(held)));
@@ -123,7 +123,7 @@ mod tests {
     use http_body_util::{BodyExt as _, StreamBody};
 
     use super::*;
-    use crate::http::listen::activity::Activity;
+    use crate::activity::Activity;
 
     const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 

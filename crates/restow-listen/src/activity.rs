@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 /// The requests of one connection.
 #[derive(Clone, Debug)]
-pub(super) struct Activity(watch::Sender<Requests>);
+pub(crate) struct Activity(watch::Sender<Requests>);
 
 #[derive(Clone, Copy, Debug)]
 struct Requests {
@@ -17,24 +17,24 @@ struct Requests {
     under_way: usize,
     /// Since when none is active.
     idle_since: Instant,
-    /// Whether one of them was authenticated.
-    authenticated: bool,
+    /// Whether the client is known.
+    known: bool,
 }
 
 /// A request that is active until this is dropped.
 #[derive(Debug)]
-pub(super) struct ActiveRequest(watch::Sender<Requests>);
+pub(crate) struct ActiveRequest(watch::Sender<Requests>);
 
 impl Default for Activity {
     fn default() -> Self {
         let idle_since = Instant::now();
-        Self(watch::Sender::new(Requests { begun: 0, under_way: 0, idle_since, authenticated: false }))
+        Self(watch::Sender::new(Requests { begun: 0, under_way: 0, idle_since, known: false }))
     }
 }
 
 impl Activity {
     /// A request has started.
-    pub(super) fn begin(&self) -> ActiveRequest {
+    pub(crate) fn begin(&self) -> ActiveRequest {
         self.0.send_modify(|requests| {
             requests.begun += 1;
             requests.under_way += 1;
@@ -42,22 +42,22 @@ impl Activity {
         ActiveRequest(self.0.clone())
     }
 
-    /// One of its requests was authenticated.
-    pub(super) fn authenticated(&self) {
+    /// The client is known.
+    pub(crate) fn known(&self) {
         self.0.send_if_modified(|requests| {
-            requests.authenticated = true;
+            requests.known = true;
             false
         });
     }
 
     /// Since when the connection has been idle, if it may be evicted.
-    pub(super) fn evictable_since(&self) -> Option<Instant> {
+    pub(crate) fn evictable_since(&self) -> Option<Instant> {
         let requests = self.0.borrow();
-        (requests.under_way == 0 && !requests.authenticated).then_some(requests.idle_since)
+        (requests.under_way == 0 && !requests.known).then_some(requests.idle_since)
     }
 
     /// Completes when the connection has been idle for too long: `first` before its first request, `next` after that.
-    pub(super) fn idle(&self, first: Duration, next: Duration) -> impl Future<Output = ()> + use<> {
+    pub(crate) fn idle(&self, first: Duration, next: Duration) -> impl Future<Output = ()> + use<> {
         let mut requests = self.0.subscribe();
         async move {
             // Without a sender there are no more requests.
