@@ -7,6 +7,7 @@ mod document;
 mod hop;
 mod path;
 mod scalar;
+mod status;
 mod suggest;
 mod texts;
 mod units;
@@ -24,6 +25,7 @@ pub use document::{
     Remove, Rule, ScalarType, Scale, Set, Split, TypeChange, Units,
 };
 pub use path::{InvalidPath, Path};
+pub use status::{ConversionRulesStatus, ServingReplica, VALID};
 
 use crate::hop::{Direction, Hop};
 use crate::kept::pattern_text;

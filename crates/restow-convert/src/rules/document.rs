@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::path::Path;
+use super::status::ConversionRulesStatus;
 
 /// Converts the objects of one kind between the versions of its CRD.
 ///
@@ -17,6 +18,13 @@ use super::path::Path;
     version = "v1alpha1",
     kind = "ConversionRules",
     plural = "conversionrules",
+    category = "restow",
+    status = "ConversionRulesStatus",
+    printcolumn = r#"{"name": "Kind", "type": "string", "jsonPath": ".spec.kind"}"#,
+    printcolumn = r#"{"name": "Group", "type": "string", "jsonPath": ".spec.group"}"#,
+    printcolumn = r#"{"name": "Valid", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Valid\")].status"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Valid\")].reason"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#,
     crates(kube_core = "::kube_core")
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

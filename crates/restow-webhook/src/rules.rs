@@ -1,0 +1,12 @@
+//! Converters from ConversionRules objects of the cluster, which are followed while the webhook runs.
+//!
+//! [`plan`] decides what is served and what is wrong with the rest, [`replicas`] whether every replica serves it, and
+//! [`RulesFollower`] watches, swaps and reports.
+
+mod definitions;
+mod follower;
+pub mod plan;
+pub mod replicas;
+mod status;
+
+pub use follower::RulesFollower;

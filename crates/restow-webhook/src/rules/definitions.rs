@@ -1,0 +1,78 @@
+//! The CRDs that rules are for. Only these are read as a whole: all CRDs of a cluster can be many megabytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client};
+
+use super::plan::Definition;
+
+/// The CRDs of the groups that rules are for.
+pub(super) struct Definitions {
+    api: Api<CustomResourceDefinition>,
+    known: BTreeMap<String, CustomResourceDefinition>,
+    /// Why CRDs could not be read, by their names.
+    problems: BTreeMap<String, String>,
+}
+
+/// The name, uid and generation of a CRD.
+pub(super) type Revision = (String, Option<String>, Option<i64>);
+
+pub(super) fn revision(metadata: &PartialObjectMeta<CustomResourceDefinition>) -> Revision {
+    let metadata = &metadata.metadata;
+    (metadata.name.clone().unwrap_or_default(), metadata.uid.clone(), metadata.generation)
+}
+
+impl Definitions {
+    pub(super) fn new(client: Client) -> Self {
+        Self { api: Api::all(client), known: BTreeMap::new(), problems: BTreeMap::new() }
+    }
+
+    /// Reads those of the groups that have changed. Returns whether all could be read.
+    pub(super) async fn refresh(
+        &mut self,
+        all: &[Arc<PartialObjectMeta<CustomResourceDefinition>>],
+        groups: &BTreeSet<String>,
+    ) -> bool {
+        let wanted: BTreeMap<_, _> = all
+            .iter()
+            .map(|metadata| revision(metadata))
+            .filter(|(name, ..)| name.split_once('.').is_some_and(|(_, group)| groups.contains(group)))
+            .map(|(name, uid, generation)| (name, (uid, generation)))
+            .collect();
+        self.known.retain(|name, known| {
+            let current = (known.metadata.uid.clone(), known.metadata.generation);
+            wanted.get(name) == Some(&current)
+        });
+        self.problems.clear();
+        for name in wanted.keys().filter(|name| !self.known.contains_key(*name)).cloned().collect::<Vec<_>>()
+        {
+            match self.api.get_opt(&name).await {
+                Ok(Some(definition)) => drop(self.known.insert(name, definition)),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(crd = name, "could not read a CRD: {error}");
+                    self.problems.insert(name, error.to_string());
+                }
+            }
+        }
+        self.problems.is_empty()
+    }
+
+    /// The CRD of a kind. One that could not be read may be the one.
+    pub(super) fn get(&self, group: &str, kind: &str) -> Definition<'_> {
+        let is_of = |definition: &&CustomResourceDefinition| {
+            (definition.spec.group.as_str(), definition.spec.names.kind.as_str()) == (group, kind)
+        };
+        let of_group = |name: &str| name.split_once('.').is_some_and(|(_, found)| found == group);
+        match self.known.values().find(is_of) {
+            Some(definition) => Definition::Found(definition),
+            None => match self.problems.iter().find(|(name, _)| of_group(name)) {
+                Some((_, problem)) => Definition::Unreadable(problem),
+                None => Definition::Absent,
+            },
+        }
+    }
+}

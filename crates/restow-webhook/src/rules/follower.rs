@@ -1,0 +1,324 @@
+//! Follows the ConversionRules of a cluster and the CRDs they are for, serves what is valid, and reports.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures::{Stream, StreamExt as _};
+use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::{self as reflected, Store, store::Writer};
+use kube::runtime::{WatchStreamExt as _, reflector, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use restow_convert::Converter;
+use restow_convert::rules::{ConversionRules, ConversionRulesStatus};
+use serde_json::json;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::definitions::{Definitions, Revision, revision};
+use super::plan::{RulesObject, Served, Validity, Verdict, plan};
+use super::replicas::{self, RENEW, UNREADY, every_replica_serves};
+use super::status::updated;
+use crate::LiveConverters;
+
+/// The timeout of a watch in seconds: shorter than the time after which the client gives up a silent connection.
+const WATCH_TIMEOUT: u32 = 55;
+/// How long to wait before what failed is tried again.
+const RETRY: Duration = Duration::from_secs(3);
+/// How often a status is written again after somebody else wrote it.
+const TRIES: u32 = 8;
+
+/// Follows the ConversionRules of a cluster.
+pub struct RulesFollower {
+    client: Client,
+    rules: Api<DynamicObject>,
+    replica: String,
+    live: Arc<LiveConverters>,
+    others: Vec<Converter>,
+    served: ArcSwap<Served>,
+    reported: Mutex<Reported>,
+}
+
+/// When everything was reported last, and what went wrong since.
+#[derive(Debug, Default)]
+struct Reported {
+    at: Option<Timestamp>,
+    problem: Option<String>,
+}
+
+/// All that a plan depends on.
+#[derive(Debug, Default, PartialEq)]
+struct Inputs {
+    rules: BTreeSet<(String, Option<String>, Option<i64>)>,
+    definitions: BTreeSet<Revision>,
+}
+
+fn kind() -> ApiResource {
+    ApiResource::erase::<ConversionRules>(&())
+}
+
+impl RulesFollower {
+    /// A follower that is called `replica` in the status of rules. `others` are served for kinds without rules.
+    pub fn new(
+        client: Client,
+        live: Arc<LiveConverters>,
+        replica: impl Into<String>,
+        others: Vec<Converter>,
+    ) -> Self {
+        Self {
+            rules: Api::all_with(client.clone(), &kind()),
+            client,
+            replica: replica.into(),
+            live,
+            others,
+            served: ArcSwap::default(),
+            reported: Mutex::default(),
+        }
+    }
+
+    /// The rules that this replica serves.
+    pub fn served(&self) -> Arc<Served> {
+        self.served.load_full()
+    }
+
+    /// Whether this replica serves what the cluster has, and has said so not long ago.
+    ///
+    /// # Errors
+    /// When it has not: it must not get requests.
+    pub fn check(&self, now: Timestamp) -> Result<(), String> {
+        let reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let problem = reported.problem.as_deref().unwrap_or("they are being read");
+        match reported.at {
+            None => Err(format!("the ConversionRules are not loaded yet: {problem}")),
+            Some(at) if now.duration_since(at) >= UNREADY => {
+                Err(format!("what is served could not be reported since {at}: {problem}"))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Whether every replica serves the rules for a CRD as both are now.
+    ///
+    /// # Errors
+    /// With the reason, and what to do.
+    pub async fn is_served(
+        &self,
+        definition: &CustomResourceDefinition,
+        now: Timestamp,
+    ) -> Result<(), String> {
+        let name = definition.name_any();
+        let served = self.served();
+        let rules =
+            served.rules_for_crd(&name).ok_or_else(|| format!("there are no valid rules for {name}"))?;
+        let object =
+            self.rules.get(rules).await.map_err(|error| format!("could not read {rules}: {error}"))?;
+        let generation = object.metadata.generation.unwrap_or_default();
+        let wanted = definition.metadata.generation.unwrap_or_default();
+        every_replica_serves(&status(&object), generation, wanted, now).map_err(|error| error.to_string())
+    }
+
+    /// Follows until `stop` is cancelled.
+    pub async fn run(&self, stop: &CancellationToken) {
+        let changed = Arc::new(Notify::new());
+        let config = watcher::Config::default().timeout(WATCH_TIMEOUT);
+        let writer = Writer::<DynamicObject>::new(kind());
+        let rules = writer.as_reader();
+        let rules_watch =
+            watch("ConversionRules", writer, watcher(self.rules.clone(), config.clone()), &changed);
+        let api: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(self.client.clone());
+        let writer = Writer::<PartialObjectMeta<CustomResourceDefinition>>::new(());
+        let definitions = writer.as_reader();
+        let definitions_watch = watch("CRDs", writer, watcher(api, config), &changed);
+        let work = async {
+            // Without both lists, nothing is known to be absent.
+            if rules.wait_until_ready().await.is_ok() && definitions.wait_until_ready().await.is_ok() {
+                self.work(&rules, &definitions, &changed).await;
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = rules_watch => {}
+            () = definitions_watch => {}
+            () = work => {}
+        }
+    }
+
+    async fn work(
+        &self,
+        rules: &Store<DynamicObject>,
+        metadata: &Store<PartialObjectMeta<CustomResourceDefinition>>,
+        changed: &Notify,
+    ) {
+        let mut definitions = Definitions::new(self.client.clone());
+        let mut seen = Inputs::default();
+        let mut due = restow_clock::Instant::now();
+        loop {
+            let (objects, all) = (rules.state(), metadata.state());
+            let inputs = Inputs {
+                rules: objects.iter().map(|object| identity(object)).collect(),
+                definitions: all.iter().map(|metadata| revision(metadata)).collect(),
+            };
+            // A status that somebody wrote is no reason to write one: two of different opinion would never end.
+            if inputs != seen || restow_clock::Instant::now() >= due {
+                let good = self.reconcile(&objects, &all, &mut definitions).await;
+                let pause = if good { RENEW.unsigned_abs() / 2 } else { RETRY };
+                due = restow_clock::Instant::now() + pause;
+                seen = inputs;
+            }
+            tokio::select! {
+                () = changed.notified() => {}
+                () = tokio::time::sleep_until(due) => {}
+            }
+        }
+    }
+
+    /// Serves what the objects say, and reports it. Returns whether all went well.
+    async fn reconcile(
+        &self,
+        objects: &[Arc<DynamicObject>],
+        all: &[Arc<PartialObjectMeta<CustomResourceDefinition>>],
+        definitions: &mut Definitions,
+    ) -> bool {
+        let parsed: Vec<_> = objects.iter().map(|object| parse(object)).collect();
+        let groups = parsed.iter().filter_map(|object| Some(object.rules.as_ref().ok()?.spec.group.clone()));
+        let all_read = definitions.refresh(all, &groups.collect()).await;
+        let before = self.served();
+        let (served, verdicts) = plan(&parsed, |group, kind| definitions.get(group, kind), &before);
+        self.live.replace(served.converters(&self.others));
+        self.served.store(Arc::new(served));
+        let mut problem = None;
+        for (object, verdict) in objects.iter().filter_map(|object| {
+            Some((object, verdicts.iter().find(|verdict| verdict.name == object.name_any())?))
+        }) {
+            if let Err(error) = self.report(object, verdict).await {
+                tracing::warn!(rules = verdict.name, "could not report what is served: {error}");
+                problem = Some(format!("{}: {error}", verdict.name));
+            }
+        }
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if problem.is_none() {
+            reported.at = Some(restow_clock::now());
+        }
+        reported.problem = problem;
+        all_read && reported.problem.is_none()
+    }
+
+    /// Writes the verdict and what this replica serves into the status, unless it is there already.
+    async fn report(&self, object: &DynamicObject, verdict: &Verdict) -> Result<(), kube::Error> {
+        let update =
+            |status: &ConversionRulesStatus| updated(status, verdict, &self.replica, restow_clock::now());
+        if self.write(object, &update).await? {
+            match verdict.validity {
+                Validity::Valid => tracing::debug!(rules = verdict.name, "serving {}", verdict.message),
+                _ => tracing::warn!(rules = verdict.name, reason = verdict.reason, "{}", verdict.message),
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes a status that is as it was read, or reads it again. Returns whether anything was written.
+    async fn write(
+        &self,
+        object: &DynamicObject,
+        update: &(dyn Fn(&ConversionRulesStatus) -> Option<ConversionRulesStatus> + Sync),
+    ) -> Result<bool, kube::Error> {
+        let name = object.name_any();
+        let (uid, mut current) = (object.uid(), object.clone());
+        for attempt in 1.. {
+            let Some(status) = update(&status(&current)) else { return Ok(false) };
+            let patch = json!({
+                "metadata": {"uid": current.uid(), "resourceVersion": current.resource_version()},
+                "status": {
+                    "observedGeneration": status.observed_generation,
+                    "conditions": status.conditions,
+                    "replicas": status.replicas,
+                },
+            });
+            match self.rules.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+                Ok(_) => return Ok(true),
+                Err(kube::Error::Api(error)) if error.code == 404 => return Ok(false),
+                Err(kube::Error::Api(error)) if error.code == 409 && attempt < TRIES => {
+                    match self.rules.get_opt(&name).await? {
+                        Some(found) if found.uid() == uid => current = found,
+                        // Another object of this name is another plan's.
+                        _ => return Ok(false),
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Removes this replica from the status of all rules, after it has answered its last request.
+    ///
+    /// # Errors
+    /// When rules cannot be listed or written. Others forget the replica after some minutes.
+    pub async fn leave(&self) -> Result<(), kube::Error> {
+        let leave = |status: &ConversionRulesStatus| {
+            let replicas = replicas::leave(&status.replicas, &self.replica)?;
+            Some(ConversionRulesStatus { replicas, ..status.clone() })
+        };
+        for object in self.rules.list(&kube::api::ListParams::default()).await? {
+            self.write(&object, &leave).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Keeps a store up to date, and tells of every change.
+async fn watch<K>(
+    what: &'static str,
+    writer: Writer<K>,
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+    changed: &Notify,
+) where
+    K: reflected::Lookup + Clone + Debug + 'static,
+    K::DynamicType: Eq + Hash + Clone,
+{
+    let events = reflector(writer, events.default_backoff());
+    events
+        .for_each(|event| {
+            match event {
+                Ok(_) => changed.notify_one(),
+                Err(error) => tracing::warn!("the watch of {what} failed; reopening it: {error}"),
+            }
+            std::future::ready(())
+        })
+        .await;
+}
+
+fn identity(object: &DynamicObject) -> (String, Option<String>, Option<i64>) {
+    (object.name_any(), object.uid(), object.metadata.generation)
+}
+
+/// What a status says; one that cannot be read says nothing.
+fn status(object: &DynamicObject) -> ConversionRulesStatus {
+    let status = object.data.get("status").cloned().unwrap_or_default();
+    serde_json::from_value(status).unwrap_or_default()
+}
+
+/// One object that this version cannot read must not keep the others from being served, so each is read for itself.
+fn parse(object: &DynamicObject) -> RulesObject {
+    let mut data = object.data.clone();
+    if let Some(fields) = data.as_object_mut() {
+        fields.remove("status");
+        fields.insert("metadata".to_owned(), json!({}));
+        fields.insert("apiVersion".to_owned(), json!("restow.dev/v1alpha1"));
+        fields.insert("kind".to_owned(), json!("ConversionRules"));
+    }
+    let created = object.metadata.creation_timestamp.as_ref();
+    RulesObject {
+        name: object.name_any(),
+        uid: object.uid().unwrap_or_default(),
+        generation: object.metadata.generation.unwrap_or_default(),
+        created: created.map_or(i64::MAX, |time| time.0.as_second()),
+        rules: serde_json::from_value(data).map_err(|error| error.to_string()),
+    }
+}
