@@ -257,9 +257,9 @@ async fn document(client: &kube::Client, path: &str) -> Option<Value> {
     try_send(client, "GET", path, None).await.ok()
 }
 
-/// Waits for something to become true, for so long and no longer.
+/// Waits for something to become true. It gives up late, because a machine that runs other tests and builds too is slow.
 pub(crate) async fn wait<F: Future<Output = bool>>(what: &str, is_true: impl FnMut() -> F) {
-    suite::wait(Duration::from_secs(90), what, is_true).await;
+    suite::wait(Duration::from_secs(300), what, is_true).await;
 }
 
 /// The restow binary, with a state directory of its own.
