@@ -12,6 +12,7 @@ use std::{
     fs, mem,
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use anyhow::{Context, Result};
@@ -28,6 +29,8 @@ pub struct Cluster {
     access: Access,
     /// None if the API server stores objects in a file.
     etcd_port: Option<Port>,
+    /// When the stored bytes may be read next, if they are in a file.
+    next_read: tokio::sync::Mutex<Option<Instant>>,
     server_ports: Vec<Port>,
     controller_manager_port: Option<Port>,
     aggregated_port: Option<Port>,
@@ -102,6 +105,7 @@ impl Cluster {
             dir,
             access,
             etcd_port: Some(etcd_port),
+            next_read: Default::default(),
             server_ports,
             controller_manager_port: None,
             aggregated_port: None,

@@ -41,6 +41,7 @@ impl Cluster {
             dir,
             access,
             etcd_port: None,
+            next_read: Default::default(),
             server_ports: vec![port],
             controller_manager_port: None,
             aggregated_port: None,

@@ -1,6 +1,6 @@
 //! The stored bytes of a cluster, in etcd or in the file of an embedded server.
 
-use std::fs;
+use std::{fs, path::Path, time::Instant};
 
 use anyhow::{Context, Result};
 use restow_store::{
@@ -15,6 +15,8 @@ use crate::{Etcd, Part, launch};
 const PAGE: usize = 1000;
 /// The file of a store.
 const FILE: &str = "store.redb";
+/// How much longer a server runs between two reads of its file than it is paused for one.
+const RUNS_FOR: u32 = 2;
 
 /// Reads the stored bytes, without an API server.
 #[derive(Debug)]
@@ -33,6 +35,28 @@ impl Cluster {
             None => Store::File(self),
         }
     }
+
+    /// Copies the file of an embedded server into a folder.
+    async fn copy_file(&self, folder: &Path) -> Result<()> {
+        // One reader at a time: another one must not unpause the server while the file is copied. Tests ask again and again,
+        // and a server that is mostly paused would not get on.
+        let mut next_read = self.next_read.lock().await;
+        if let Some(next_read) = *next_read {
+            tokio::time::sleep_until(next_read.into()).await;
+        }
+        let began = Instant::now();
+        let file = self.dir().join(launch::EMBEDDED).join("store").join(FILE);
+        // The server locks its file. While it is paused, a copy of the file is as after a crash and can be opened.
+        let server = Part::ApiServer(0);
+        let paused = self.pause(server).is_ok();
+        let copied = fs::copy(&file, folder.join(FILE));
+        if paused {
+            self.unpause(server)?;
+        }
+        *next_read = Some(Instant::now() + RUNS_FOR * began.elapsed());
+        copied.with_context(|| format!("copying {}", file.display()))?;
+        Ok(())
+    }
 }
 
 impl Store<'_> {
@@ -43,15 +67,7 @@ impl Store<'_> {
             Self::File(cluster) => cluster,
         };
         let copy = tempfile::tempdir().context("making a folder")?;
-        let file = cluster.dir().join(launch::EMBEDDED).join("store").join(FILE);
-        // The server locks its file. While it is paused, a copy of the file is as after a crash and can be opened.
-        let server = Part::ApiServer(0);
-        let paused = cluster.pause(server).is_ok();
-        let copied = fs::copy(&file, copy.path().join(FILE));
-        if paused {
-            cluster.unpause(server)?;
-        }
-        copied.with_context(|| format!("copying {}", file.display()))?;
+        cluster.copy_file(copy.path()).await?;
         let store =
             FileStore::open(copy.path(), FileSettings::default()).context("opening a copy of the store")?;
         let mut start = None;

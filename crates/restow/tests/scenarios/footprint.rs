@@ -28,6 +28,15 @@ async fn an_idle_cluster_receives_few_requests() {
     })
     .await;
     define(&client).await;
+    // In steps: each has its time, however busy the machine is.
+    for count in [10, 20, 30, 40] {
+        wait(&format!("{count} migrations to succeed"), || async {
+            let all = send(&client, "GET", MIGRATIONS, None).await;
+            let all = all["items"].as_array().unwrap();
+            all.iter().filter(|migration| is(migration, "Succeeded")).count() >= count
+        })
+        .await;
+    }
     wait("every resource to be migrated once", || async {
         let (states, all) =
             (send(&client, "GET", STATES, None).await, send(&client, "GET", MIGRATIONS, None).await);
