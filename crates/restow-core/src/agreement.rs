@@ -5,5 +5,6 @@ pub mod consensus;
 pub mod encryption;
 pub mod identity;
 pub mod member;
+pub(crate) mod metric;
 pub mod transient;
 pub mod version;

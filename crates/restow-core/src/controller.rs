@@ -2,11 +2,13 @@
 
 pub mod adoption;
 pub mod condition;
+pub mod crd_manager;
 pub mod delegation;
 pub mod event_limiter;
 pub mod evidence;
 pub mod object_name;
 pub mod predecessor;
+pub mod retirement;
 pub mod retry;
 pub mod schedule;
 pub mod steering;

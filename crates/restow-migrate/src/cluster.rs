@@ -9,6 +9,7 @@ mod membership;
 mod metrics;
 mod peers;
 mod registered;
+mod requests;
 mod samples;
 mod sampling;
 mod survey;

@@ -10,6 +10,8 @@
 //! | [`rewrite`] | sends each object a patch that changes nothing, and decides its outcome |
 //! | [`migration`] | runs one migration from its first page to its proof |
 //! | [`prune`] | removes versions from a CRD's `status.storedVersions` afterwards |
+//! | [`owners`] | counts who owns fields through one version |
+//! | [`definition`] | reads a CRD as a whole, and changes its versions |
 //!
 //! ```no_run
 //! use restow_migrate::cluster::{Cluster, Trust};
@@ -25,7 +27,9 @@
 
 pub mod client;
 pub mod cluster;
+pub mod definition;
 pub mod list;
 pub mod migration;
+pub mod owners;
 pub mod prune;
 pub mod rewrite;

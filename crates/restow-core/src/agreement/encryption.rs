@@ -11,7 +11,6 @@ use crate::resource::name::GroupResource;
 
 mod config;
 mod kms;
-mod metric;
 
 /// A message about live API servers whose metrics were not read; none if all were.
 ///

@@ -34,6 +34,12 @@ impl Versions {
         Self { stay: resource.served.clone(), same_paths }
     }
 
+    /// These, except one: its entries do not stay either.
+    pub fn without(mut self, version: &GroupVersion) -> Self {
+        self.stay.retain(|stays| stays != version);
+        self
+    }
+
     /// Whether an entry has an apiVersion that is not served.
     pub fn goes(&self, entry: &str) -> bool {
         let (group, version) = entry.split_once('/').unwrap_or(("", entry));

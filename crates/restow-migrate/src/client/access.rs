@@ -109,6 +109,26 @@ pub async fn missing_in(
     resource: &GroupResource,
     verbs: &[&'static str],
 ) -> Result<Vec<Missing>, RequestError> {
+    review(server, namespace, "", resource, verbs).await
+}
+
+/// Returns those verbs that the user may not use on one object: a role may allow them on this one only.
+pub async fn missing_on(
+    server: &Server,
+    name: &str,
+    resource: &GroupResource,
+    verbs: &[&'static str],
+) -> Result<Vec<Missing>, RequestError> {
+    review(server, None, name, resource, verbs).await
+}
+
+async fn review(
+    server: &Server,
+    namespace: Option<&'static str>,
+    object: &str,
+    resource: &GroupResource,
+    verbs: &[&'static str],
+) -> Result<Vec<Missing>, RequestError> {
     let mut missing = Vec::new();
     for verb in verbs {
         let (name, subresource) = resource.resource.split_once('/').unwrap_or((&resource.resource, ""));
@@ -117,7 +137,7 @@ pub async fn missing_in(
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {
                 "verb": verb, "group": resource.group, "resource": name, "subresource": subresource,
-                "namespace": namespace.unwrap_or_default(),
+                "namespace": namespace.unwrap_or_default(), "name": object,
             }},
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";

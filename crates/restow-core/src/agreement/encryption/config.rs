@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::kms::KmsKeys;
-use super::metric::label;
+use crate::agreement::metric::label;
 
 /// The hash of a server that reports none: it has no configuration, or one that it does not reload automatically.
 pub const UNREPORTED: &str = "unreported";

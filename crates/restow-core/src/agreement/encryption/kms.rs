@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::metric::label;
+use crate::agreement::metric::label;
 
 /// The time at which a plugin's Status last returned a key.
 const NAMED: &str = "apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds";

@@ -1,0 +1,14 @@
+//! What `restow retire` does next. Everything is derived from the cluster, so an interrupted retirement continues when
+//! the command runs again.
+
+mod change;
+mod policy;
+mod requests;
+mod schema;
+mod step;
+
+pub use change::{changed, edits};
+pub use policy::{Stability, stability};
+pub use requests::{RequestCounts, Requests, requests_between};
+pub use schema::lost_fields;
+pub use step::{Accepted, Observed, Refusal, Step, next_step, plan, successor};

@@ -1,0 +1,61 @@
+//! Kubernetes' deprecation policy: how long a version is served after it was deprecated.
+
+/// How stable a version is, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stability {
+    /// Such as v1alpha1.
+    Alpha,
+    /// Such as v1beta1.
+    Beta,
+    /// Such as v1, and every name of another form.
+    Stable,
+}
+
+impl Stability {
+    /// What the policy promises to clients of a deprecated version; nothing for alpha versions.
+    pub fn policy(self) -> Option<&'static str> {
+        match self {
+            Self::Alpha => None,
+            Self::Beta => Some("a beta version is served for 9 months or 3 releases after its deprecation"),
+            Self::Stable => {
+                Some("a stable version is served for 12 months or 3 releases after its deprecation")
+            }
+        }
+    }
+}
+
+/// How stable a version is, by its name.
+pub fn stability(version: &str) -> Stability {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let numbered = |stage: &str| {
+        version
+            .strip_prefix('v')
+            .and_then(|rest| rest.split_once(stage))
+            .is_some_and(|(major, minor)| number(major) && number(minor))
+    };
+    match version {
+        _ if numbered("alpha") => Stability::Alpha,
+        _ if numbered("beta") => Stability::Beta,
+        _ => Stability::Stable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_conformant_names_are_alpha_or_beta() {
+        for (version, expected) in [
+            ("v1alpha1", Stability::Alpha),
+            ("v2beta10", Stability::Beta),
+            ("v1", Stability::Stable),
+            ("v1beta", Stability::Stable),
+            ("alpha", Stability::Stable),
+            ("valpha1", Stability::Stable),
+            ("v1gamma1", Stability::Stable),
+        ] {
+            assert_eq!(stability(version), expected, "{version}");
+        }
+    }
+}
