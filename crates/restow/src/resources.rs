@@ -115,10 +115,10 @@ pub(crate) async fn permitted(
 ) -> Result<(), CliError> {
     let mut missing = Vec::new();
     for resource in resources {
-        missing.extend(lacking(cluster, &resource.name, &["list", "patch"]).await?);
-        if prune && resource.crd.is_some() {
+        missing.extend(lacking(cluster, "", &resource.name, &["list", "patch"]).await?);
+        if let Some(crd) = resource.crd.as_ref().filter(|_| prune) {
             let status = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions/status");
-            missing.extend(lacking(cluster, &status, &["patch"]).await?);
+            missing.extend(lacking(cluster, &crd.name.to_string(), &status, &["patch"]).await?);
         }
     }
     missing.dedup();
@@ -135,12 +135,13 @@ const TRIES: u32 = 20;
 
 async fn lacking(
     cluster: &Cluster,
+    object: &str,
     resource: &GroupResource,
     verbs: &[&'static str],
 ) -> Result<Vec<access::Missing>, CliError> {
     let mut tries = 1;
     loop {
-        match access::missing(cluster.server(), resource, verbs).await {
+        match access::missing_on(cluster.server(), object, resource, verbs).await {
             Ok(missing) => return Ok(missing),
             Err(error) if error.is_final() || tries == TRIES => {
                 return Err(CliError::failed(format!("cannot check permissions: {error}")));

@@ -6,6 +6,7 @@ mod choice;
 mod first;
 pub(crate) mod flags;
 mod flow;
+mod job;
 pub(crate) mod manifest;
 pub(crate) mod manifests;
 pub(crate) mod ready;
@@ -30,6 +31,10 @@ use manifests::Setup;
 use workload::Workload;
 
 pub(crate) async fn run(connection: &Connection, flags: &Install) -> Result<u8, CliError> {
+    if flags.job {
+        output::print(&job::yaml(&job::manifests(&job::JobSetup::of(flags)?)));
+        return Ok(0);
+    }
     if flags.crds && !flags.apply && !flags.dry_run {
         output::print(&manifests::yaml(&manifests::crds()));
         return Ok(0);

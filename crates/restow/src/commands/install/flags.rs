@@ -20,7 +20,9 @@ use crate::commands::controller::{Adopted, BackendName, Name as Controller};
   restow install --image IMAGE > restow.yaml            to review, store and apply by other means
   restow install --image NEWER --apply --wait           upgrade; resources and flags are kept
   restow install --apply                                again, after new CRDs were created
-  restow install --crds --apply                         only the CRDs")]
+  restow install --crds --apply                         only the CRDs
+  restow install --job widgets.example.com --image IMAGE -n widgets    a Job, to be run after an upgrade
+  restow install --job widgets.example.com --image IMAGE --helm-hook   the same as a hook of a Helm chart")]
 pub(crate) struct Install {
     /// Resources that restow may rewrite, such as secrets or widgets.example.com [default: as installed, else all]
     #[arg(value_name = "RESOURCE", value_delimiter = ',')]
@@ -59,6 +61,13 @@ pub(crate) struct Install {
     /// How long to wait
     #[arg(long, requires = "wait", value_name = "DURATION", value_parser = duration, default_value = "5m")]
     pub(crate) timeout: Duration,
+    /// Print a Job instead, which migrates just the named custom resources once; no cluster is needed
+    #[arg(long, requires_all = ["resources", "image"], conflicts_with_all = ["all", "crds", "without_deployment", "reset",
+          "apply", "dry_run", "wait", "include_events", "ControllerFlags"])]
+    pub(crate) job: bool,
+    /// Print it as a hook of a Helm chart, which runs after each upgrade and rollback
+    #[arg(long, requires = "job")]
+    pub(crate) helm_hook: bool,
     #[command(flatten)]
     pub(crate) controller: ControllerFlags,
 }

@@ -42,6 +42,11 @@ impl Manifest {
         Self { why, notes: Vec::new(), object }
     }
 
+    /// An object that is not restow's own: an uninstall leaves it alone.
+    pub(crate) fn foreign(why: &'static str, object: Value) -> Self {
+        Self { why, notes: Vec::new(), object }
+    }
+
     /// Adds a comment above each rule.
     pub(crate) fn noted(mut self, notes: Vec<&'static str>) -> Self {
         self.notes = notes;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use restow_core::protocol::storage_version;
 use restow_core::resource::name::GroupResource;
 use serde::Serialize;
 
@@ -18,7 +19,7 @@ pub(crate) struct Rule {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     resources: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    resource_names: Vec<&'static str>,
+    resource_names: Vec<String>,
     #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
     non_resource_urls: Vec<&'static str>,
     verbs: Vec<&'static str>,
@@ -133,7 +134,7 @@ fn discovery_rules(controllers: &[Controller]) -> Vec<Rule> {
             &watch,
         ),
         Rule {
-            resource_names: vec!["kube-system"],
+            resource_names: vec!["kube-system".to_owned()],
             ..rule("Its uid identifies the cluster.", "", &["namespaces"], &["get"])
         },
         Rule {
@@ -145,6 +146,57 @@ fn discovery_rules(controllers: &[Controller]) -> Vec<Rule> {
     ]
 }
 
+/// The rules of a Job that migrates just these custom resources.
+pub(crate) fn job(chosen: &[GroupResource]) -> Vec<Rule> {
+    let crds: Vec<String> = chosen.iter().map(ToString::to_string).collect();
+    let registered: Vec<String> = chosen.iter().map(storage_version::name).collect();
+    let named = |names: &[String], rule: Rule| Rule { resource_names: names.to_vec(), ..rule };
+    let (extensions, definitions) = ("apiextensions.k8s.io", ["customresourcedefinitions"]);
+    let mut rules = rewrite_rules(chosen, Listing::Chunked);
+    rules.extend([
+        rule(
+            "Which resources there are. (RBAC cannot restrict list by name.)",
+            extensions,
+            &definitions,
+            &["list"],
+        ),
+        named(
+            &crds,
+            rule("Changes of these CRDs stop the run.", extensions, &definitions, &["get", "watch"]),
+        ),
+        named(
+            &crds,
+            rule(
+                "status.storedVersions is reduced after a verified run.",
+                extensions,
+                &["customresourcedefinitions/status"],
+                &["patch"],
+            ),
+        ),
+        rule("Which APIs are aggregated.", "apiregistration.k8s.io", &["apiservices"], &["list"]),
+        named(
+            &registered,
+            rule(
+                "What the API servers have registered for these resources, where that API is served.",
+                "internal.apiserver.k8s.io",
+                &["storageversions"],
+                &["get", "watch"],
+            ),
+        ),
+    ]);
+    rules
+}
+
+/// The rules of such a Job in kube-system and in default, which show which API servers there are.
+pub(crate) fn job_members() -> [(&'static str, Vec<Rule>); 2] {
+    let leases = "The identity Leases show which API servers exist.";
+    let addresses = "If there are no identity Leases: the addresses behind the Service kubernetes.";
+    [
+        ("kube-system", vec![rule(leases, "coordination.k8s.io", &["leases"], &["list"])]),
+        ("default", vec![rule(addresses, "discovery.k8s.io", &["endpointslices"], &["list"])]),
+    ]
+}
+
 /// The rules in restow's own namespace.
 pub(crate) fn own() -> Vec<Rule> {
     let lease = ["leases"];
@@ -152,7 +204,7 @@ pub(crate) fn own() -> Vec<Rule> {
     vec![
         rule("One replica leads. (RBAC cannot restrict create by name.)", group, &lease, &["create"]),
         Rule {
-            resource_names: vec![NAME],
+            resource_names: vec![NAME.to_owned()],
             ..rule("The Lease of the leader.", group, &lease, &["get", "update", "patch"])
         },
         events(),
@@ -273,6 +325,23 @@ mod tests {
         ] {
             assert_eq!(verbs(&cluster(&[], &ALL, usage, Listing::Chunked), name), expected, "{usage:?}");
         }
+    }
+
+    #[test]
+    fn a_job_may_change_only_its_own_resources_and_definitions() {
+        let rules = job(&names(&["widgets.example.com"]));
+        assert_eq!(verbs(&rules, "widgets.example.com"), BTreeSet::from(["list", "patch"]));
+        for name in ["gadgets.example.com", "secrets", "leases.coordination.k8s.io", "namespaces"] {
+            assert_eq!(verbs(&rules, name), BTreeSet::new(), "{name}");
+        }
+        let others = rules.iter().filter(|rule| rule.api_groups != ["example.com"]);
+        for rule in others.filter(|rule| rule.verbs != ["list"]) {
+            assert_eq!(rule.resource_names.len(), 1, "{rule:?}");
+            assert!(rule.resource_names[0].contains("widgets"), "{rule:?}");
+        }
+        let changes = ["create", "update", "patch", "delete"];
+        let of_definitions = verbs(&rules, "customresourcedefinitions.apiextensions.k8s.io");
+        assert!(of_definitions.iter().all(|verb| !changes.contains(verb)), "{of_definitions:?}");
     }
 
     #[test]

@@ -12,6 +12,23 @@ const PORT: u16 = 8080;
 /// A user that no node has.
 const USER: u32 = 65532;
 
+/// What pods may do on their node: as little as the *restricted* pod security standard asks for.
+pub(super) fn pod_security() -> Value {
+    json!({
+        "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    })
+}
+
+/// The same for containers.
+pub(super) fn container_security() -> Value {
+    json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": {"drop": ["ALL"]},
+    })
+}
+
 /// The program to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
@@ -120,10 +137,7 @@ fn pod(namespace: &str, workload: &Workload) -> Value {
         "automountServiceAccountToken": true,
         "priorityClassName": NAME,
         "nodeSelector": {"kubernetes.io/os": "linux"},
-        "securityContext": {
-            "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": pod_security(),
         "topologySpreadConstraints": [{
             "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
             "labelSelector": {"matchLabels": selector()},
@@ -157,10 +171,6 @@ fn container(namespace: &str, workload: &Workload) -> Value {
             "requests": {"cpu": "50m", "memory": "64Mi"},
             "limits": {"memory": "256Mi"},
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": false,
-            "readOnlyRootFilesystem": true,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": container_security(),
     })
 }
