@@ -62,7 +62,7 @@ pub(crate) struct Connection {
 }
 
 /// Flags that users of kubectl may try and that do not apply: a migration covers all namespaces.
-#[derive(ClapArgs)]
+#[derive(ClapArgs, Default)]
 pub(crate) struct Scope {
     #[arg(short, long, hide = true, value_name = "NAME", value_parser = cluster_wide)]
     namespace: Option<String>,
@@ -78,7 +78,7 @@ fn cluster_wide(_: &str) -> Result<String, String> {
 }
 
 /// The pace and its bounds.
-#[derive(ClapArgs)]
+#[derive(ClapArgs, Clone)]
 #[command(next_help_heading = "Pace")]
 pub(crate) struct Pace {
     /// gentle: 8 writes per second, hardly noticeable; steady: the cluster's own traffic comes first; fast: as fast

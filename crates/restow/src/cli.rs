@@ -17,12 +17,13 @@ use crate::commands::init::Init;
 use crate::commands::install::flags::Install;
 use crate::commands::migrate::flags::Migrate;
 use crate::commands::plan::Plan;
+use crate::commands::retire::flags::Retire;
 use crate::commands::status::Status;
 use crate::commands::steer::{Resume, Retry, Suspend};
 use crate::commands::uninstall::Uninstall;
 use crate::commands::{
-    apiserver, cancel, complete, controller, convert, demo, init, install, migrate, plan, status, steer,
-    uninstall,
+    apiserver, cancel, complete, controller, convert, demo, init, install, migrate, plan, retire, status,
+    steer, uninstall,
 };
 use crate::error::CliError;
 use crate::program::{program, version};
@@ -61,6 +62,7 @@ enum Command {
     Demo(Demo),
     Plan(Plan),
     Migrate(Migrate),
+    Retire(Retire),
     Status(Status),
     Suspend(Suspend),
     Resume(Resume),
@@ -91,13 +93,18 @@ enum Command {
 }
 
 /// Commands that connect to no cluster: connection flags do nothing there.
-const LOCAL: [&str; 6] = ["demo", "convert", "apiserver", "version", "__complete", "completions"];
+const LOCAL: [&str; 5] = ["demo", "apiserver", "version", "__complete", "completions"];
+/// Subcommands of `convert` that connect to no cluster.
+const LOCAL_CONVERT: [&str; 2] = ["suggest", "test"];
 
 /// The command line, where help lists a flag only if the command uses it.
 fn command() -> clap::Command {
     let mut command = Cli::command();
     // Only a built command has the global flags in each of its subcommands.
     command.build();
+    let command = LOCAL_CONVERT.into_iter().fold(command, |command, name| {
+        command.mut_subcommand("convert", |convert| convert.mut_subcommand(name, hide_connection))
+    });
     LOCAL.into_iter().fold(command, |command, name| command.mut_subcommand(name, hide_connection))
 }
 
@@ -154,9 +161,10 @@ impl Cli {
         match self.command {
             Command::Plan(flags) => plan::run(connection, &flags).await,
             Command::Migrate(flags) => migrate::run(connection, &flags).await,
+            Command::Retire(flags) => retire::run(connection, &flags).await,
             Command::Controller(flags) => controller::run(connection, &flags).await,
             Command::Apiserver(flags) => apiserver::run(&flags).await,
-            Command::Convert(flags) => convert::run(&flags),
+            Command::Convert(flags) => stoppable(convert::run(connection, &flags)).await,
             Command::Install(flags) => install::run(connection, &flags).await,
             Command::Uninstall(flags) => uninstall::run(connection, &flags).await,
             Command::Init(flags) => stoppable(init::run(connection, &flags)).await,
@@ -246,6 +254,7 @@ mod tests {
             "suspend x -A",
             "resume -n default x",
             "cancel x --namespace=default",
+            "retire x v1 -n default",
         ] {
             let words = std::iter::once("restow").chain(words.split(' '));
             let error = Cli::try_parse_from(words).err().map(|error| error.to_string()).unwrap_or_default();

@@ -10,6 +10,7 @@ pub(crate) mod init;
 pub(crate) mod install;
 pub(crate) mod migrate;
 pub(crate) mod plan;
+pub(crate) mod retire;
 pub(crate) mod status;
 pub(crate) mod steer;
 pub(crate) mod uninstall;

@@ -5,6 +5,7 @@ pub(crate) mod pass;
 pub(crate) mod plan;
 pub(crate) mod progress;
 pub(crate) mod report;
+pub(crate) mod retire;
 pub(crate) mod storage_state;
 pub(crate) mod table;
 pub(crate) mod text;

@@ -35,7 +35,7 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    fn is_unfinished(&self) -> bool {
+    pub(crate) fn is_unfinished(&self) -> bool {
         self.progress.phase != Phase::Done
     }
 }

@@ -77,7 +77,7 @@ pub(crate) fn next(root: &clap::Command, words: &[String]) -> Next {
         return Next::Words(flags.map(|flag| format!("--{flag}")).collect());
     }
     match command.get_name() {
-        "plan" | "migrate" | "init" | "install" => Next::Resources,
+        "plan" | "migrate" | "retire" | "init" | "install" => Next::Resources,
         "status" | "suspend" | "resume" | "retry" | "cancel" => Next::Migrations,
         _ => {
             let commands = command.get_subcommands().filter(|one| !one.is_hide_set());

@@ -1,24 +1,30 @@
 //! `restow convert`: converts files of custom resources between the versions of their CRD, and drafts rules for it.
 
+mod check;
 mod converter;
+mod converters;
 mod files;
+mod source;
 mod suggest;
 mod test;
+mod webhook;
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use restow_convert::rules::ConversionRules;
-use restow_convert::{Chain, Convertible};
 use serde_json::Value;
 
-use self::converter::{compile, is_of};
-use self::files::{Document, read, read_all};
+use self::check::Check;
+use self::converter::compile;
+use self::converters::{Converters, Defined};
+use self::files::{read, read_all};
 use self::suggest::Suggest;
 use self::test::Test;
-use crate::error::{CliError, chain};
-use crate::output::{self, say};
+use crate::args::Connection;
+use crate::error::CliError;
+use crate::output;
 use crate::render::text::{json, yaml};
 
 /// Convert files of custom resources to another version, with rules instead of code
@@ -30,13 +36,19 @@ use crate::render::text::{json, yaml};
 is not the same in both versions needs a rule. What the wanted version cannot express is kept in
 the annotation restow.dev/conversion-data, and restored when the object is converted back.
 
+Without --rules, the cluster's conversion is used: its ConversionRules object for the kind, else the CRD's webhook,
+which restow calls as an API server does. A webhook that is a Service can be called through kubectl port-forward and
+--webhook-url. A CRD without a webhook is converted only if all its versions have the same schema.
+
 Objects of other kinds are printed as they are.
 
 Examples:
   restow convert suggest crd.yaml                 draft rules between the versions of a CRD
   restow convert test --rules rules.yaml --crd crd.yaml     try them before you use them
   restow convert -f widget.yaml --to v1 --rules rules.yaml --crd crd.yaml
-  restow convert -f - --to v1 --rules rules.yaml --crd crd.yaml -o json   reads stdin"
+  restow convert -f - --to v1 --rules rules.yaml --crd crd.yaml -o json   reads stdin
+  restow convert -f widget.yaml --to v1           as the cluster converts
+  restow convert check widgets.example.com        would live objects lose something?"
 )]
 pub(crate) struct Convert {
     #[command(subcommand)]
@@ -47,12 +59,15 @@ pub(crate) struct Convert {
     /// The version to convert to, such as v1
     #[arg(long, value_name = "VERSION", required = true)]
     to: Option<String>,
-    /// The file with the ConversionRules
-    #[arg(long, value_name = "FILE", required = true)]
+    /// The file with the ConversionRules [default: as the cluster converts]
+    #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// The file with the CustomResourceDefinition
-    #[arg(long, value_name = "FILE", required = true)]
+    /// The file with the CustomResourceDefinition [default: from the cluster]
+    #[arg(long, value_name = "FILE", requires = "rules")]
     crd: Option<PathBuf>,
+    /// Where the CRD's webhook can be reached from here, if it is a Service
+    #[arg(long, value_name = "URL", conflicts_with = "rules")]
+    webhook_url: Option<String>,
     /// The format of the output
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Format::Yaml)]
     output: Format,
@@ -62,6 +77,7 @@ pub(crate) struct Convert {
 enum ConvertCommand {
     Suggest(Suggest),
     Test(Test),
+    Check(Check),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -71,60 +87,48 @@ pub(crate) enum Format {
 }
 
 /// Runs the command, and returns its exit code.
-pub(crate) fn run(flags: &Convert) -> Result<u8, CliError> {
+pub(crate) async fn run(connection: &Connection, flags: &Convert) -> Result<u8, CliError> {
     match &flags.command {
         Some(ConvertCommand::Suggest(flags)) => return suggest::run(flags),
         Some(ConvertCommand::Test(flags)) => return test::run(flags),
+        Some(ConvertCommand::Check(flags)) => return check::run(connection, flags).await,
         None => {}
     }
-    let (Some(to), Some(rules), Some(crd)) = (&flags.to, &flags.rules, &flags.crd) else {
-        return Err(CliError::usage("--to, --rules and --crd are required"));
-    };
-    let definition: CustomResourceDefinition = read(crd)?;
-    let rules: ConversionRules = read(rules)?;
-    let converter = compile(&rules, &definition)?;
-    if !converter.versions().contains(to) {
-        let known = converter.versions().join(", ");
-        return Err(CliError::usage(format!("there is no version {to}; the rules are for {known}")));
-    }
+    let Some(to) = &flags.to else { return Err(CliError::usage("--to is required")) };
     let documents = read_all(&flags.filename)?;
-    let converted: Result<Vec<_>, _> =
-        documents.into_iter().map(|document| convert(&converter, document, to)).collect();
-    output::print(&written(&converted?, flags.output));
+    let mut converters = converters(connection, flags, to).await?;
+    let mut converted = Vec::new();
+    for document in documents {
+        converted.push(converters.convert(document, to).await?);
+    }
+    output::print(&written(&converted, flags.output));
     Ok(0)
 }
 
-/// An object in the wanted version. A list has all its items converted; an object of another kind stays as it is.
-fn convert(converter: &Chain, document: Document, to: &str) -> Result<Value, CliError> {
-    let Document { place, mut value } = document;
-    let failed =
-        |place: &str, error: &dyn std::error::Error| CliError::failed(format!("{place}: {}", chain(error)));
-    if is_of(converter, &value, converter.kind()) {
-        return converter.convert(value, to).map_err(|error| failed(&place, &error));
-    }
-    let own_list = is_of(converter, &value, &format!("{}List", converter.kind()));
-    let any_list = value["apiVersion"] == "v1" && value["kind"] == "List";
-    let version = value["apiVersion"].clone();
-    if let (true, Some(Value::Array(items))) = (own_list || any_list, value.get_mut("items")) {
-        for (index, item) in items.iter_mut().enumerate() {
-            // Items of a typed list may leave out what the list says of them.
-            if own_list && item.is_object() && item.get("kind").is_none() {
-                item["apiVersion"] = version.clone();
-                item["kind"] = Value::from(converter.kind());
-            }
-            if is_of(converter, item, converter.kind()) {
-                let place = format!("{place}, item {}", index + 1);
-                *item = converter.convert(item.take(), to).map_err(|error| failed(&place, &error))?;
-            }
+/// Converters from the rules, with the CRD from its file or from the cluster; else those of the cluster.
+async fn converters(connection: &Connection, flags: &Convert, to: &str) -> Result<Converters, CliError> {
+    let Some(rules) = &flags.rules else {
+        return Ok(Converters::of(Defined::connect(connection, flags.webhook_url.as_deref()).await?));
+    };
+    let rules: ConversionRules = read(rules)?;
+    let definition: CustomResourceDefinition = match &flags.crd {
+        Some(crd) => read(crd)?,
+        None => {
+            let (group, kind) = (&rules.spec.group, &rules.spec.kind);
+            let cluster = Defined::connect(connection, None).await?;
+            let undefined = || {
+                CliError::failed(format!("the cluster has no CustomResourceDefinition for {kind} in {group}"))
+                    .hint("give the CRD with --crd FILE")
+            };
+            source::typed(&cluster.definition(group, kind).await?.ok_or_else(undefined)?)?
         }
-        if own_list {
-            value["apiVersion"] = Value::from(format!("{}/{to}", converter.group()));
-        }
-        return Ok(value);
+    };
+    let chain = compile(&rules, &definition)?;
+    if !chain.versions().iter().any(|version| version == to) {
+        let known = chain.versions().join(", ");
+        return Err(CliError::usage(format!("there is no version {to}; the rules are for {known}")));
     }
-    let kind = value.get("kind").and_then(Value::as_str).unwrap_or("no kind");
-    say!("{place}: {kind} is not a {}; printed as it is", converter.kind());
-    Ok(value)
+    Ok(Converters::only(chain))
 }
 
 /// All objects as one text.
@@ -144,34 +148,38 @@ mod tests {
 
     use serde_json::json;
 
+    use super::files::Document;
     use super::*;
 
     fn fixture(name: &str) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/convert").join(name)
     }
 
-    fn converter() -> Chain {
-        compile(&read(&fixture("rules.yaml")).unwrap(), &read(&fixture("crd.yaml")).unwrap()).unwrap()
+    fn converters() -> Converters {
+        let (rules, crd) = (read(&fixture("rules.yaml")).unwrap(), read(&fixture("crd.yaml")).unwrap());
+        Converters::only(compile(&rules, &crd).unwrap())
     }
 
-    #[test]
-    fn objects_lists_and_other_kinds_are_converted_as_they_should_be() {
+    #[tokio::test]
+    async fn objects_lists_and_other_kinds_are_converted_as_they_should_be() {
         let documents = read_all(&[fixture("objects.yaml")]).unwrap();
-        let converted: Vec<_> =
-            documents.into_iter().map(|document| convert(&converter(), document, "v1").unwrap()).collect();
+        let mut converted = Vec::new();
+        for document in documents {
+            converted.push(converters().convert(document, "v1").await.unwrap());
+        }
         crate::snapshots::check("convert/yaml", &written(&converted, Format::Yaml));
         crate::snapshots::check("convert/json", &written(&converted, Format::Json));
     }
 
-    #[test]
-    fn an_object_that_cannot_be_converted_is_named_with_its_place() {
+    #[tokio::test]
+    async fn an_object_that_cannot_be_converted_is_named_with_its_place() {
         let value = json!({
             "apiVersion": "example.com/v1beta1", "kind": "Backup", "metadata": {"name": "b"}, "spec": {"retries": "x"},
         });
         let list = json!({"apiVersion": "v1", "kind": "List", "items": [{"kind": "Other"}, value]});
         for (value, place) in [(value, "f.yaml, document 1"), (list, "f.yaml, document 1, item 2")] {
             let document = Document { place: "f.yaml, document 1".to_owned(), value };
-            let error = convert(&converter(), document, "v1").unwrap_err().to_string();
+            let error = converters().convert(document, "v1").await.unwrap_err().to_string();
             let expected =
                 format!("{place}: cannot convert from v1beta1 to v1: spec.retries: not an integer: \"x\"");
             assert_eq!(error, expected);

@@ -7,8 +7,11 @@ pub(crate) mod flags;
 mod rerun;
 mod run;
 
+use restow_core::resource::inventory::Resource;
 use restow_core::rewrite::progress::{End, exit_code};
+use restow_lease::Stop;
 use restow_migrate::client::Throttle;
+use restow_migrate::cluster::Cluster;
 use restow_migrate::migration::MigrationSettings;
 use restow_migrate::rewrite::WriteOptions;
 
@@ -21,7 +24,7 @@ use crate::render::table::width;
 use crate::render::text::{json, yaml};
 use crate::resources;
 use crate::signals::stop_on_signals;
-use crate::state_dir::StateDir;
+use crate::state_dir::{Saved, StateDir};
 use choice::{Chosen, choose, unavailable};
 use flags::{Migrate, Verify};
 use run::Run;
@@ -84,6 +87,36 @@ async fn migrate(connection: &Connection, flags: &Migrate) -> Result<u8, CliErro
         }
     }
     Ok(finish(report, connection, flags))
+}
+
+/// Migrates one resource as a step of another command. A run of the same version that was interrupted is continued.
+pub(crate) async fn run_one(
+    cluster: &Cluster,
+    resource: &Resource,
+    mut flags: Migrate,
+    stop: &Stop,
+) -> Result<ResourceReport, CliError> {
+    resources::migratable(&[resource])?;
+    let dir = StateDir::open(flags.state_dir.as_deref(), &cluster.identity().await)?;
+    let mut state = dir.resource(&resource.name, cluster.server().name())?;
+    let unfinished = |saved: &Saved| {
+        saved.is_unfinished() && Some(&saved.progress.storage_version_hash) == resource.hash.as_ref()
+    };
+    flags.resume = state.load().ok().flatten().is_some_and(|saved| unfinished(&saved));
+    let run = Run {
+        id: format!("{:016x}", restow_clock::random()),
+        cluster,
+        flags: &flags,
+        settings: settings(&flags),
+        encrypted: None,
+        throttle: Throttle::new(flags.pace.bounds()),
+        stop: stop.clone(),
+    };
+    let earlier = run.earlier(std::slice::from_mut(&mut state))?;
+    let resumed = run.resumed(&earlier);
+    let (state, progress) =
+        run.open(resource, state, earlier.into_iter().next().flatten(), resumed.as_deref())?;
+    Ok(run.migrate(resource, state, progress).await)
 }
 
 /// Raises the limit of open files to the maximum: the usual limit is below the number of resources of some clusters.

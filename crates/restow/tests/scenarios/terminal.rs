@@ -67,7 +67,7 @@ pub(crate) fn interrupt(child: &Child) {
 }
 
 /// Both ends of a new terminal: the one to read from first.
-fn pair(columns: u16, rows: u16) -> (OwnedFd, OwnedFd) {
+pub(crate) fn pair(columns: u16, rows: u16) -> (OwnedFd, OwnedFd) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();
     unlockpt(&ours).unwrap();

@@ -112,7 +112,7 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
 }
 
 /// Takes the losses out of a trial that the rules accept.
-fn take_accepted(rules: &ConversionRules, trial: &mut Trial) -> Vec<String> {
+pub(super) fn take_accepted(rules: &ConversionRules, trial: &mut Trial) -> Vec<String> {
     let accepted = rules::accepted_losses(&rules.spec, &trial.from, &trial.to);
     let lost: Vec<_> = trial.lost.keys().filter(|place| accepted.contains(place)).cloned().collect();
     trial.lost.retain(|place, _| !lost.contains(place));

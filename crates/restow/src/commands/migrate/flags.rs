@@ -64,6 +64,29 @@ pub(crate) struct Migrate {
     pub(crate) output: ReportOutput,
 }
 
+impl Migrate {
+    /// A run that other commands start: it rewrites, moves managedFields entries, verifies and prunes.
+    pub(crate) fn whole(pace: Pace, state_dir: Option<PathBuf>) -> Self {
+        Self {
+            resources: Vec::new(),
+            scope: Scope::default(),
+            all: false,
+            dry_run: false,
+            resume: false,
+            retry_quarantined: false,
+            verify: Verify::Full,
+            prune_stored_versions: true,
+            repair_managed_fields: true,
+            encrypted: Vec::new(),
+            include_events: false,
+            timeout: None,
+            pace,
+            state_dir,
+            output: ReportOutput::Table,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Verify {
     Full,

@@ -1,0 +1,40 @@
+//! A retirement under way, and why it may end early.
+
+use restow_core::controller::retirement::Requests;
+use restow_lease::Stop;
+use restow_migrate::cluster::Cluster;
+use restow_migrate::owners::FieldOwners;
+
+use super::flags::Retire;
+use crate::error::CliError;
+
+/// How often the CRD may change under the command before it gives up.
+pub(super) const CONFLICTS: u32 = 10;
+
+/// Why a retirement does not go on.
+pub(super) enum Halt {
+    /// It was interrupted.
+    Stopped,
+    /// It ends with this exit code; why was said.
+    Exit(u8),
+    /// It failed.
+    Failed(CliError),
+}
+
+impl From<CliError> for Halt {
+    fn from(error: CliError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// A retirement under way.
+pub(super) struct Retirement<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) flags: &'a Retire,
+    pub(super) stop: Stop,
+    /// What is known beyond the CRD.
+    pub(super) requests: Requests,
+    pub(super) proof: Option<String>,
+    pub(super) owners: Option<FieldOwners>,
+    pub(super) conflicts: u32,
+}
