@@ -43,14 +43,18 @@ pub struct Election {
 
 /// A unique name for this process: the host name and a random number.
 pub fn identity() -> String {
+    format!("{}_{}", host_name(), nonce())
+}
+
+/// The name of this machine, which is the pod's name in a pod.
+pub fn host_name() -> String {
     let read = |path| std::fs::read_to_string(path).ok();
-    let host = read("/proc/sys/kernel/hostname")
+    read("/proc/sys/kernel/hostname")
         .or_else(|| read("/etc/hostname"))
         .or_else(|| std::env::var("HOSTNAME").ok())
         .map(|host| host.trim().to_owned())
         .filter(|host| !host.is_empty())
-        .unwrap_or_else(|| restow_api::MANAGER.to_owned());
-    format!("{host}_{}", nonce())
+        .unwrap_or_else(|| restow_api::MANAGER.to_owned())
 }
 
 /// A random number as 16 hexadecimal digits.

@@ -21,9 +21,10 @@ use crate::commands::retire::flags::Retire;
 use crate::commands::status::Status;
 use crate::commands::steer::{Resume, Retry, Suspend};
 use crate::commands::uninstall::Uninstall;
+use crate::commands::webhook::Webhook;
 use crate::commands::{
     apiserver, cancel, complete, controller, convert, demo, init, install, migrate, plan, retire, status,
-    steer, uninstall,
+    steer, uninstall, webhook,
 };
 use crate::error::CliError;
 use crate::program::{program, version};
@@ -73,6 +74,7 @@ enum Command {
     Uninstall(Uninstall),
     Controller(Controller),
     Convert(Convert),
+    Webhook(Webhook),
     Apiserver(Apiserver),
     /// Print the version
     Version,
@@ -142,14 +144,15 @@ impl Cli {
         match &self.command {
             Command::Controller(controller) => logging::of_server(self.verbose, controller.log_format()),
             Command::Apiserver(apiserver) => logging::of_server(self.verbose, apiserver.log_format()),
+            Command::Webhook(webhook) => logging::of_server(self.verbose, webhook.log_format()),
             _ => logging::of_command(self.verbose),
         }
     }
 
-    /// An API server uses all cores. A command that only sends requests needs one thread.
+    /// A server uses all cores. A command that only sends requests needs one thread.
     pub(crate) fn runtime(&self) -> Result<Runtime, CliError> {
         let mut builder = match self.command {
-            Command::Apiserver(_) => Builder::new_multi_thread(),
+            Command::Apiserver(_) | Command::Webhook(_) => Builder::new_multi_thread(),
             _ => Builder::new_current_thread(),
         };
         builder.enable_all().build().map_err(CliError::failed)
@@ -165,6 +168,7 @@ impl Cli {
             Command::Controller(flags) => controller::run(connection, &flags).await,
             Command::Apiserver(flags) => apiserver::run(&flags).await,
             Command::Convert(flags) => stoppable(convert::run(connection, &flags)).await,
+            Command::Webhook(flags) => webhook::run(connection, &flags).await,
             Command::Install(flags) => install::run(connection, &flags).await,
             Command::Uninstall(flags) => uninstall::run(connection, &flags).await,
             Command::Init(flags) => stoppable(init::run(connection, &flags)).await,

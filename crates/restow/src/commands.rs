@@ -14,3 +14,4 @@ pub(crate) mod retire;
 pub(crate) mod status;
 pub(crate) mod steer;
 pub(crate) mod uninstall;
+pub(crate) mod webhook;

@@ -3,7 +3,7 @@
 mod check;
 mod converter;
 mod converters;
-mod files;
+pub(super) mod files;
 mod source;
 mod suggest;
 mod test;

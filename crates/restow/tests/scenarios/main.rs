@@ -69,6 +69,7 @@ mod retire;
 mod retiring;
 mod rewriting;
 mod rolling;
+mod serving;
 mod signals;
 mod steering;
 mod storm;

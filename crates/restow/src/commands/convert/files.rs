@@ -10,10 +10,10 @@ use crate::error::CliError;
 
 /// An object and where it was read.
 #[derive(Debug)]
-pub(super) struct Document {
+pub(in crate::commands) struct Document {
     /// The file and the number of the document in it.
-    pub(super) place: String,
-    pub(super) value: Value,
+    pub(in crate::commands) place: String,
+    pub(in crate::commands) value: Value,
 }
 
 /// Reads the only document of a file; - is stdin.
@@ -23,7 +23,7 @@ pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, CliError> {
 }
 
 /// Reads all documents of some files; - is stdin.
-pub(super) fn read_all(paths: &[PathBuf]) -> Result<Vec<Document>, CliError> {
+pub(in crate::commands) fn read_all(paths: &[PathBuf]) -> Result<Vec<Document>, CliError> {
     let mut documents = Vec::new();
     for path in paths {
         let text = text_of(path)?;

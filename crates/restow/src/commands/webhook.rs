@@ -1,0 +1,156 @@
+//! `restow webhook`: serves conversion between the versions of CRDs, by rules.
+
+mod file_rules;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use restow_lease::election;
+use restow_webhook::rules::RulesFollower;
+use restow_webhook::{CertificateFiles, LiveConverters, Server, Settings};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::{Connection, duration, period};
+use crate::connect::connect;
+use crate::error::{CliError, chain};
+use crate::logging::LogFormat;
+use crate::signals::stop_on_signals;
+use file_rules::FileRules;
+
+/// How often files are read again.
+const RELOAD_EVERY: Duration = Duration::from_secs(5);
+
+/// Serve conversion between the versions of CRDs, by rules
+#[derive(Args)]
+#[command(
+    after_help = "It answers the ConversionReviews of API servers, at /convert/GROUP/KIND or for all kinds at /convert.
+Rules that change are used without a restart. Rules that do not fit their CRD keep the last good
+ones in use; the status of the ConversionRules object, or the log, says why.
+
+Without --rules, it follows the ConversionRules objects of the cluster and the CRDs they are for.
+/healthz, /readyz and /metrics are on the same port. On SIGTERM, /readyz fails first, and requests
+in flight are answered.
+
+Examples:
+  restow webhook --rules rules.yaml --crd crd.yaml --tls-cert-file tls.crt --tls-private-key-file tls.key
+  restow webhook --tls-cert-file tls.crt --tls-private-key-file tls.key     rules from the cluster
+  restow webhook --listen 127.0.0.1:0 --rules r.yaml --crd c.yaml --tls-cert-file c --tls-private-key-file k"
+)]
+pub(crate) struct Webhook {
+    /// The address to listen on; port 0 takes any free port
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
+    listen: SocketAddr,
+    /// A file with ConversionRules, instead of those of the cluster (may be repeated)
+    #[arg(long, value_name = "FILE", requires = "crd")]
+    rules: Vec<PathBuf>,
+    /// A file with the CustomResourceDefinitions that the rules are for (may be repeated)
+    #[arg(long, value_name = "FILE", requires = "rules")]
+    crd: Vec<PathBuf>,
+    /// The certificate to serve with, and its chain, as PEM; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    tls_cert_file: PathBuf,
+    /// The private key of that certificate, as PEM
+    #[arg(long, value_name = "FILE")]
+    tls_private_key_file: PathBuf,
+    /// How long a review may take; API servers wait for 30s
+    #[arg(long, value_name = "DURATION", value_parser = period, default_value = "25s")]
+    timeout: Duration,
+    /// The largest review, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 50 << 20)]
+    max_review_bytes: usize,
+    /// How long requests are still accepted after SIGTERM, until the address has left the Service
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
+    drain_delay: Duration,
+    /// The log format
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
+    log_format: LogFormat,
+}
+
+impl Webhook {
+    pub(crate) fn log_format(&self) -> LogFormat {
+        self.log_format
+    }
+
+    fn settings(&self) -> Settings {
+        let mut settings =
+            Settings { timeout: self.timeout, drain_delay: self.drain_delay, ..Settings::default() };
+        settings.limits.bytes = self.max_review_bytes;
+        settings.limits.answer_bytes = self.max_review_bytes.saturating_mul(2);
+        settings.listen.grace = self.timeout + Duration::from_secs(5);
+        settings
+    }
+}
+
+/// Runs the command, and returns its exit code.
+pub(crate) async fn run(connection: &Connection, flags: &Webhook) -> Result<u8, CliError> {
+    let live = Arc::new(LiveConverters::default());
+    let certificate = CertificateFiles::open(&flags.tls_cert_file, &flags.tls_private_key_file)
+        .map_err(|error| CliError::failed(chain(&error)))?;
+    let certificate = Arc::new(certificate);
+    let from_files = if flags.rules.is_empty() {
+        None
+    } else {
+        Some(FileRules::load(&flags.rules, &flags.crd, Arc::clone(&live))?)
+    };
+    let listener = TcpListener::bind(flags.listen).await.map_err(|error| {
+        CliError::failed(format!("cannot listen on {}: {error}", flags.listen))
+            .hint("use --listen 127.0.0.1:0 to take any free port")
+    })?;
+    let address = listener.local_addr().map_err(CliError::failed)?;
+    let server = Server::new(Arc::clone(&live)).settings(flags.settings());
+    let stop = stop_on_signals(None).map_err(CliError::failed)?;
+    let ended = CancellationToken::new();
+    let reload = reload(Arc::clone(&certificate), from_files, ended.clone());
+    let (server, follower) = if flags.rules.is_empty() {
+        let client = connect(connection).await?.server().client().clone();
+        // A pod that is started again is the same replica.
+        let replica = format!("{}:{}", election::host_name(), address.port());
+        let follower = Arc::new(RulesFollower::new(client, live, replica, Vec::new()));
+        let checked = Arc::clone(&follower);
+        (server.ready_when(move || checked.check(restow_clock::now())), Some(follower))
+    } else {
+        (server, None)
+    };
+    tracing::info!(%address, "serving conversions");
+    let follow = async {
+        if let Some(follower) = &follower {
+            follower.run(&ended).await;
+        }
+    };
+    let serve = async {
+        let served = server.serve(listener, certificate, stop).await;
+        ended.cancel();
+        served
+    };
+    let (served, (), ()) = tokio::join!(serve, follow, reload);
+    if let Some(follower) = &follower
+        && let Err(error) = follower.leave().await
+    {
+        tracing::warn!(
+            "could not remove this replica from the status of rules; it is forgotten in five minutes: {error}"
+        );
+    }
+    served.map(|()| 0).map_err(|error| CliError::failed(chain(&error)))
+}
+
+/// Reads files again until the server has ended.
+async fn reload(certificate: Arc<CertificateFiles>, mut rules: Option<FileRules>, ended: CancellationToken) {
+    let mut ticks = tokio::time::interval(RELOAD_EVERY);
+    while ended.run_until_cancelled(ticks.tick()).await.is_some() {
+        match certificate.reload() {
+            Ok(true) => tracing::info!("serving another certificate"),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(
+                "could not read the serving certificate again; keeping the current one: {}",
+                chain(&error)
+            ),
+        }
+        if let Some(rules) = &mut rules {
+            rules.reload();
+        }
+    }
+}
