@@ -1,0 +1,22 @@
+//! Registers a webhook in CRDs: the stanza `spec.conversion`, which makes API servers call it.
+//!
+//! [`stanza`] decides what to change and what somebody else manages, [`Gate`] is what must hold before, and [`Registrar`]
+//! carries it out.
+
+mod definitions;
+mod endpoint;
+mod events;
+mod gates;
+mod probe;
+mod registrar;
+mod removal;
+pub mod stanza;
+mod survey;
+
+pub use definitions::{Applied, apply_definitions};
+pub use endpoint::{Endpoint, InvalidUrl};
+pub use gates::{Closed, ConverterGates, CrdState, Gate};
+pub use probe::{ProbeError, probe, review};
+pub use registrar::{Registrar, RegistrationError, RegistrationSettings, unregister};
+pub use removal::{StillNeeded, may_unregister};
+pub use survey::{Survey, SurveyError, survey};

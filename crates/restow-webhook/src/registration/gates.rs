@@ -1,0 +1,75 @@
+//! What must hold before a CRD's stanza is changed, so that API servers begin to call the webhook.
+
+use std::fmt;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::Value;
+
+/// What must hold before a webhook is registered in a CRD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Gate {
+    /// Nobody else's webhook converts the CRD.
+    Unclaimed,
+    /// Every live replica serves a converter for the CRD as it is now.
+    Served,
+    /// The webhook answers a review, with a certificate that the CRD would trust.
+    Answers,
+    /// All live objects come back as they were from every other version.
+    Objects,
+}
+
+impl fmt::Display for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unclaimed => "ConvertedByOthers",
+            Self::Served => "NotServed",
+            Self::Answers => "NoAnswer",
+            Self::Objects => "ObjectsWouldChange",
+        })
+    }
+}
+
+/// A gate that is closed, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Closed {
+    /// The gate.
+    pub gate: Gate,
+    /// Why it is closed, and what to do.
+    pub message: String,
+}
+
+impl Closed {
+    pub(crate) fn new(gate: Gate, message: impl Into<String>) -> Self {
+        Self { gate, message: message.into() }
+    }
+}
+
+/// How a CRD stands with the webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CrdState {
+    /// API servers call the webhook, and trust its certificates.
+    Registered,
+    /// API servers call the webhook; somebody else manages a part of the stanza, which is not as it shall be.
+    LeftAlone(String),
+    /// It is not registered, because a gate is closed.
+    Waiting(Closed),
+}
+
+/// What a webhook knows about its converters and replicas.
+pub trait ConverterGates: Send + Sync {
+    /// The names of the CRDs that there are converters for.
+    fn crds(&self) -> Vec<String>;
+
+    /// Whether every live replica serves a converter that is valid for this CRD as it is now.
+    ///
+    /// # Errors
+    /// With the reason, and what to do.
+    fn is_served(&self, crd: &CustomResourceDefinition) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Tries the converter on objects, each with a name for reports.
+    ///
+    /// # Errors
+    /// With the objects and fields that would not survive.
+    fn try_on(&self, crd: &CustomResourceDefinition, objects: Vec<(String, Value)>) -> Result<(), String>;
+}

@@ -1,0 +1,321 @@
+//! Keeps the stanzas of CRDs as they shall be: registers the webhook where every gate is open, and updates caBundles.
+//!
+//! The order of reads matters. A CRD is read before the Secret whose authorities are written to it, and written only if it
+//! has not changed since. Then no authority of a later Secret can be missing in the CRD while a replica serves a leaf of it:
+//! it begins to sign only when this CRD was seen with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use restow_clock::Instant;
+use restow_lease::Stop;
+use restow_lease::request::{ObjectError, as_read, ask, find};
+use serde_json::Value;
+
+use super::endpoint::Endpoint;
+use super::events;
+use super::gates::{Closed, ConverterGates, CrdState, Gate};
+use super::probe::{probe, review};
+use super::removal::{StillNeeded, may_unregister};
+use super::stanza::{self, Change, FIELD_MANAGER, Standing};
+use super::survey::{SurveyError, survey};
+use crate::certificates::{Bundle, CertificateError, CertificateSettings, SharedTrust, causes, read_bundle};
+
+/// Why CRDs could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistrationError {
+    /// A CRD could not be read or changed.
+    #[error("could not read or change the CRD {0}")]
+    Crd(String, #[source] ObjectError),
+    /// CRDs could not be listed.
+    #[error("could not list CRDs")]
+    List(#[source] ObjectError),
+    /// The certificates to trust are not known.
+    #[error("it is not known which certificates CRDs shall trust")]
+    Certificates(#[from] CertificateError),
+    /// The live objects could not be tried.
+    #[error("could not try the conversion on the objects of {0}")]
+    Survey(String, #[source] SurveyError),
+    /// The CRD cannot do without the webhook.
+    #[error(transparent)]
+    StillNeeded(#[from] StillNeeded),
+    /// The CRD does not exist.
+    #[error("the CRD {0} does not exist")]
+    NotFound(String),
+}
+
+/// Where a webhook is registered, and with which certificates.
+#[derive(Clone, Debug)]
+pub struct RegistrationSettings {
+    /// Where API servers call it.
+    pub endpoint: Endpoint,
+    /// Its certificates.
+    pub certificates: CertificateSettings,
+    /// The CRDs to register it in; all that there are converters for if none are named.
+    pub crds: Option<Vec<String>>,
+    /// How often CRDs are checked; 10 seconds by default.
+    pub check_every: Duration,
+    /// The name of this replica in Events.
+    pub instance: String,
+}
+
+/// Registers a webhook in CRDs. Run it in one replica at a time, to save work; it is safe in several.
+pub struct Registrar<G> {
+    client: kube::Client,
+    settings: RegistrationSettings,
+    gates: G,
+    trust: Arc<SharedTrust>,
+    states: Mutex<BTreeMap<String, CrdState>>,
+}
+
+type Crds = BTreeMap<String, CustomResourceDefinition>;
+
+impl<G: ConverterGates> Registrar<G> {
+    /// A registrar that tells `trust` what it sees.
+    pub fn new(
+        client: kube::Client,
+        settings: RegistrationSettings,
+        gates: G,
+        trust: Arc<SharedTrust>,
+    ) -> Self {
+        Self { client, settings, gates, trust, states: Mutex::default() }
+    }
+
+    /// Checks and changes CRDs until it is stopped.
+    pub async fn run(&self, stop: &Stop) {
+        while let Some(result) = stop.unless(self.round()).await {
+            if let Err(error) = result {
+                tracing::warn!("could not register the webhook in all CRDs: {}", causes(&error));
+            }
+            let pause = async {
+                tokio::select! {
+                    () = tokio::time::sleep(self.settings.check_every) => {}
+                    () = self.trust.until_certificates_change() => {}
+                }
+            };
+            stop.unless(pause).await;
+        }
+    }
+
+    /// How each CRD stood when it was last checked.
+    pub fn states(&self) -> BTreeMap<String, CrdState> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Checks every CRD once.
+    ///
+    /// # Errors
+    /// When something could not be read or written. The rest is done all the same.
+    pub async fn round(&self) -> Result<(), RegistrationError> {
+        let known = self.bundle().await?;
+        let crds = self.read_crds().await?;
+        let endpoint = &self.settings.endpoint;
+        let seen = crds.values().filter_map(|crd| stanza::trust(crd, endpoint)).collect();
+        self.trust.observe(Instant::now(), &known.authorities, seen);
+        // Read again, after the CRDs.
+        let bundle = self.bundle().await?;
+        let mut result = Ok(());
+        let mut states = BTreeMap::new();
+        for (name, crd) in crds {
+            match self.settle(&name, crd, &bundle).await {
+                Ok(Some(state)) => drop(states.insert(name, state)),
+                Ok(None) => {}
+                Err(error) => result = Err(error),
+            }
+        }
+        self.report(states).await;
+        result
+    }
+
+    async fn bundle(&self) -> Result<Bundle, CertificateError> {
+        read_bundle(&self.client, &self.settings.certificates).await
+    }
+
+    fn api(&self) -> Api<CustomResourceDefinition> {
+        Api::all(self.client.clone())
+    }
+
+    /// The CRDs that there are converters for, and those that call the webhook or are about to.
+    async fn read_crds(&self) -> Result<Crds, RegistrationError> {
+        let names = match &self.settings.crds {
+            Some(named) => named.iter().cloned().collect(),
+            None => self.find_crds().await?,
+        };
+        let mut crds = Crds::new();
+        for name in names {
+            let crd = find(self.api().get(&name)).await;
+            if let Some(crd) = crd.map_err(|error| RegistrationError::Crd(name.clone(), error))? {
+                crds.insert(name, crd);
+            }
+        }
+        Ok(crds)
+    }
+
+    /// The CRDs that there are converters for, and those that are registered already.
+    async fn find_crds(&self) -> Result<BTreeSet<String>, RegistrationError> {
+        let name = self.settings.endpoint.to_string();
+        let listed = ask(self.api().list_metadata(&ListParams::default())).await;
+        let ours = listed.map_err(RegistrationError::List)?.items.into_iter().filter(|crd| {
+            let annotations = crd.metadata.annotations.as_ref();
+            annotations.and_then(|all| all.get(stanza::ANNOUNCED)) == Some(&name)
+        });
+        let mut names: BTreeSet<String> = ours.filter_map(|crd| crd.metadata.name).collect();
+        names.extend(self.gates.crds());
+        Ok(names)
+    }
+
+    /// Brings one CRD to where it shall be. None: another one wrote it at the same time, so it is checked again later.
+    async fn settle(
+        &self,
+        name: &str,
+        crd: CustomResourceDefinition,
+        bundle: &Bundle,
+    ) -> Result<Option<CrdState>, RegistrationError> {
+        let endpoint = &self.settings.endpoint;
+        let state = match stanza::standing(&crd, endpoint) {
+            Standing::Ours => match stanza::update(&crd, endpoint, &bundle.pem) {
+                Change::None => Ok(CrdState::Registered),
+                Change::LeftAlone(why) => Ok(CrdState::LeftAlone(why)),
+                Change::Patch(patch) => self.patch(name, &crd, patch).await.map(|_| CrdState::Registered),
+            },
+            Standing::Foreign(address) => {
+                let message =
+                    format!("a webhook at {address} converts it; remove that from spec.conversion first");
+                Ok(CrdState::Waiting(Closed::new(Gate::Unclaimed, message)))
+            }
+            Standing::Unconverted => self.register(name, crd, bundle).await,
+        };
+        match state {
+            Ok(state) => Ok(Some(state)),
+            Err(RegistrationError::Crd(_, ObjectError::Conflict)) => {
+                self.trust.certificates_changed();
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Registers the webhook in a CRD without a conversion, if every gate is open.
+    async fn register(
+        &self,
+        name: &str,
+        crd: CustomResourceDefinition,
+        bundle: &Bundle,
+    ) -> Result<CrdState, RegistrationError> {
+        let endpoint = &self.settings.endpoint;
+        let announced = stanza::is_announced(&crd, endpoint);
+        if let Err(closed) = self.check(name, &crd, bundle).await? {
+            if announced {
+                // Who was about to register it fails, because the CRD has changed. Rotations need not wait for it.
+                self.patch(name, &crd, stanza::unregister(&crd)).await?;
+            }
+            return Ok(CrdState::Waiting(closed));
+        }
+        let crd = match announced {
+            true => crd,
+            false => self.patch(name, &crd, stanza::announce(&crd, endpoint)).await?,
+        };
+        let bundle = self.bundle().await?;
+        self.patch(name, &crd, stanza::register(&crd, endpoint, &bundle.pem)).await?;
+        tracing::info!(crd = name, webhook = %endpoint, "registered the conversion webhook");
+        Ok(CrdState::Registered)
+    }
+
+    async fn check(
+        &self,
+        name: &str,
+        crd: &CustomResourceDefinition,
+        bundle: &Bundle,
+    ) -> Result<Result<(), Closed>, RegistrationError> {
+        if let Err(message) = self.gates.is_served(crd).await {
+            return Ok(Err(Closed::new(Gate::Served, message)));
+        }
+        let surveyed = match survey(&self.client, crd, &self.gates).await {
+            Ok(surveyed) => surveyed,
+            Err(SurveyError::Closed(closed)) => return Ok(Err(closed)),
+            Err(error) => return Err(RegistrationError::Survey(name.to_owned(), error)),
+        };
+        let review = review(crd, surveyed.sample.as_ref());
+        if let Err(error) = probe(&self.settings.endpoint.for_crd(crd), &bundle.pem, &review).await {
+            let message = format!(
+                "the webhook at {} does not answer a review: {}",
+                self.settings.endpoint,
+                causes(&error)
+            );
+            return Ok(Err(Closed::new(Gate::Answers, message)));
+        }
+        tracing::debug!(crd = name, objects = surveyed.objects, "every gate is open");
+        Ok(Ok(()))
+    }
+
+    /// Changes a CRD, if it has not changed since it was read.
+    async fn patch(
+        &self,
+        name: &str,
+        crd: &CustomResourceDefinition,
+        patch: Value,
+    ) -> Result<CustomResourceDefinition, RegistrationError> {
+        patch_crd(&self.api(), name, crd, patch).await
+    }
+
+    /// Says what has changed since the last round.
+    async fn report(&self, states: BTreeMap<String, CrdState>) {
+        let former = std::mem::replace(
+            &mut *self.states.lock().unwrap_or_else(PoisonError::into_inner),
+            states.clone(),
+        );
+        for (crd, state) in states.iter().filter(|(crd, state)| former.get(*crd) != Some(*state)) {
+            match state {
+                CrdState::Registered => tracing::info!(crd, "API servers call the webhook and trust it"),
+                CrdState::LeftAlone(why) => tracing::warn!(crd, "left its conversion as it is: {why}"),
+                CrdState::Waiting(closed) => {
+                    tracing::warn!(crd, reason = %closed.gate, "not registered: {closed}");
+                }
+            }
+            events::publish(&self.client, &self.settings.instance, crd, state).await;
+        }
+    }
+}
+
+async fn patch_crd(
+    api: &Api<CustomResourceDefinition>,
+    name: &str,
+    crd: &CustomResourceDefinition,
+    patch: Value,
+) -> Result<CustomResourceDefinition, RegistrationError> {
+    let failed = |error| RegistrationError::Crd(name.to_owned(), error);
+    as_read(&crd.metadata).map_err(failed)?;
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    ask(api.patch(name, &params, &Patch::Merge(patch))).await.map_err(failed)
+}
+
+/// Removes a webhook from a CRD, if nothing needs a conversion. Returns whether it was registered.
+///
+/// # Errors
+/// When the CRD needs the webhook, or could not be changed.
+pub async fn unregister(
+    client: &kube::Client,
+    endpoint: &Endpoint,
+    name: &str,
+) -> Result<bool, RegistrationError> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    loop {
+        let crd =
+            find(api.get(name)).await.map_err(|error| RegistrationError::Crd(name.to_owned(), error))?;
+        let crd = crd.ok_or_else(|| RegistrationError::NotFound(name.to_owned()))?;
+        if stanza::trust(&crd, endpoint).is_none() {
+            return Ok(false);
+        }
+        if stanza::standing(&crd, endpoint) == Standing::Ours {
+            may_unregister(&crd)?;
+        }
+        match patch_crd(&api, name, &crd, stanza::unregister(&crd)).await {
+            Err(RegistrationError::Crd(_, ObjectError::Conflict)) => {}
+            done => return done.map(|_| true),
+        }
+    }
+}
