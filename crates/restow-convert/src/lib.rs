@@ -6,6 +6,7 @@
 //!   the rules are those of [`kept`].
 //! - [`rules`]: the same without code, from a document of rules.
 //! - [`Unchanged`]: for CRDs whose versions all have the same schema.
+//! - [`Pruning`]: what API servers do without a webhook, to know what that would lose.
 //! - [`try_on`] and [`Generator`]: whether objects survive the way to every other version and back, those that there are
 //!   and those that a schema allows.
 //! - [`review`]: answers what an API server asks of a conversion webhook, for the kinds of a [`Converters`] set.
@@ -83,6 +84,7 @@ mod generate;
 mod hop;
 pub mod kept;
 mod metadata;
+mod pruning;
 pub mod review;
 pub mod rules;
 mod schema;
@@ -96,6 +98,7 @@ pub use convertible::Convertible;
 pub use error::Error;
 pub use generate::Generator;
 pub use kept::ANNOTATION;
-pub use trial::{Refusal, Trial, try_on};
+pub use pruning::Pruning;
+pub use trial::{Refusal, Trial, lost_fields, try_on};
 pub use unchanged::{SchemasDiffer, Unchanged};
 pub use version::version_order;

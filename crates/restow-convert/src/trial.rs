@@ -60,6 +60,18 @@ pub fn try_on(chain: &Chain, objects: Vec<(String, Value)>) -> Result<Vec<Trial>
     Ok(trials.into_values().collect())
 }
 
+/// The fields of an object that did not come back as they were, such as `spec.ports[].name`. What came back besides, like
+/// a default, is not lost.
+pub fn lost_fields(object: &Value, back: &Value) -> Vec<String> {
+    let kept = compare(Some(object), Some(back), Counterpart::Unknown, Schema::default());
+    let entries = kept.map(|kept| kept.into_entries()).unwrap_or_default();
+    let lost = entries.iter().filter(|entry| entry.replacement.value.is_some() || !entry.order.is_empty());
+    let mut places: Vec<_> = lost.map(|entry| entry.pattern()).collect();
+    places.sort();
+    places.dedup();
+    places
+}
+
 impl Trial {
     /// Whether every object was converted and came back as it was.
     pub fn is_clean(&self) -> bool {
