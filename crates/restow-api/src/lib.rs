@@ -1,5 +1,5 @@
 //! The API types of restow: `migration.k8s.io/v1alpha1`, the API of kube-storage-version-migrator with additional optional
-//! fields; the reasons of conditions and Events; and the CRDs.
+//! fields; Conversion of `restow.dev/v1alpha1`; the reasons of conditions and Events; and the CRDs.
 //!
 //! ```
 //! use kube_core::CustomResourceExt as _;
@@ -10,6 +10,7 @@
 
 #![allow(unreachable_pub, reason = "KubeSchema repeats the types inside functions")]
 
+mod conversion;
 mod definitions;
 mod in_tree;
 mod labels;
@@ -18,11 +19,18 @@ mod reason;
 mod resource;
 mod state;
 
-pub use definitions::crds;
+pub use conversion::{
+    Conversion, ConversionCheck, ConversionConditionType, ConversionSpec, ConversionStatus, InPlaceProgress,
+    RefusedObject,
+};
+pub use definitions::{conversion_crd, crds};
 pub use in_tree::{
     IN_TREE_VERSIONS, InTreeMigration, InTreeMigrationSpec, InTreeMigrationStatus, in_tree_crd,
 };
-pub use labels::{ADOPTED, ADOPTED_AT, CREATED_BY, DELEGATED_RUN, MANAGED_BY, MANAGER, RETRY, TRIGGER};
+pub use labels::{
+    ADOPTED, ADOPTED_AT, CONVERSION, CONVERTED, CONVERTING, CREATED_BY, DELEGATED_RUN, MANAGED_BY, MANAGER,
+    RETRY, SUSPENDED_BY, TRIGGER,
+};
 pub use migration::{
     Checkpoint, ConditionStatus, ConditionType, MigrationCondition, MigrationProgress, QuarantinedObject,
     StorageVersionMigration, StorageVersionMigrationSpec, StorageVersionMigrationStatus,

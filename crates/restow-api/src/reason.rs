@@ -34,6 +34,22 @@ reasons! {
     AnotherController,
     /// The API of the built-in migrator is not served.
     BackendNotServed,
+    /// All objects survive a conversion to the new version and back.
+    Checked,
+    /// Every object is converted to the new version and back.
+    Checking,
+    /// The API server refused to change the CustomResourceDefinition.
+    ConversionRefused,
+    /// A Conversion is done: all objects are stored in the new version.
+    Converted,
+    /// Rules have converted all objects.
+    ConvertedInPlace,
+    /// Rules convert every object, and no migration may run meanwhile.
+    ConvertingInPlace,
+    /// The CustomResourceDefinition was changed meanwhile.
+    DefinitionChanged,
+    /// No CustomResourceDefinition defines the kind, or it is not established.
+    DefinitionMissing,
     /// The migration of the built-in controller failed.
     DelegateFailed,
     /// The name of the delegate belongs to another migration.
@@ -52,6 +68,8 @@ reasons! {
     EncryptionUnseen,
     /// The encryption configuration was not observed until now.
     EncryptionUnwatched,
+    /// Objects would not survive a conversion to the new version and back.
+    FieldsLost,
     /// restow lacks a permission.
     Forbidden,
     /// Another controller wrote the StorageState.
@@ -86,6 +104,10 @@ reasons! {
     Retrying,
     /// Objects are being rewritten.
     Rewriting,
+    /// The ConversionRules do not fit the CustomResourceDefinition.
+    RulesInvalid,
+    /// The old version is no longer served.
+    ServingStopped,
     /// The StorageState was not renewed for too long.
     StaleHeartbeat,
     /// The migration started.
@@ -96,24 +118,34 @@ reasons! {
     StorageVersionChanged,
     /// Objects were stored in another version between two observations.
     StorageVersionChangedTwice,
+    /// The new version is the storage version.
+    StorageVersionSet,
     /// A migration was deleted because another one replaces it.
     Superseded,
     /// `spec.suspend` is true.
     Suspended,
+    /// A Conversion was tried on a part of the objects.
+    Tried,
     /// The API server does not accept the credentials.
     Unauthorized,
+    /// The CustomResourceDefinition does not have the version, or another one is stored.
+    UnknownVersion,
     /// The verifying pass left something unproven.
     Unverified,
     /// Every object is stored in the current version and under the current key.
     Verified,
     /// A second pass checks every object.
     Verifying,
+    /// A version that is needed is not served.
+    VersionNotServed,
     /// A version is no longer served, and managedFields may refer to it.
     VersionRetired,
     /// The migration waits for the API servers to agree.
     WaitingForAgreement,
     /// The migration waits for an API server.
     WaitingForServer,
+    /// The conversion webhook does not answer, or cannot be called.
+    WebhookUnavailable,
 }
 
 /// The text is none of restow's reasons.

@@ -192,6 +192,9 @@ impl Attempt<'_> {
             Some(why @ Obstacle::Unavailable(_)) => {
                 Err(Verdict::waiting(Reason::WaitingForServer, why.explain(), RETRY_SOON))
             }
+            Some(why @ Obstacle::Converting) => {
+                Err(Verdict::waiting(Reason::ConvertingInPlace, why.explain(), RETRY_SOON))
+            }
             Some(why @ Obstacle::Unregistered(_)) => {
                 Err(Verdict::waiting(Reason::Forbidden, why.explain(), RETRY_LATER))
             }

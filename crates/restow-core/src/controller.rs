@@ -2,6 +2,7 @@
 
 pub mod adoption;
 pub mod condition;
+pub mod conversion;
 pub mod crd_manager;
 pub mod delegation;
 pub mod event_limiter;

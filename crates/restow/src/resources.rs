@@ -100,7 +100,8 @@ pub(crate) fn migratable(resources: &[&Resource]) -> Result<(), CliError> {
         Some((resource, why)) => {
             let told = format!("{} cannot be migrated: {}", resource.name, why.explain());
             // A temporary obstacle is not incorrect usage.
-            let passes = matches!(why, Obstacle::Unavailable(_) | Obstacle::Unregistered(_));
+            let passes =
+                matches!(why, Obstacle::Unavailable(_) | Obstacle::Unregistered(_) | Obstacle::Converting);
             Err(if passes { CliError::failed(told) } else { CliError::usage(told) })
         }
         None => Ok(()),

@@ -3,14 +3,18 @@
 use restow_api::Reason;
 
 /// The reasons that have a section in docs/TROUBLESHOOTING.md.
-const REASONS: [Reason; 22] = [
+const REASONS: [Reason; 29] = [
     Reason::AnotherController,
     Reason::BackendNotServed,
+    Reason::ConversionRefused,
+    Reason::DefinitionChanged,
+    Reason::DefinitionMissing,
     Reason::DelegateFailed,
     Reason::DelegateNameTaken,
     Reason::DelegateRefused,
     Reason::Disagreement,
     Reason::EncryptionUnseen,
+    Reason::FieldsLost,
     Reason::Forbidden,
     Reason::ForeignState,
     Reason::ListRefused,
@@ -23,9 +27,12 @@ const REASONS: [Reason; 22] = [
     Reason::StorageVersionChanged,
     Reason::Superseded,
     Reason::Unauthorized,
+    Reason::UnknownVersion,
     Reason::Unverified,
+    Reason::VersionNotServed,
     Reason::WaitingForAgreement,
     Reason::WaitingForServer,
+    Reason::WebhookUnavailable,
 ];
 
 /// Appends to a message where its reason is explained, if it is.

@@ -59,6 +59,8 @@ pub struct Crd {
     pub changed: Option<Timestamp>,
     /// Whether a webhook converts its objects between versions.
     pub webhook: bool,
+    /// Whether its objects are being converted in place.
+    pub converting: bool,
 }
 
 impl Crd {
@@ -97,6 +99,8 @@ pub enum Obstacle {
     Unavailable(String),
     /// Only its StorageVersion could show how it is stored, and StorageVersions may not be listed, for this reason.
     Unregistered(String),
+    /// Its objects are being converted in place: a rewrite would drop the fields of those that are not converted yet.
+    Converting,
 }
 
 impl Obstacle {
@@ -113,6 +117,11 @@ impl Obstacle {
             ),
             Self::Events => "a rewrite would extend the life of events; --include-events does it".to_owned(),
             Self::Unavailable(why) => format!("cannot query its API server: {why}"),
+            Self::Converting => {
+                "a Conversion converts its objects in place, and a rewrite would drop the fields of those \
+                 that are not converted yet; it can be migrated when the Conversion has succeeded"
+                    .to_owned()
+            }
             Self::Unregistered(why) => {
                 format!(
                     "only its StorageVersion could show how it is stored, and StorageVersions cannot be listed: {why}"
@@ -314,6 +323,9 @@ pub fn inventory(documents: &[Document], crds: &[Crd], include_events: bool) -> 
         }
         if resource.obstacle.is_none() {
             resource.obstacle = unserved(resource);
+        }
+        if resource.crd.as_ref().is_some_and(|crd| crd.converting) {
+            resource.obstacle = Some(Obstacle::Converting);
         }
         if resource.obstacle.is_none() && resource.hash.is_none() {
             resource.obstacle = Some(Obstacle::NoHash(resource.origin));

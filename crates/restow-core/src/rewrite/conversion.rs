@@ -88,6 +88,7 @@ mod tests {
             storage_version: Some(GroupVersion::new("example.com", storage)),
             origin: Origin::Custom,
             crd: Some(Crd {
+                converting: false,
                 name,
                 resource_version: String::new(),
                 uid: String::new(),

@@ -82,6 +82,7 @@ mod tests {
             stored_versions: stored.iter().map(|version| (*version).to_owned()).collect(),
             changed: None,
             webhook: false,
+            converting: false,
         }
     }
 

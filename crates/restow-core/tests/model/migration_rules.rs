@@ -88,6 +88,7 @@ pub(crate) fn prune(run: &Run, now: &Definition) -> Option<Vec<Version>> {
         stored_versions: stored.map(|version| name(version).to_owned()).collect(),
         changed: None,
         webhook: false,
+        converting: false,
     };
     let pruned = prune::prune(&progress(run), &crd).ok()??;
     Some(

@@ -3,6 +3,7 @@
 //! Only the server's list of groups shows what is served. A 404 for something that it lists is an error, because a proxy
 //! may have answered.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
@@ -97,6 +98,8 @@ struct CrdMeta {
     creation_timestamp: Option<Timestamp>,
     #[serde(default)]
     managed_fields: Vec<CrdManagedFields>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
@@ -162,6 +165,7 @@ impl From<CrdObject> for Crd {
                 .map(|version| (version.name, version.served))
                 .collect(),
             stored_versions: object.status.stored_versions,
+            converting: object.metadata.annotations.contains_key(restow_api::CONVERTING),
             webhook: object.spec.conversion.is_some_and(|conversion| conversion.strategy == "Webhook"),
         }
     }

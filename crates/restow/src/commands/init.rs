@@ -311,6 +311,7 @@ mod tests {
     fn crd(name: &str, stored: &[&str]) -> Crd {
         Crd {
             webhook: false,
+            converting: false,
             name: GroupResource::parse(name),
             resource_version: String::new(),
             uid: String::new(),

@@ -28,6 +28,7 @@ fn widgets(stored: &[&str]) -> Crd {
         stored_versions: stored.iter().map(|version| (*version).to_owned()).collect(),
         changed: None,
         webhook: false,
+        converting: false,
     }
 }
 

@@ -74,7 +74,7 @@ pub(crate) fn unavailable(inventory: &Inventory) -> Vec<Unavailable> {
     };
     // They need a migration and get none, so the run did not migrate everything.
     let unserved = |resource: &Resource| match &resource.obstacle {
-        Some(why @ (Obstacle::Unserved(_) | Obstacle::Unregistered(_)))
+        Some(why @ (Obstacle::Unserved(_) | Obstacle::Unregistered(_) | Obstacle::Converting))
             if resource.need() != Need::Unlikely =>
         {
             Some(Unavailable { group_version: resource.name.to_string(), message: why.explain() })
