@@ -14,12 +14,14 @@
 //! | `record` | keeps its progress in the object, on condition of what was last read of it |
 //! | `verdict` | what the end of an attempt means: a condition, and when to try again |
 //! | `pruner` | prunes `storedVersions` after a verified migration |
+//! | `conversion` | carries out Conversions: check, storage version, a migration, prune, stop serving |
 //! | `in_tree` | `storagemigration.k8s.io`, the built-in API: serve its objects, or delegate to its controller |
 //! | [`observe`] | Events, metrics, `/healthz` and `/readyz` |
 //! | `context`, `ownership`, `requests` | what the controllers share: the cluster, labels, requests |
 
 mod attempt;
 mod context;
+mod conversion;
 mod in_tree;
 mod migrator;
 pub mod observe;

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::attempt::Attempt;
 use crate::context::Context;
+use crate::ownership::conversion_of;
 use crate::record::Record;
 
 /// How often to schedule when nothing changes.
@@ -42,7 +43,8 @@ pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigr
     while !stop.is_stopped() {
         context.health.beat("migrator", IDLE_INTERVAL * 4);
         changes.mark_unchanged();
-        let objects = migrations.state();
+        let mut objects = migrations.state();
+        objects.retain(|object| is_mine(context, object));
         let schedule = scheduler.schedule(&objects);
         for name in &schedule.stop {
             scheduler.running[name].stop.cancel();
@@ -83,6 +85,12 @@ pub(crate) async fn run(context: &Context, migrations: &Store<StorageVersionMigr
     while let Some((name, requeue)) = under_way.next().await {
         scheduler.ended(&name, requeue);
     }
+}
+
+/// Whether this process runs a migration.
+fn is_mine(context: &Context, migration: &StorageVersionMigration) -> bool {
+    let only = context.settings.only_conversion.as_ref();
+    only.is_none_or(|only| conversion_of(migration).is_some_and(|(name, _)| name == *only))
 }
 
 /// A migration that runs in this process.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use restow_api::{ADOPTED, CREATED_BY, MANAGED_BY, MANAGER, StorageVersionMigration, TRIGGER};
+use restow_api::{ADOPTED, CONVERSION, CREATED_BY, MANAGED_BY, MANAGER, StorageVersionMigration, TRIGGER};
 
 /// The labels of every object that restow creates by itself.
 pub(crate) fn managed() -> BTreeMap<String, String> {
@@ -27,6 +27,17 @@ pub(crate) fn is_triggered(migration: &StorageVersionMigration) -> bool {
         && is(MANAGED_BY, MANAGER)
         && !labels.contains_key(ADOPTED)
         && (is(CREATED_BY, TRIGGER) || is_former())
+}
+
+/// The name and uid of the Conversion that a migration was created for.
+pub(crate) fn conversion_of(migration: &StorageVersionMigration) -> Option<(String, String)> {
+    let labels = migration.metadata.labels.as_ref()?;
+    if labels.get(CREATED_BY).map(String::as_str) != Some(CONVERSION) {
+        return None;
+    }
+    let owners = migration.metadata.owner_references.as_ref()?;
+    let owner = owners.iter().find(|owner| owner.kind == "Conversion")?;
+    Some((owner.name.clone(), owner.uid.clone()))
 }
 
 #[cfg(test)]

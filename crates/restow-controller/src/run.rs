@@ -26,7 +26,7 @@ use crate::observe::metrics::Metrics;
 use crate::observe::serve;
 use crate::settings::{Backend, ControllerSettings, Controllers};
 use crate::watches::{self, WATCH_TIMEOUT};
-use crate::{migrator, pruner, trigger};
+use crate::{conversion, migrator, pruner, trigger};
 
 /// The parts of a controller process.
 pub struct Options {
@@ -47,7 +47,7 @@ pub struct Options {
 }
 
 /// The loops that report health while this process leads.
-const LOOPS: [&str; 5] = ["migrator", "trigger", "pruner", "adopter", "undelegate"];
+const LOOPS: [&str; 6] = ["migrator", "trigger", "pruner", "adopter", "undelegate", "conversion"];
 /// The health name of the wait for the definitions.
 const START: &str = "start";
 /// How often to check whether the definitions are installed.
@@ -188,12 +188,18 @@ async fn work(context: &Context, controllers: Controllers, stop: &Stop) {
             undelegate::run(context, &migrations, stop).await;
         }
     };
+    let convert = async {
+        let ready = stop.unless(migrations.wait_until_ready()).await;
+        if controllers.conversion && ready.is_some() {
+            conversion::run(context, controllers, &migrations, stop).await;
+        }
+    };
     let look = async {
         if controllers.trigger || controllers.encryption {
             futures::join!(trigger::run(context, controllers, stop), stop.unless(watches::run(context)));
         }
     };
-    futures::join!(watch_migrations, migrate, prune, adopt, undelegate, look);
+    futures::join!(watch_migrations, migrate, prune, adopt, undelegate, convert, look);
     LOOPS.into_iter().for_each(|name| context.health.ended(name));
 }
 

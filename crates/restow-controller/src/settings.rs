@@ -17,6 +17,8 @@ pub struct Controllers {
     pub encryption: bool,
     /// Prunes storedVersions after migrations.
     pub pruner: bool,
+    /// Carries out Conversions.
+    pub conversion: bool,
 }
 
 /// Which controller rewrites objects; restow verifies in both cases.
@@ -46,4 +48,6 @@ pub struct ControllerSettings {
     pub backend: Backend,
     /// Whether migrations of the built-in API are served, too.
     pub adopt: bool,
+    /// The only Conversion to carry out, with its migrations and no others; none for all.
+    pub only_conversion: Option<String>,
 }

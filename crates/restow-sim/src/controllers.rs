@@ -76,7 +76,13 @@ fn options(world: &World, plan: &Plan, setup: Setup, at: usize, name: &str) -> O
     let encrypts = plan.scene.encrypts();
     Options {
         cluster,
-        controllers: Controllers { migrator: true, trigger: true, encryption: encrypts, pruner: true },
+        controllers: Controllers {
+            migrator: true,
+            trigger: true,
+            encryption: encrypts,
+            pruner: true,
+            conversion: false,
+        },
         settings: settings(plan),
         bounds: Preset::Fast.bounds(),
         identity: name.to_owned(),
@@ -118,6 +124,7 @@ fn settings(plan: &Plan) -> ControllerSettings {
         resources: Some(vec![watched]),
         backend: Backend::Restow,
         adopt: false,
+        only_conversion: None,
     }
 }
 

@@ -167,6 +167,8 @@ impl Cli {
             Command::Retire(flags) => retire::run(connection, &flags).await,
             Command::Controller(flags) => controller::run(connection, &flags).await,
             Command::Apiserver(flags) => apiserver::run(&flags).await,
+            // It stops within a page, and releases the Lease.
+            Command::Convert(flags) if flags.handles_signals() => convert::run(connection, &flags).await,
             Command::Convert(flags) => stoppable(convert::run(connection, &flags)).await,
             Command::Webhook(flags) => webhook::run(connection, &flags).await,
             Command::Install(flags) => install::run(connection, &flags).await,

@@ -16,7 +16,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry};
-use restow_api::{ConditionType, Reason, StorageVersionMigration};
+use restow_api::{ConditionType, Conversion, Reason, StorageVersionMigration};
 use restow_migrate::prune::{PruneError, Pruned};
 
 use count::{Count, gauge_value};
@@ -79,6 +79,8 @@ pub struct Metrics {
     in_flight_limit: Gauge<f64, AtomicU64>,
     prunes: Family<Labels<1>, Count>,
     events_dropped: Count,
+    conversions: Family<Labels<1>, Gauge>,
+    conversions_ended: Family<Labels<1>, Count>,
 }
 
 impl Default for Metrics {
@@ -118,6 +120,8 @@ impl Default for Metrics {
                 "events_dropped_total",
                 "Events that were dropped: too many waited to be sent",
             ),
+            conversions: new(to, "conversions", "Existing Conversions by phase"),
+            conversions_ended: new(to, "conversions_total", "Conversions that have ended, by result"),
             registry,
         };
         metrics.zeroed()
@@ -142,11 +146,34 @@ impl Metrics {
         }
         for phase in PHASES {
             drop(self.phases.get_or_create(&one("phase", phase)));
+            drop(self.conversions.get_or_create(&one("phase", phase)));
         }
         for result in ["pruned", "unneeded", "refused", "failed"] {
             drop(self.prunes.get_or_create(&one("result", result)));
         }
+        for result in ["succeeded", "failed"] {
+            drop(self.conversions_ended.get_or_create(&one("result", result)));
+        }
         self
+    }
+
+    /// Counts the existing Conversions by phase.
+    pub fn conversions<'a>(&self, all: impl IntoIterator<Item = &'a Conversion>) {
+        let mut counts = PHASES.map(|phase| (phase, 0));
+        for conversion in all {
+            let phase = conversion.status.as_ref().and_then(|status| status.phase.as_deref());
+            let phase = phase.unwrap_or("Waiting");
+            counts.iter_mut().filter(|(name, _)| *name == phase).for_each(|(_, count)| *count += 1);
+        }
+        for (phase, count) in counts {
+            self.conversions.get_or_create(&one("phase", phase)).set(count);
+        }
+    }
+
+    /// Counts a Conversion that has ended.
+    pub fn conversion_ended(&self, succeeded: bool) {
+        let result = if succeeded { "succeeded" } else { "failed" };
+        self.conversions_ended.get_or_create(&one("result", result)).add_one();
     }
 
     /// The metrics of one resource, such as `widgets.example.com`. Keep them while it is migrated.

@@ -29,10 +29,12 @@ const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/name
   trigger     keeps a StorageState for each resource, and creates a migration when its version changes
   encryption  the same when all API servers have loaded another encryption configuration
   pruner      reduces a CRD's storedVersions after a verified migration
+  conversion  carries out Conversions (restow.dev/v1alpha1); only if named: it changes CRDs and reads objects
 
 Examples:
   restow controller --kubeconfig F --leader-elect=false     on your own machine
   restow controller --controllers migrator                  only the migrations that you create
+  restow controller --controllers migrator,pruner,conversion        and the Conversions
   restow controller --backend in-tree                       Kubernetes rewrites, restow verifies
   restow controller --adopt in-tree                         serve storagemigration.k8s.io objects")]
 pub(crate) struct Controller {
@@ -90,9 +92,11 @@ pub(crate) enum Name {
     Trigger,
     Encryption,
     Pruner,
+    /// It changes the spec of CRDs and reads the content of objects, so it must be asked for.
+    Conversion,
 }
 
-/// All controllers.
+/// The controllers that run by default.
 pub(crate) const ALL: [Name; 4] = [Name::Migrator, Name::Trigger, Name::Encryption, Name::Pruner];
 
 /// Who rewrites objects.
@@ -120,6 +124,7 @@ impl Controller {
             trigger: runs(Name::Trigger),
             encryption: runs(Name::Encryption),
             pruner: runs(Name::Pruner),
+            conversion: runs(Name::Conversion),
         }
     }
 
@@ -148,13 +153,19 @@ impl Controller {
                 BackendName::InTree => Backend::InTree,
             },
             adopt: self.adopt.is_some(),
+            only_conversion: None,
         }
     }
 
     fn namespace(&self) -> String {
-        let own = || std::fs::read_to_string(NAMESPACE_FILE).ok().map(|name| name.trim().to_owned());
-        self.leader_election_namespace.clone().or_else(own).unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())
+        self.leader_election_namespace.clone().unwrap_or_else(own_namespace)
     }
+}
+
+/// The namespace of this pod, or the one that restow is installed in by default.
+pub(crate) fn own_namespace() -> String {
+    let own = std::fs::read_to_string(NAMESPACE_FILE).ok().map(|name| name.trim().to_owned());
+    own.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())
 }
 
 fn named(names: &[String]) -> Vec<GroupResource> {

@@ -1,5 +1,6 @@
 //! `restow convert`: converts files of custom resources between the versions of their CRD, and drafts rules for it.
 
+mod carry_out;
 mod check;
 mod converter;
 mod converters;
@@ -16,6 +17,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use restow_convert::rules::ConversionRules;
 use serde_json::Value;
 
+use self::carry_out::Run;
 use self::check::Check;
 use self::converter::compile;
 use self::converters::{Converters, Defined};
@@ -48,7 +50,8 @@ Examples:
   restow convert -f widget.yaml --to v1 --rules rules.yaml --crd crd.yaml
   restow convert -f - --to v1 --rules rules.yaml --crd crd.yaml -o json   reads stdin
   restow convert -f widget.yaml --to v1           as the cluster converts
-  restow convert check widgets.example.com        would live objects lose something?"
+  restow convert check widgets.example.com        would live objects lose something?
+  restow convert run -f conversion.yaml           move the stored objects of a cluster to another version"
 )]
 pub(crate) struct Convert {
     #[command(subcommand)]
@@ -78,6 +81,14 @@ enum ConvertCommand {
     Suggest(Suggest),
     Test(Test),
     Check(Check),
+    Run(Box<Run>),
+}
+
+impl Convert {
+    /// Whether the command stops cleanly at a signal by itself.
+    pub(crate) fn handles_signals(&self) -> bool {
+        matches!(self.command, Some(ConvertCommand::Run(_)))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -92,6 +103,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Convert) -> Result<u8, 
         Some(ConvertCommand::Suggest(flags)) => return suggest::run(flags),
         Some(ConvertCommand::Test(flags)) => return test::run(flags),
         Some(ConvertCommand::Check(flags)) => return check::run(connection, flags).await,
+        Some(ConvertCommand::Run(flags)) => return carry_out::run(connection, flags).await,
         None => {}
     }
     let Some(to) = &flags.to else { return Err(CliError::usage("--to is required")) };

@@ -259,6 +259,7 @@ mod tests {
         Observed {
             version: "v1beta1".to_owned(),
             crd: Crd {
+                converting: false,
                 name: GroupResource::parse("widgets.example.com"),
                 resource_version: "5".to_owned(),
                 uid: "u".to_owned(),

@@ -37,6 +37,7 @@ mod apiserver;
 mod beliefs;
 mod cli;
 mod controller;
+mod conversion;
 mod converting;
 mod demo;
 mod denied;

@@ -52,7 +52,10 @@ async fn uninstall_keeps_what_users_created() {
     expected.extend(
         [
             "apiservices.apiregistration.k8s.io - v1alpha1.migration.k8s.io",
+            "apiservices.apiregistration.k8s.io - v1alpha1.restow.dev",
             "configmaps restow-system mine",
+            "customresourcedefinitions.apiextensions.k8s.io - conversionrules.restow.dev",
+            "customresourcedefinitions.apiextensions.k8s.io - conversions.restow.dev",
             "customresourcedefinitions.apiextensions.k8s.io - storagestates.migration.k8s.io",
             "customresourcedefinitions.apiextensions.k8s.io - storageversionmigrations.migration.k8s.io",
             "namespaces - restow-system",
@@ -202,8 +205,15 @@ async fn uninstall_keeps_what_existed_before() {
         "{ran:#?}"
     );
     let mut expected = before;
-    expected
-        .insert("customresourcedefinitions.apiextensions.k8s.io - storagestates.migration.k8s.io".to_owned());
+    expected.extend(
+        [
+            "apiservices.apiregistration.k8s.io - v1alpha1.restow.dev",
+            "customresourcedefinitions.apiextensions.k8s.io - conversionrules.restow.dev",
+            "customresourcedefinitions.apiextensions.k8s.io - conversions.restow.dev",
+            "customresourcedefinitions.apiextensions.k8s.io - storagestates.migration.k8s.io",
+        ]
+        .map(str::to_owned),
+    );
     settle(&client, &expected).await;
 }
 

@@ -197,5 +197,5 @@ fn the_text_is_in_prometheus_format() {
             assert!(types.contains(name) || histogram.is_some_and(|name| types.contains(name)), "{line}");
         }
     }
-    assert_eq!(types.len(), 16, "{types:?}");
+    assert_eq!(types.len(), 18, "{types:?}");
 }

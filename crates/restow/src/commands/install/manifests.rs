@@ -1,5 +1,7 @@
 //! Everything that `restow install` creates, in the order in which it can be created.
 
+use kube::core::CustomResourceExt as _;
+use restow_convert::rules::ConversionRules;
 use restow_core::agreement::encryption::Pattern;
 use restow_core::resource::name::GroupResource;
 use serde_json::{Value, json};
@@ -45,8 +47,12 @@ pub(crate) fn crds() -> Vec<Manifest> {
         "A migration of one resource, with its progress: the API of kube-storage-version-migrator, with optional\n\
          fields added. Objects of an earlier installation are kept and understood.",
         "The versions that objects of a resource may be stored in.",
+        "A Conversion moves a custom resource from one version to another. The conversion controller carries it out.",
+        "Rules that convert objects between the versions of a CRD, instead of code.",
     ];
-    let objects = restow_api::crds().map(|crd| serde_json::to_value(crd).unwrap_or_default());
+    let definitions =
+        restow_api::crds().into_iter().chain([restow_api::conversion_crd(), ConversionRules::crd()]);
+    let objects = definitions.map(|crd| serde_json::to_value(crd).unwrap_or_default());
     why.into_iter().zip(objects).map(|(why, object)| Manifest::new(why, object)).collect()
 }
 

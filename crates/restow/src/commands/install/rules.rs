@@ -77,7 +77,10 @@ pub(crate) fn cluster(
 ) -> Vec<Rule> {
     let mut rules = rewrite_rules(chosen, listing);
     rules.extend(discovery_rules(controllers));
-    if controllers.contains(&Controller::Pruner) {
+    if controllers.contains(&Controller::Conversion) {
+        rules.extend(conversion_rules());
+    }
+    if controllers.contains(&Controller::Pruner) || controllers.contains(&Controller::Conversion) {
         let why = "The pruner reduces status.storedVersions after a verified migration.";
         let status = ["customresourcedefinitions/status"];
         rules.push(rule(why, "apiextensions.k8s.io", &status, &["patch"]));
@@ -89,6 +92,17 @@ pub(crate) fn cluster(
     rules.push(rule("Their progress.", MIGRATION, &status, &["get", "update", "patch"]));
     rules.extend(in_tree(usage));
     rules
+}
+
+/// What only the conversion controller needs: changing the spec of CRDs is a right of its own.
+fn conversion_rules() -> Vec<Rule> {
+    let crds = "The conversion controller sets storage versions, and stops serving old ones.";
+    vec![
+        rule(crds, "apiextensions.k8s.io", &["customresourcedefinitions"], &["patch"]),
+        rule("Conversions to carry out.", "restow.dev", &["conversions"], &["get", "list", "watch"]),
+        rule("Their progress.", "restow.dev", &["conversions/status"], &["get", "update", "patch"]),
+        rule("Rules that convert in place.", "restow.dev", &["conversionrules"], &["list"]),
+    ]
 }
 
 /// How objects are listed.

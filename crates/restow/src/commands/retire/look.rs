@@ -224,6 +224,7 @@ mod tests {
     #[test]
     fn the_newest_served_version_comes_first() {
         let crd = Crd {
+            converting: false,
             name: GroupResource::parse("widgets.example.com"),
             resource_version: String::new(),
             uid: String::new(),

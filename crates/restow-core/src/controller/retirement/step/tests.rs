@@ -8,6 +8,7 @@ const OLD: &str = "v1beta1";
 /// A CRD: its versions (a `-` before the name means that it is not served), storage version, stored versions.
 fn crd(versions: &str, storage: &str, stored: &str) -> Crd {
     Crd {
+        converting: false,
         name: GroupResource::parse("widgets.example.com"),
         resource_version: "5".to_owned(),
         uid: "u".to_owned(),
