@@ -2,6 +2,7 @@
 //! run on one real control plane.
 
 mod built_in;
+pub(crate) mod convert;
 pub(crate) mod large;
 mod link;
 mod loader;

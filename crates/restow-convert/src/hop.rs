@@ -1,5 +1,6 @@
 //! One hop between neighbouring versions that loses nothing.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
@@ -185,8 +186,11 @@ fn pick<T>(entries: &[Entry], accept: &mut dyn FnMut(&[Entry]) -> Option<T>) -> 
 /// Converts an object as the API server would see it: with the defaults of its version. An update through that version
 /// fills them in, and must not look like an edit.
 fn convert(hop: &dyn Hop, direction: Direction, object: &Value, schema: Schema<'_>) -> Result<Value, Error> {
-    let mut defaulted = object.clone();
-    schema.fill_defaults(&mut defaulted);
+    let mut defaulted = Cow::Borrowed(object);
+    // Most schemas have none, and a copy of the object takes long.
+    if schema.has_defaults() {
+        schema.fill_defaults(defaulted.to_mut());
+    }
     let mut converted = match direction {
         Direction::Up => hop.upgrade(&defaulted)?,
         Direction::Down => hop.downgrade(&defaulted)?,

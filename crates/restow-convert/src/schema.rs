@@ -119,6 +119,15 @@ impl<'a> Schema<'a> {
         named.map_or_else(|| vec!["name"], |keys| keys.iter().filter_map(Value::as_str).collect())
     }
 
+    /// Whether anything below has a default.
+    pub(crate) fn has_defaults(self) -> bool {
+        let Some(schema) = self.0 else { return false };
+        let fields = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+        let below = ["items", "additionalProperties"].into_iter().filter_map(|name| schema.get(name));
+        let mut all = fields.map(|(_, field)| field).chain(below);
+        all.any(|below| below.get("default").is_some() || Self(Some(below)).has_defaults())
+    }
+
     /// Fills in the defaults of missing fields, as API servers do.
     pub(crate) fn fill_defaults(self, value: &mut Value) {
         let Some(schema) = self.0 else { return };
@@ -170,6 +179,13 @@ mod tests {
             Schema::new(Some(&schema)).fill_defaults(&mut value);
             value
         };
+        assert!(!Schema::default().has_defaults());
+        for below in ["mode", "spec", "ports", "map", "absent"] {
+            let schema = json!({"properties": {"o": {"properties": {below: schema["properties"][below]}}}});
+            assert!(Schema::new(Some(&schema)).has_defaults(), "{below}");
+        }
+        let without = json!({"properties": {"default": {"type": "string"}, "list": {"items": {}}}});
+        assert!(!Schema::new(Some(&without)).has_defaults());
         assert_eq!(filled(json!({})), json!({"mode": "auto", "spec": {"size": 1, "empty": 0}}));
         assert_eq!(
             filled(json!({
