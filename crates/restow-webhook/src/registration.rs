@@ -7,6 +7,7 @@ mod definitions;
 mod endpoint;
 mod events;
 mod gates;
+mod ownership;
 mod probe;
 mod registrar;
 mod removal;

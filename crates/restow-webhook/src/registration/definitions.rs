@@ -3,16 +3,17 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use restow_lease::request::{ObjectError, ask, find};
 use serde_json::{Value, json};
 
+use super::ownership::handed_over;
 use super::registrar::{RegistrationError, RegistrationSettings};
 use super::stanza;
 use crate::certificates::read_bundle;
 
 /// The field manager of what an operator's definitions say. The stanza has another one, [`stanza::FIELD_MANAGER`].
-const FIELD_MANAGER: &str = "restow-webhook-crds";
+const FIELD_MANAGER: &str = stanza::CREATOR;
 /// How often a write is tried again because another client wrote first.
 const ATTEMPTS: u32 = 10;
 
@@ -93,7 +94,13 @@ async fn update(
     definition: &CustomResourceDefinition,
 ) -> Result<Applied, ObjectError> {
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let after = ask(api.patch(name, &params, &Patch::Apply(configuration(former, definition)))).await?;
+    let mut former = former.clone();
+    if let Some(owners) = handed_over(former.metadata.managed_fields.as_deref().unwrap_or_default()) {
+        let ObjectMeta { uid, resource_version, .. } = &former.metadata;
+        let owners = json!({"uid": uid, "resourceVersion": resource_version, "managedFields": owners});
+        former = ask(api.patch(name, &params, &Patch::Merge(json!({"metadata": owners})))).await?;
+    }
+    let after = ask(api.patch(name, &params, &Patch::Apply(configuration(&former, definition)))).await?;
     let same = after.metadata.resource_version == former.metadata.resource_version;
     Ok(if same { Applied::Unchanged } else { Applied::Changed })
 }

@@ -209,9 +209,9 @@ impl<G: ConverterGates> Registrar<G> {
         let endpoint = &self.settings.endpoint;
         let announced = stanza::is_announced(&crd, endpoint);
         if let Err(closed) = self.check(name, &crd, bundle).await? {
-            if announced {
+            if let Some(patch) = stanza::unregister(&crd, endpoint) {
                 // Who was about to register it fails, because the CRD has changed. Rotations need not wait for it.
-                self.patch(name, &crd, stanza::unregister(&crd)).await?;
+                self.patch(name, &crd, patch).await?;
             }
             return Ok(CrdState::Waiting(closed));
         }
@@ -307,13 +307,11 @@ pub async fn unregister(
         let crd =
             find(api.get(name)).await.map_err(|error| RegistrationError::Crd(name.to_owned(), error))?;
         let crd = crd.ok_or_else(|| RegistrationError::NotFound(name.to_owned()))?;
-        if stanza::trust(&crd, endpoint).is_none() {
-            return Ok(false);
-        }
+        let Some(patch) = stanza::unregister(&crd, endpoint) else { return Ok(false) };
         if stanza::standing(&crd, endpoint) == Standing::Ours {
             may_unregister(&crd)?;
         }
-        match patch_crd(&api, name, &crd, stanza::unregister(&crd)).await {
+        match patch_crd(&api, name, &crd, patch).await {
             Err(RegistrationError::Crd(_, ObjectError::Conflict)) => {}
             done => return done.map(|_| true),
         }

@@ -7,8 +7,8 @@ use restow_convert::Unchanged;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{crd} needs its conversion webhook: {difference}, and objects may be stored in {stored} and requested in {served}; \
-    without the webhook, API servers would change only apiVersion and drop fields. Stop serving all versions but one and \
-    migrate its objects first (restow migrate {crd} --prune-stored-versions)"
+    without the webhook, API servers would change only apiVersion, and drop fields that a version does not have. Stop \
+    serving all versions but one and migrate its objects first (restow migrate {crd} --prune-stored-versions)"
 )]
 pub struct StillNeeded {
     crd: String,
@@ -17,12 +17,12 @@ pub struct StillNeeded {
     served: String,
 }
 
-/// Whether a CRD needs no conversion: all versions have the same schema, or only one version is stored and served.
+/// Whether a CRD needs no conversion: only one version is stored and served. The same schema in all versions is not enough:
+/// the same field can have another unit, or an enum other names.
 ///
 /// # Errors
 /// When it needs one.
 pub fn may_unregister(crd: &CustomResourceDefinition) -> Result<(), StillNeeded> {
-    let Err(differ) = Unchanged::of(crd) else { return Ok(()) };
     let name = |name: &str| name.to_owned();
     let storage =
         crd.spec.versions.iter().filter(|version| version.storage).map(|version| name(&version.name));
@@ -45,9 +45,13 @@ pub fn may_unregister(crd: &CustomResourceDefinition) -> Result<(), StillNeeded>
     }
     stored.sort();
     stored.dedup();
+    let difference = match Unchanged::of(crd) {
+        Ok(_) => "its versions have the same schema, but values may have another meaning in each".to_owned(),
+        Err(differ) => differ.to_string(),
+    };
     Err(StillNeeded {
         crd: crd.metadata.name.clone().unwrap_or_default(),
-        difference: differ.to_string(),
+        difference,
         stored: stored.join(", "),
         served: served.join(", "),
     })
@@ -83,9 +87,9 @@ mod tests {
         let (same, other) = ("color", "colour");
         for (what, crd, expected) in [
             (
-                "the same schemas",
+                "the same schemas, with values that may have another meaning",
                 crd(&[("v1", true, false, same), ("v2", true, true, same)], &["v1", "v2"]),
-                true,
+                false,
             ),
             ("two are served", crd(&[("v1", true, false, same), ("v2", true, true, other)], &["v2"]), false),
             (

@@ -14,6 +14,8 @@ use crate::certificates::fingerprints;
 
 /// The name of the webhook as a field manager.
 pub const FIELD_MANAGER: &str = "restow-webhook";
+/// The field manager of CRDs that the webhook creates.
+pub(super) const CREATOR: &str = "restow-webhook-crds";
 /// The annotation of a CRD that a webhook registers itself in, or is about to; the value names the webhook.
 pub const ANNOUNCED: &str = "restow.dev/conversion-webhook";
 /// Annotations by which a CRD asks somebody else to fill in its caBundle.
@@ -65,10 +67,13 @@ pub fn is_announced(crd: &CustomResourceDefinition, endpoint: &Endpoint) -> bool
 
 /// What a CRD trusts, if it calls this webhook or is about to. One that is about to trusts nobody yet.
 pub fn trust(crd: &CustomResourceDefinition, endpoint: &Endpoint) -> Option<CrdTrust> {
-    let calls = standing(crd, endpoint) == Standing::Ours;
-    let name = crd.metadata.name.clone().unwrap_or_default();
-    let authorities = if calls { bundle(crd).map(fingerprints).unwrap_or_default() } else { BTreeSet::new() };
-    (calls || is_announced(crd, endpoint)).then_some(CrdTrust { name, authorities })
+    let authorities = match standing(crd, endpoint) {
+        Standing::Ours => bundle(crd).map(fingerprints).unwrap_or_default(),
+        Standing::Unconverted if is_announced(crd, endpoint) => BTreeSet::new(),
+        // An annotation that is left from before says nothing: only a CRD without a conversion is registered.
+        Standing::Unconverted | Standing::Foreign(_) => return None,
+    };
+    Some(CrdTrust { name: crd.metadata.name.clone().unwrap_or_default(), authorities })
 }
 
 fn client_config(crd: &CustomResourceDefinition) -> Option<&WebhookClientConfig> {
@@ -88,7 +93,8 @@ pub fn manager_of<'a>(crd: &'a CustomResourceDefinition, field: &[&str]) -> Opti
         path.iter().chain(field).try_fold(fields, |at, part| Some(at?.get(*part))).flatten().is_some()
     });
     let owners: Vec<&str> = owners.filter_map(|entry| entry.manager.as_deref()).collect();
-    if owners.contains(&FIELD_MANAGER) { None } else { owners.first().copied() }
+    let is_own = |owner: &&str| [FIELD_MANAGER, CREATOR].contains(owner);
+    if owners.iter().any(is_own) { None } else { owners.first().copied() }
 }
 
 /// Who else manages the caBundle of a CRD.
@@ -178,9 +184,13 @@ pub fn registered(
     definition
 }
 
-/// Removes the webhook from a CRD.
-pub fn unregister(crd: &CustomResourceDefinition) -> Value {
-    patch(crd, json!({"strategy": "None", "webhook": null}), None)
+/// Removes the webhook, or its announcement, from a CRD. None if there is neither: another webhook is never removed.
+pub fn unregister(crd: &CustomResourceDefinition, endpoint: &Endpoint) -> Option<Value> {
+    match standing(crd, endpoint) {
+        Standing::Ours => Some(patch(crd, json!({"strategy": "None", "webhook": null}), None)),
+        Standing::Unconverted if is_announced(crd, endpoint) => Some(patch(crd, Value::Null, None)),
+        Standing::Unconverted | Standing::Foreign(_) => None,
+    }
 }
 
 /// A merge patch of the stanza, which fails if the CRD has changed since it was read.

@@ -93,6 +93,11 @@ fn a_bundle_that_somebody_else_manages_is_left_alone() {
         ("nobody", vec![ours(Some(&old))], None),
         ("the webhook", vec![ours(Some(&old)), owned(FIELD_MANAGER, json!({"f:caBundle": {}}))], None),
         (
+            "the webhook, which created the CRD",
+            vec![ours(Some(&old)), owned(CREATOR, json!({"f:caBundle": {}}))],
+            None,
+        ),
+        (
             "argocd",
             vec![ours(Some(&old)), owned("argocd", json!({"f:caBundle": {}}))],
             Some("the field manager argocd"),
@@ -170,9 +175,30 @@ fn a_crd_is_announced_before_it_is_registered() {
         registered.spec.conversion.as_ref().unwrap().webhook.as_ref().unwrap().conversion_review_versions,
         REVIEW_VERSIONS
     );
-    let removed = patched(&registered, &unregister(&registered));
+    let removed = patched(&registered, &unregister(&registered, &endpoint()).unwrap());
     assert_eq!(
         (standing(&removed, &endpoint()), trust(&removed, &endpoint())),
         (Standing::Unconverted, None)
     );
+}
+
+#[test]
+fn a_webhook_of_somebody_else_is_never_removed() {
+    let (old, _) = bundles();
+    let theirs = converted(json!({"service": {"namespace": "theirs", "name": "webhook"}}));
+    let announced = json!({"metadata": {"annotations": {ANNOUNCED: "restow-system/webhook"}}});
+    for (what, crd, expected) in [
+        ("ours", crd(ours(Some(&old))), Some(Standing::Unconverted)),
+        ("announced only", crd(announced.clone()), Some(Standing::Unconverted)),
+        ("theirs, since then", merged(&[announced.clone(), theirs.clone()]), None),
+        ("theirs", crd(theirs), None),
+        ("never announced", crd(json!({})), None),
+    ] {
+        let removed = unregister(&crd, &endpoint()).map(|patch| patched(&crd, &patch));
+        let standing = removed.as_ref().map(|crd| standing(crd, &endpoint()));
+        assert_eq!(standing, expected, "{what}");
+        assert_eq!(trust(&removed.unwrap_or(crd), &endpoint()), None, "{what}: no rotation waits for it");
+    }
+    let crd = crd(announced);
+    assert_eq!(unregister(&crd, &endpoint()).unwrap().get("spec"), None, "there is no stanza to remove");
 }
