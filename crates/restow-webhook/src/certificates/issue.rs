@@ -55,10 +55,14 @@ impl fmt::Debug for LeafPem {
     }
 }
 
+/// All certificates are valid since then, the start of 2020. One that was made by a replica whose clock is ahead would
+/// otherwise not be valid yet for API servers, and every replica would serve it.
+const LONG_AGO: Timestamp = Timestamp::constant(1_577_836_800, 0);
+
 /// Makes certificates with ECDSA keys on P-256.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Issuing {
-    /// How long ago the validity of a certificate begins, because clocks differ.
+    /// How long ago the validity of a certificate begins at least, because clocks differ.
     pub(crate) skew: Duration,
 }
 
@@ -118,12 +122,35 @@ impl Issuing {
         not_after: Timestamp,
     ) -> CertificateParams {
         let skew = SignedDuration::try_from(self.skew).unwrap_or_default();
+        let begin = now.checked_sub(skew).unwrap_or(now).min(LONG_AGO);
         let date = |moment: Timestamp| {
             let seconds = u64::try_from(moment.as_second()).unwrap_or_default();
             date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds)
         };
-        params.not_before = date(now.checked_sub(skew).unwrap_or(now));
+        params.not_before = date(begin);
         params.not_after = date(not_after);
         params
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::x509::{certificates, verifies};
+    use super::*;
+
+    #[test]
+    fn what_a_replica_with_a_wrong_clock_makes_is_valid_for_the_others() {
+        let now = Timestamp::constant(1_800_000_000, 0);
+        let days = |days: i64| SignedDuration::from_hours(24 * days);
+        let mut issuing = Issuing { skew: Duration::from_secs(3600) };
+        for ahead in [0, 25, 400] {
+            let clock = now + days(ahead);
+            let (_, authority) = issuing.authority(clock, clock + days(365)).unwrap();
+            let names = BTreeSet::from(["webhook.example.com".to_owned()]);
+            let leaf = issuing.leaf(&authority, &names, clock, clock + days(30)).unwrap();
+            let chain = certificates(leaf.chain.as_bytes()).unwrap();
+            let verified = verifies(authority.certificate.as_bytes(), &chain, "webhook.example.com", now);
+            assert!(verified, "{ahead} days ahead");
+        }
     }
 }

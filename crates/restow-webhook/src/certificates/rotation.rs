@@ -27,7 +27,7 @@ pub struct Lifetimes {
     /// How long every CRD must have trusted an authority before it signs; five minutes by default. An API server may use a
     /// former caBundle for twice its request timeout, for requests that began before the change.
     pub settle: Duration,
-    /// How far clocks may differ; an hour by default. Certificates are valid from so long ago.
+    /// How far the clock of an API server may be behind; an hour by default. Authorities are kept for so much longer.
     pub skew: Duration,
 }
 
