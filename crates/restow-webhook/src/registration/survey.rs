@@ -1,5 +1,7 @@
 //! Tries a converter on all live objects of a CRD, page by page.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use http::Request;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;
@@ -84,12 +86,29 @@ async fn walk(
         let named = items.into_iter().map(|object| (name(&object), object)).collect();
         // Conversions take time: other tasks on this thread must go on.
         tokio::task::yield_now().await;
-        gates.try_on(crd, named).map_err(|message| Closed::new(Gate::Objects, message))?;
+        try_on(gates, crd, named)?;
         match page["metadata"]["continue"].as_str() {
             Some(token) if !token.is_empty() => params.continue_token = Some(token.to_owned()),
             _ => return Ok(done),
         }
     }
+}
+
+/// A converter that panics closes the gate, and ends nothing else.
+fn try_on(
+    gates: &impl ConverterGates,
+    crd: &CustomResourceDefinition,
+    objects: Vec<(String, Value)>,
+) -> Result<(), Closed> {
+    let names: Vec<_> =
+        [objects.first(), objects.last()].into_iter().flatten().map(|(name, _)| name.clone()).collect();
+    let tried = catch_unwind(AssertUnwindSafe(|| gates.try_on(crd, objects))).unwrap_or_else(|_| {
+        Err(format!(
+            "the converter panicked on one of the objects from {}; the log has the message",
+            names.join(" to ")
+        ))
+    });
+    tried.map_err(|message| Closed::new(Gate::Objects, message))
 }
 
 async fn list(client: &kube::Client, path: &str, params: &ListParams) -> Result<Value, ObjectError> {
@@ -103,4 +122,35 @@ fn name(object: &Value) -> String {
     let field = |name: &str| object["metadata"][name].as_str();
     let name = field("name").unwrap_or("an object without a name");
     field("namespace").map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    struct Panicking;
+
+    impl ConverterGates for Panicking {
+        fn crds(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        async fn is_served(&self, _: &CustomResourceDefinition) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn try_on(&self, _: &CustomResourceDefinition, _: Vec<(String, Value)>) -> Result<(), String> {
+            panic!("as asked")
+        }
+    }
+
+    #[test]
+    fn a_converter_that_panics_closes_the_gate() {
+        let objects = ["a", "b", "c"].map(|name| (name.to_owned(), json!({}))).to_vec();
+        let closed = try_on(&Panicking, &CustomResourceDefinition::default(), objects).unwrap_err();
+        assert_eq!(closed.gate, Gate::Objects);
+        assert!(closed.message.contains("from a to c"), "{closed}");
+    }
 }

@@ -25,6 +25,17 @@ pub(super) fn revision(metadata: &PartialObjectMeta<CustomResourceDefinition>) -
     (metadata.name.clone().unwrap_or_default(), metadata.uid.clone(), metadata.generation)
 }
 
+/// The CRD that API servers serve, of several with the same kind: the others' names are not accepted.
+fn preferred<'a>(
+    definitions: impl Iterator<Item = &'a CustomResourceDefinition>,
+) -> Option<&'a CustomResourceDefinition> {
+    definitions.min_by_key(|definition| {
+        let conditions = definition.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let names = conditions.filter(|condition| condition.type_ == "NamesAccepted");
+        names.map(|condition| condition.status.as_str()).any(|status| status == "False")
+    })
+}
+
 impl Definitions {
     pub(super) fn new(client: Client) -> Self {
         Self { api: Api::all(client), known: BTreeMap::new(), problems: BTreeMap::new() }
@@ -67,12 +78,50 @@ impl Definitions {
             (definition.spec.group.as_str(), definition.spec.names.kind.as_str()) == (group, kind)
         };
         let of_group = |name: &str| name.split_once('.').is_some_and(|(_, found)| found == group);
-        match self.known.values().find(is_of) {
+        match preferred(self.known.values().filter(is_of)) {
             Some(definition) => Definition::Found(definition),
             None => match self.problems.iter().find(|(name, _)| of_group(name)) {
                 Some((_, problem)) => Definition::Unreadable(problem),
                 None => Definition::Absent,
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn crd(plural: &str, names_accepted: Option<&str>) -> CustomResourceDefinition {
+        let conditions: Vec<_> = names_accepted
+            .map(|status| json!({"type": "NamesAccepted", "status": status}))
+            .into_iter()
+            .collect();
+        serde_json::from_value(json!({
+            "metadata": {"name": format!("{plural}.example.com")},
+            "spec": {
+                "group": "example.com", "scope": "Namespaced", "names": {"plural": plural, "kind": "Widget"},
+                "versions": [],
+            },
+            "status": {"conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn of_two_crds_for_one_kind_the_accepted_one_counts() {
+        for (states, expected) in [
+            (&[("a", Some("False")), ("b", Some("True"))][..], Some("b.example.com")),
+            (&[("a", Some("False")), ("b", None)], Some("b.example.com")),
+            (&[("a", Some("True")), ("b", Some("False"))], Some("a.example.com")),
+            (&[("a", Some("False"))], Some("a.example.com")),
+            (&[], None),
+        ] {
+            let crds: Vec<_> = states.iter().map(|(plural, status)| crd(plural, *status)).collect();
+            let found = preferred(crds.iter()).and_then(|crd| crd.metadata.name.as_deref());
+            assert_eq!(found, expected, "{states:?}");
         }
     }
 }

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{self as reflected, Store, store::Writer};
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
@@ -116,11 +116,15 @@ impl RulesFollower {
         let served = self.served();
         let rules =
             served.rules_for_crd(&name).ok_or_else(|| format!("there are no valid rules for {name}"))?;
-        let object =
-            self.rules.get(rules).await.map_err(|error| format!("could not read {rules}: {error}"))?;
+        let failed = |error| format!("could not read the ConversionRules: {error}");
+        let mut all = self.rules.list(&ListParams::default()).await.map_err(failed)?.items;
+        let place = all.iter().position(|object| object.name_any() == rules);
+        let object = all.swap_remove(place.ok_or_else(|| format!("{rules} does not exist any more"))?);
+        let others: Vec<_> = all.iter().map(status).collect();
         let generation = object.metadata.generation.unwrap_or_default();
         let wanted = definition.metadata.generation.unwrap_or_default();
-        every_replica_serves(&status(&object), generation, wanted, now).map_err(|error| error.to_string())
+        every_replica_serves(&status(&object), generation, wanted, &others, now)
+            .map_err(|error| error.to_string())
     }
 
     /// Follows until `stop` is cancelled.
@@ -265,7 +269,7 @@ impl RulesFollower {
             let replicas = replicas::leave(&status.replicas, &self.replica)?;
             Some(ConversionRulesStatus { replicas, ..status.clone() })
         };
-        for object in self.rules.list(&kube::api::ListParams::default()).await? {
+        for object in self.rules.list(&ListParams::default()).await? {
             self.write(&object, &leave).await?;
         }
         Ok(())

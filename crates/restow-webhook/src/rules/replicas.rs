@@ -46,6 +46,12 @@ pub enum NotServed {
         /// What it should have checked against.
         wanted: i64,
     },
+    /// A replica has said nothing about these rules, but something about others.
+    #[error("replica {name} has not read these rules yet")]
+    NotHeard {
+        /// The replica.
+        name: String,
+    },
     /// A replica has been silent for long, and may still serve something else.
     #[error(
         "replica {name} has been silent since {since}; wait until it returns or is forgotten, five minutes after that"
@@ -58,7 +64,8 @@ pub enum NotServed {
     },
 }
 
-/// Whether every replica serves this generation of the rules, checked against this generation of the CRD.
+/// Whether every replica serves this generation of the rules, checked against this generation of the CRD. A replica that
+/// is known by the status of other rules only may get requests too.
 ///
 /// # Errors
 /// With the first replica of which that is not known.
@@ -66,6 +73,7 @@ pub fn every_replica_serves(
     status: &ConversionRulesStatus,
     generation: i64,
     definition_generation: i64,
+    others: &[ConversionRulesStatus],
     now: Timestamp,
 ) -> Result<(), NotServed> {
     if status.replicas.is_empty() {
@@ -88,7 +96,12 @@ pub fn every_replica_serves(
             return Err(NotServed::AnotherDefinition { name, checked, wanted: definition_generation });
         }
     }
-    Ok(())
+    let is_heard = |name: &str| status.replicas.iter().any(|replica| replica.name == name);
+    let mut elsewhere = others.iter().flat_map(|other| &other.replicas);
+    match elsewhere.find(|replica| age(replica, now) < FORGOTTEN && !is_heard(&replica.name)) {
+        Some(replica) => Err(NotServed::NotHeard { name: replica.name.clone() }),
+        None => Ok(()),
+    }
 }
 
 /// The entries after this replica has said what it serves. None if nothing needs to be written.
@@ -165,12 +178,29 @@ mod tests {
         ];
         for (replicas, expected) in cases {
             let status = ConversionRulesStatus { replicas, ..Default::default() };
-            let gate = every_replica_serves(&status, 2, 5, at(0));
+            let gate = every_replica_serves(&status, 2, 5, &[], at(0));
             let found = gate.err().map(|error| error.to_string()).unwrap_or_default();
             assert!(
                 found.starts_with(expected) && found.is_empty() == expected.is_empty(),
                 "{found}: {expected}"
             );
+        }
+    }
+
+    #[test]
+    fn a_replica_that_is_known_by_other_rules_must_serve_these_too() {
+        let of = |replicas| ConversionRulesStatus { replicas, ..Default::default() };
+        let here = |names: &[&str]| of(names.iter().map(|name| entry(name, (2, 5), 0)).collect());
+        for (names, others, expected) in [
+            (&["a"][..], vec![of(vec![entry("a", (1, 1), 0)])], None),
+            (&["a"], vec![here(&[]), of(vec![entry("a", (1, 1), 0), entry("b", (1, 1), -10)])], Some("b")),
+            (&["a", "b"], vec![of(vec![entry("b", (1, 1), -10)])], None),
+            (&["a"], vec![of(vec![entry("b", (1, 1), -299)])], Some("b")),
+            (&["a"], vec![of(vec![entry("b", (1, 1), -300)])], None),
+        ] {
+            let gate = every_replica_serves(&here(names), 2, 5, &others, at(0));
+            let expected = expected.map(|name| NotServed::NotHeard { name: name.to_owned() });
+            assert_eq!(gate.err(), expected, "{names:?}");
         }
     }
 
