@@ -4,8 +4,10 @@ mod apply;
 mod check;
 mod difference;
 mod document;
+mod expression;
 mod hop;
 mod path;
+mod programs;
 mod scalar;
 mod status;
 mod suggest;
@@ -21,8 +23,8 @@ use serde_json::Value;
 pub use apply::RuleError;
 pub use check::Problem;
 pub use document::{
-    Both, ConversionRules, ConversionRulesSpec, Each, Enum, EnumValue, HopRules, Join, ListAndMap, Part,
-    Remove, Rule, ScalarType, Scale, Set, Split, TypeChange, Units,
+    Both, Cel, Computed, ConversionRules, ConversionRulesSpec, Each, Enum, EnumValue, HopRules, Join,
+    ListAndMap, Part, Remove, Rule, ScalarType, Scale, Set, Split, TypeChange, Units,
 };
 pub use path::{InvalidPath, Path};
 pub use status::{ConversionRulesStatus, ServingReplica, VALID};
@@ -32,6 +34,7 @@ use crate::kept::pattern_text;
 use crate::schema::schemas;
 use crate::{Chain, Generator, version_order};
 use hop::RuleHop;
+use programs::Programs;
 
 /// Makes a converter of rules, after a check against the CRD.
 ///
@@ -53,6 +56,7 @@ pub fn compile(
             rules: pair.clone(),
             older_schema: older.clone(),
             newer_schema: newer.clone(),
+            programs: Programs::compile(&pair.rules, older, newer),
         }));
     }
     if !problems.is_empty() {

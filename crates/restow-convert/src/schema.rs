@@ -1,6 +1,7 @@
 //! What a conversion asks of a CRD's schema: defaults, and the keys of lists.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion,
@@ -9,6 +10,9 @@ use serde_json::{Map, Value};
 
 /// The fields that every object has, whatever its schema says.
 const ENVELOPE: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+/// The schema of a label and of an annotation.
+pub(crate) static TEXT: LazyLock<Value> = LazyLock::new(|| serde_json::json!({"type": "string"}));
 
 /// The schemas of a CRD's versions.
 pub(crate) fn schemas(definition: &CustomResourceDefinition) -> BTreeMap<String, Value> {
@@ -46,14 +50,66 @@ impl<'a> Schema<'a> {
         Self(self.0.and_then(|schema| schema.get("items")))
     }
 
+    /// The schema of a list's elements, or of a map's values.
+    pub(crate) fn elements(self) -> Self {
+        Self(self.0.and_then(|schema| schema.get("items").or_else(|| schema.get("additionalProperties"))))
+    }
+
     /// The schema of what a path leads to.
     pub(crate) fn at(self, path: &[String]) -> Self {
         path.iter().fold(self, |schema, field| schema.field(field))
     }
 
+    /// Labels and annotations are texts, though no schema says so.
+    pub(crate) fn or_text_of_metadata(self, path: &[String]) -> Self {
+        let is_metadata = path.first().is_some_and(|field| field == "metadata");
+        if self.0.is_none() && is_metadata { Self(Some(&*TEXT)) } else { self }
+    }
+
     /// Whether the place takes integers only.
     pub(crate) fn is_integer(self) -> bool {
         self.0.is_some_and(|schema| schema.get("type").and_then(Value::as_str) == Some("integer"))
+    }
+
+    /// Whether the place takes numbers with a fraction.
+    pub(crate) fn is_number(self) -> bool {
+        self.0.is_some_and(|schema| schema.get("type").and_then(Value::as_str) == Some("number"))
+    }
+
+    /// Whether the place takes lists only.
+    pub(crate) fn is_list(self) -> bool {
+        self.0.is_some_and(|schema| schema.get("type").and_then(Value::as_str) == Some("array"))
+    }
+
+    /// What of a value does not fit the types and enums of the schema. Null always fits: it is no value.
+    pub(crate) fn misfit(self, value: &Value) -> Option<String> {
+        let schema = self.0?;
+        let wanted = schema.get("type").and_then(Value::as_str);
+        let fits = match (wanted, value) {
+            (_, Value::Null) => return None,
+            _ if self.flag("x-kubernetes-int-or-string") => {
+                value.is_string() || value.is_i64() || value.is_u64()
+            }
+            (Some("string"), value) => value.is_string(),
+            (Some("boolean"), value) => value.is_boolean(),
+            (Some("integer"), value) => value.is_i64() || value.is_u64(),
+            (Some("number"), value) => value.is_number(),
+            (Some("array"), value) => value.is_array(),
+            (Some("object"), value) => value.is_object(),
+            _ => true,
+        };
+        if !fits {
+            let wanted = wanted.unwrap_or("integer or string");
+            return Some(format!("{} is not of type {wanted}", shortened(value)));
+        }
+        if !self.allows(value) {
+            return Some(format!("{} is not allowed", shortened(value)));
+        }
+        match value {
+            Value::Array(items) => items.iter().find_map(|item| self.items().misfit(item)),
+            Value::Object(fields) => fields.iter().find_map(|(name, value)| self.field(name).misfit(value)),
+            _ => None,
+        }
     }
 
     /// Whether an enum allows the value, or there is none.
@@ -142,6 +198,16 @@ impl<'a> Schema<'a> {
             _ => {}
         }
     }
+}
+
+/// The text of a value, cut short if it is long.
+pub(crate) fn shortened(value: &Value) -> String {
+    let mut text = value.to_string();
+    if let Some((end, _)) = text.char_indices().nth(80) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
 
 fn fill_missing(fields: &Map<String, Value>, object: &mut Map<String, Value>) {

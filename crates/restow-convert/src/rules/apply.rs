@@ -3,13 +3,16 @@
 use serde_json::{Map, Value};
 
 use super::document::{
-    Both, Each, Enum, Join, ListAndMap, Part, Remove, Rule, ScalarType, Scale, Set, Split, TypeChange, Units,
+    Both, Cel, Computed, Each, Enum, Join, ListAndMap, Part, Remove, Rule, ScalarType, Scale, Set, Split,
+    TypeChange, Units,
 };
+use super::expression::Visible;
 use super::path::Path;
+use super::programs::Programs;
 use super::scalar::{Scaling, scale, to_type};
 use super::units::Measure;
 use crate::hop::Direction;
-use crate::schema::Schema;
+use crate::schema::{Schema, shortened};
 
 /// Why a rule cannot convert a value.
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -24,6 +27,16 @@ pub enum RuleError {
         /// The value, cut short if it is long.
         value: String,
     },
+    /// An expression has no value for the object.
+    #[error("{path}: {problem}, in the expression {expression}")]
+    Expression {
+        /// The field of the other version that the expression is for.
+        path: String,
+        /// What went wrong.
+        problem: String,
+        /// The expression.
+        expression: String,
+    },
     /// A field that a rule sets lies in something that is no object.
     #[error("{path}: cannot be set, because {obstacle} is not an object")]
     InTheWay {
@@ -36,12 +49,7 @@ pub enum RuleError {
 
 impl RuleError {
     fn value(path: &Path, problem: &'static str, value: &Value) -> Self {
-        let mut value = value.to_string();
-        if let Some((end, _)) = value.char_indices().nth(80) {
-            value.truncate(end);
-            value.push('…');
-        }
-        Self::Value { path: path.to_string(), problem, value }
+        Self::Value { path: path.to_string(), problem, value: shortened(value) }
     }
 
     fn below(self, prefix: &str) -> Self {
@@ -51,6 +59,9 @@ impl RuleError {
         };
         match self {
             Self::Value { path, problem, value } => Self::Value { path: join(&path), problem, value },
+            Self::Expression { path, problem, expression } => {
+                Self::Expression { path: join(&path), problem, expression }
+            }
             Self::InTheWay { path, obstacle } => {
                 Self::InTheWay { path: join(&path), obstacle: join(&obstacle) }
             }
@@ -58,19 +69,25 @@ impl RuleError {
     }
 }
 
-/// Converts a whole object, or an element of a list. `schema` is that of the result.
-pub(super) fn apply(
-    rules: &[Rule],
-    source: &Value,
-    direction: Direction,
-    schema: Schema<'_>,
-) -> Result<Value, RuleError> {
+/// What a conversion needs besides the rules and the object.
+#[derive(Clone, Copy)]
+pub(super) struct Way<'a> {
+    pub direction: Direction,
+    /// The schema of the object.
+    pub source_schema: Schema<'a>,
+    /// The schema of the result.
+    pub schema: Schema<'a>,
+    pub programs: &'a Programs,
+}
+
+/// Converts a whole object, or an element of a list.
+pub(super) fn apply(rules: &[Rule], source: &Value, way: Way<'_>) -> Result<Value, RuleError> {
     // What a rule is about is written by that rule alone.
     let mut target = source.clone();
     for path in rules.iter().flat_map(sides).flatten() {
         path.remove(&mut target);
     }
-    let mut conversion = Conversion { source, target, direction, schema };
+    let mut conversion = Conversion { source, target, way };
     for rule in rules {
         conversion.carry_out(rule)?;
     }
@@ -81,6 +98,9 @@ pub(super) fn apply(
 pub(super) fn sides(rule: &Rule) -> [Vec<&Path>; 2] {
     fn parts(parts: &[Part]) -> Vec<&Path> {
         parts.iter().map(|part| &part.path).collect()
+    }
+    fn computed(fields: &[Computed]) -> Vec<&Path> {
+        fields.iter().map(|field| &field.path).collect()
     }
     match rule {
         Rule::Rename(Both { older, newer })
@@ -100,19 +120,19 @@ pub(super) fn sides(rule: &Rule) -> [Vec<&Path>; 2] {
         | Rule::Remove(Remove { older, newer, .. }) => [older.iter().collect(), newer.iter().collect()],
         Rule::Split(Split { older, newer, .. }) => [vec![older], parts(newer)],
         Rule::Join(Join { older, newer, .. }) => [parts(older), vec![newer]],
+        Rule::Cel(Cel { older, newer }) => [computed(older), computed(newer)],
     }
 }
 
 struct Conversion<'a> {
     source: &'a Value,
     target: Value,
-    direction: Direction,
-    schema: Schema<'a>,
+    way: Way<'a>,
 }
 
 impl Conversion<'_> {
     fn carry_out(&mut self, rule: &Rule) -> Result<(), RuleError> {
-        let up = matches!(self.direction, Direction::Up);
+        let up = matches!(self.way.direction, Direction::Up);
         match rule {
             Rule::Rename(both) | Rule::Move(both) => self.convert(both, |value, _| Ok(value.clone())),
             Rule::Default(set) | Rule::Constant(set) => self.set(set),
@@ -150,6 +170,8 @@ impl Conversion<'_> {
             Rule::Quantity(rule) => self.measure(Measure::Quantity, rule, up, "not a quantity, or too large"),
             Rule::Duration(rule) => self.measure(Measure::Duration, rule, up, "not a duration, or too large"),
             Rule::Each(rule) => self.each(rule),
+            Rule::Cel(Cel { older, newer }) if up => self.compute(older, newer),
+            Rule::Cel(Cel { older, newer }) => self.compute(newer, older),
         }
     }
 
@@ -163,14 +185,14 @@ impl Conversion<'_> {
         let converted = match from.get(self.source) {
             None => return Ok(()),
             Some(Value::Null) => Value::Null,
-            Some(value) => convert(value, self.schema.at(to.fields()))
+            Some(value) => convert(value, self.way.schema.at(to.fields()))
                 .map_err(|problem| RuleError::value(from, problem, value))?,
         };
         self.write(to, converted)
     }
 
     fn ends<'p>(&self, older: &'p Path, newer: &'p Path) -> (&'p Path, &'p Path) {
-        match self.direction {
+        match self.way.direction {
             Direction::Up => (older, newer),
             Direction::Down => (newer, older),
         }
@@ -182,7 +204,7 @@ impl Conversion<'_> {
     }
 
     fn set(&mut self, set: &Set) -> Result<(), RuleError> {
-        let to = match self.direction {
+        let to = match self.way.direction {
             Direction::Up => &set.newer,
             Direction::Down => &set.older,
         };
@@ -250,25 +272,55 @@ impl Conversion<'_> {
         })
     }
 
+    fn compute(&mut self, from: &[Computed], to: &[Computed]) -> Result<(), RuleError> {
+        let paths: Vec<_> = from.iter().map(|field| &field.path).collect();
+        let visible = Visible { paths: &paths, schema: self.way.source_schema };
+        if !visible.has_any(self.source) {
+            return Ok(());
+        }
+        for Computed { path, value } in to {
+            let Some(text) = value else { continue };
+            let wanted = self.way.schema.at(path.fields()).or_text_of_metadata(path.fields());
+            let value = self.way.programs.evaluate(text, self.source, visible, wanted);
+            let value = value.map_err(|problem| RuleError::Expression {
+                path: path.to_string(),
+                problem,
+                expression: text.clone(),
+            })?;
+            if !value.is_null() {
+                self.write(path, value)?;
+            }
+        }
+        Ok(())
+    }
+
     fn each(&mut self, rule: &Each) -> Result<(), RuleError> {
         let (from, to) = self.ends(&rule.older, &rule.newer);
-        let schema = self.schema.at(to.fields());
-        let element = |item: &Value, schema: Schema<'_>, at: &str| {
-            apply(&rule.rules, item, self.direction, schema).map_err(|error| error.below(at))
+        let schema = self.way.schema.at(to.fields());
+        let source_schema = self.way.source_schema.at(from.fields());
+        let way = |source_schema, schema| Way { source_schema, schema, ..self.way };
+        let element = |item: &Value, way: Way<'_>, at: &str| {
+            apply(&rule.rules, item, way).map_err(|error| error.below(at))
         };
         let converted = match from.get(self.source) {
             None => return Ok(()),
             Some(Value::Array(items)) => {
                 let items = items.iter().enumerate();
                 let converted: Result<Vec<_>, _> = items
-                    .map(|(index, item)| element(item, schema.items(), &format!("{from}[{index}]")))
+                    .map(|(index, item)| {
+                        element(item, way(source_schema.items(), schema.items()), &format!("{from}[{index}]"))
+                    })
                     .collect();
                 Value::Array(converted?)
             }
             Some(Value::Object(fields)) => {
                 let mut converted = Map::new();
                 for (name, value) in fields {
-                    let value = element(value, schema.field(name), &from.child(name).to_string())?;
+                    let value = element(
+                        value,
+                        way(source_schema.field(name), schema.field(name)),
+                        &from.child(name).to_string(),
+                    )?;
                     converted.insert(name.clone(), value);
                 }
                 Value::Object(converted)

@@ -1,16 +1,19 @@
 //! Checks rules against the schemas of a CRD before they are used.
 
 use std::fmt;
-use std::sync::LazyLock;
 
 use serde_json::Value;
 
 use super::apply::sides;
 use super::difference::{Difference, differences, differences_of_elements, properties, shape, type_of};
-use super::document::{Each, Enum, ListAndMap, Part, Rule, Set, TypeChange, Units};
+use super::document::{Computed, Each, Enum, ListAndMap, Part, Rule, Set, TypeChange, Units};
+use super::expression::{Expression, Visible};
 use super::path::Path;
+use super::programs::paths;
 use super::suggest::{list_fits_map, rules_for, scalar, values};
 use super::units::Measure;
+use crate::Generator;
+use crate::schema::{Schema, TEXT};
 
 /// Something that is wrong with rules, and how it could be put right.
 #[derive(Clone, Debug, PartialEq)]
@@ -229,6 +232,13 @@ impl Checker<'_> {
                 self.check_units(Measure::Duration, units, &of(older, &units.older), &of(newer, &units.newer))
             }
             Rule::Each(each) => self.check_each(each, older, newer),
+            Rule::Cel(cel) => {
+                if cel.older.is_empty() || cel.newer.is_empty() {
+                    self.problem("a cel rule names no field of one of the versions; use remove");
+                }
+                self.check_expressions(&cel.older, (&cel.newer, newer), older);
+                self.check_expressions(&cel.newer, (&cel.older, older), newer);
+            }
         }
     }
 
@@ -410,6 +420,26 @@ impl Checker<'_> {
         self.prefix = prefix;
     }
 
+    /// Every expression must be allowed, and have a value that fits for some object of the other version.
+    fn check_expressions(&mut self, fields: &[Computed], from: (&[Computed], &Value), schema: &Value) {
+        let paths = paths(from.0);
+        let visible = Visible { paths: &paths, schema: Schema::new(Some(from.1)) };
+        for Computed { path, value } in fields {
+            let Some(text) = value else {
+                self.check_required(Some(path), schema);
+                continue;
+            };
+            let wanted = Schema::new(self.at(schema, path));
+            let problem = match Expression::compile(text, visible) {
+                Ok(expression) => never_fits(&expression, from.1, visible, wanted),
+                Err(problem) => Some(problem),
+            };
+            if let Some(problem) = problem {
+                self.report(path, format!("{problem}, in the expression {text}"), None);
+            }
+        }
+    }
+
     fn at<'s>(&self, schema: &'s Value, path: &Path) -> Option<&'s Value> {
         at(self.prefix.is_empty(), schema, path)
     }
@@ -436,8 +466,25 @@ fn at<'s>(root: bool, schema: &'s Value, path: &Path) -> Option<&'s Value> {
     Some(at)
 }
 
-/// The schema of a label and of an annotation.
-static TEXT: LazyLock<Value> = LazyLock::new(|| serde_json::json!({"type": "string"}));
+/// Why an expression has no value that fits, for any of some objects that the schema allows.
+fn never_fits(
+    expression: &Expression,
+    schema: &Value,
+    visible: Visible<'_>,
+    wanted: Schema<'_>,
+) -> Option<String> {
+    const TRIED: usize = 32;
+    let mut generator = Generator::new(0, &|_| Vec::new());
+    let objects = (0..TRIED).map(|_| generator.object("v1", "Tried", "tried", schema));
+    let mut first = None;
+    for object in objects.filter(|object| visible.has_any(object)) {
+        match expression.evaluate(&object, visible, wanted) {
+            Ok(_) => return None,
+            Err(problem) => drop(first.get_or_insert(problem)),
+        }
+    }
+    first
+}
 
 /// Whether a rule is about the field, or rules are about all fields below it.
 fn is_covered(path: &Path, schema: &Value, covered: &dyn Fn(&Path) -> bool) -> bool {

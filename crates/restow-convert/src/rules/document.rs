@@ -88,6 +88,8 @@ pub enum Rule {
     Duration(Units),
     /// Rules for each element of a list, or each value of a map. Their paths begin at the element.
     Each(Each),
+    /// Fields that CEL expressions compute from those of the other version.
+    Cel(Cel),
 }
 
 /// A field of both versions.
@@ -282,6 +284,28 @@ pub struct Each {
     /// The rules. Their paths begin at the element.
     #[schemars(schema_with = "any")]
     pub rules: Vec<Rule>,
+}
+
+/// Fields that CEL expressions compute from those of the other version.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Cel {
+    /// The fields of the older version.
+    pub older: Vec<Computed>,
+    /// The fields of the newer version.
+    pub newer: Vec<Computed>,
+}
+
+/// A field, and the expression that computes it.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Computed {
+    /// The field.
+    pub path: Path,
+    /// A CEL expression for its value. There, self is the object in the other version, with only the fields of this rule. A
+    /// field without an expression is not set when an object comes from the other version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
 }
 
 /// Any value: a CRD's schema cannot refer to itself.

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::apply::apply;
+use super::apply::{Way, apply};
 use super::document::{Each, HopRules, Remove, Rule};
 use super::path::Path;
+use super::programs::Programs;
 use crate::Error;
 use crate::hop::{Direction, Hop};
 use crate::kept::Pattern;
@@ -15,17 +16,23 @@ pub(super) struct RuleHop {
     pub rules: HopRules,
     pub older_schema: Value,
     pub newer_schema: Value,
+    pub programs: Programs,
 }
 
 impl RuleHop {
     fn convert(&self, object: &Value, direction: Direction) -> Result<Value, Error> {
-        let (from, to, schema) = match direction {
-            Direction::Up => (&self.rules.older, &self.rules.newer, &self.newer_schema),
-            Direction::Down => (&self.rules.newer, &self.rules.older, &self.older_schema),
+        let older = (&self.rules.older, Schema::new(Some(&self.older_schema)));
+        let newer = (&self.rules.newer, Schema::new(Some(&self.newer_schema)));
+        let ((from, source_schema), (to, schema)) = match direction {
+            Direction::Up => (older, newer),
+            Direction::Down => (newer, older),
         };
-        let schema = Schema::new(Some(schema));
-        let mut converted = apply(&self.rules.rules, object, direction, schema)
-            .map_err(|source| Error::Refused { from: from.clone(), to: to.clone(), source: source.into() })?;
+        let way = Way { direction, source_schema, schema, programs: &self.programs };
+        let mut converted = apply(&self.rules.rules, object, way).map_err(|source| Error::Refused {
+            from: from.clone(),
+            to: to.clone(),
+            source: source.into(),
+        })?;
         // The API server prunes what the schema does not know. It is kept only if that is seen here.
         schema.prune(&mut converted);
         Ok(converted)

@@ -4,6 +4,7 @@
 mod checks;
 mod conversions;
 mod edits;
+mod expressions;
 mod fixture;
 mod suggestions;
 mod trials;
