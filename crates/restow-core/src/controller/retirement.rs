@@ -8,7 +8,7 @@ mod schema;
 mod step;
 
 pub use change::{changed, edits};
-pub use policy::{Stability, stability};
+pub use policy::{Stability, is_version_name, stability};
 pub use requests::{RequestCounts, Requests, requests_between};
 pub use schema::lost_fields;
 pub use step::{Accepted, Observed, Refusal, Step, next_step, plan, successor};

@@ -40,7 +40,10 @@ pub(crate) fn usage(
     line("fields", fields(version, owners));
     line(
         "converted",
-        if crd.webhook { "by a webhook" } else { "by API servers: only apiVersion differs" }.to_owned(),
+        match crd.webhook {
+            true => format!("by a webhook; what it would lose, restow convert check {} shows", crd.name),
+            false => "by API servers: only apiVersion differs".to_owned(),
+        },
     );
     line("deprecated", deprecated(observed));
     if let Some(manager) = shown.manager {
@@ -229,6 +232,11 @@ pub(crate) fn refusal(shown: &Shown<'_>, refusal: &Refusal) -> String {
              still writes such entries. Find these managers, and run the same command again.",
             fields(version, shown.owners)
         ),
+        Refusal::Unreadable(_) => format!(
+            "{refusal}\n  They may be stored in {version}, and nobody knows who owns their fields. To see which ones, run: \
+             restow migrate {name}. If the CRD lacks a version that they are stored in, add it to the CRD again.",
+            version = shown.observed.version
+        ),
         Refusal::StillStored(_) => {
             format!("{refusal}\n  To rewrite and prune, run: restow migrate {name} --prune-stored-versions")
         }
@@ -275,6 +283,7 @@ mod tests {
             others: vec!["v1".to_owned()],
             lost: Vec::new(),
             owned: 480,
+            unreadable: 0,
             proof: None,
             requests: Requests::Unobserved,
             accepted: Accepted::default(),
@@ -335,6 +344,7 @@ mod tests {
             Refusal::Requested(Requests::Some([("GET".to_owned(), 3)].into())),
             Refusal::Owned { version: "v1beta1".to_owned(), owned: 480, webhook: true },
             Refusal::Owned { version: "v1beta1".to_owned(), owned: 480, webhook: false },
+            Refusal::Unreadable(2),
             Refusal::StillStored("v1beta1".to_owned()),
         ] {
             let _ = writeln!(text, "{}", refusal(&shown, &one));

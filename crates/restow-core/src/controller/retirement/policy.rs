@@ -40,9 +40,34 @@ pub fn stability(version: &str) -> Stability {
     }
 }
 
+/// Whether a text can be the name of a version: a DNS label. A CRD that lacks another one proves nothing.
+pub fn is_version_name(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    text.len() <= 63
+        && text.starts_with(|first: char| first.is_ascii_lowercase())
+        && text.bytes().all(inner)
+        && !text.ends_with('-')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_is_named_without_its_group() {
+        for (text, expected) in [
+            ("v1beta1", true),
+            ("odd-one", true),
+            ("", false),
+            ("example.com/v1beta1", false),
+            ("V1", false),
+            ("1", false),
+            ("v1-", false),
+            ("v1 ", false),
+        ] {
+            assert_eq!(is_version_name(text), expected, "{text:?}");
+        }
+    }
 
     #[test]
     fn only_conformant_names_are_alpha_or_beta() {

@@ -21,6 +21,8 @@ pub struct Observed {
     pub lost: Vec<String>,
     /// How many objects have managedFields entries of the version.
     pub owned: u64,
+    /// How many objects cannot be read: they may be stored in the version, and nobody knows who owns their fields.
+    pub unreadable: u64,
     /// The CRD (uid and generation) for which this process has verified that every object is stored in the storage version
     /// and that no field owner is left that could be moved.
     pub proof: Option<String>,
@@ -118,6 +120,9 @@ pub enum Refusal {
         /// Whether a webhook converts, so that entries cannot be moved.
         webhook: bool,
     },
+    /// Objects cannot be read.
+    #[error("{} cannot be read", crate::rewrite::progress::objects(*.0))]
+    Unreadable(u64),
     /// storedVersions has the version after a verified run.
     #[error("status.storedVersions of the CRD still has {0}")]
     StillStored(String),
@@ -150,6 +155,7 @@ pub fn next_step(seen: &Observed) -> Result<Step, Refusal> {
         // Somebody may have pruned storedVersions by hand, so only a proof counts.
         (false, _) if seen.proof.as_ref() != Some(&crd.definition()) => Ok(Step::MoveOwners),
         (false, _) if seen.owned > 0 => Err(owned(seen)),
+        (false, _) if seen.unreadable > 0 => Err(Refusal::Unreadable(seen.unreadable)),
         (false, _) if stored => Err(Refusal::StillStored(version.clone())),
         (false, _) => Ok(Step::Drop),
     }
@@ -198,6 +204,8 @@ fn take(seen: &mut Observed, step: &Step) {
 /// A version that was dropped too early may have left field owners behind, which the next write would wipe.
 fn after_drop(seen: &Observed) -> Result<Step, Refusal> {
     match seen.owned {
+        // What was stored in the version can no longer be decoded.
+        0 if seen.unreadable > 0 => Err(Refusal::Unreadable(seen.unreadable)),
         0 => Ok(Step::Done),
         _ if seen.crd.webhook || seen.proof.as_ref() == Some(&seen.crd.definition()) => Err(owned(seen)),
         _ => Ok(Step::MoveOwners),

@@ -83,6 +83,7 @@ impl Retirement<'_> {
             others: others(&crd, version),
             lost: Vec::new(),
             owned: owners.owned,
+            unreadable: owners.unreadable,
             proof: self.proof.clone(),
             requests: self.requests.clone(),
             accepted: Accepted {

@@ -1,6 +1,6 @@
 //! A retirement under way, and why it may end early.
 
-use restow_core::controller::retirement::Requests;
+use restow_core::controller::retirement::{Requests, Step};
 use restow_lease::Stop;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::owners::FieldOwners;
@@ -10,6 +10,9 @@ use crate::error::CliError;
 
 /// How often the CRD may change under the command before it gives up.
 pub(super) const CONFLICTS: u32 = 10;
+
+/// How often the same change of the CRD is made before somebody else must stop undoing it.
+pub(super) const REPEATS: usize = 3;
 
 /// Why a retirement does not go on.
 pub(super) enum Halt {
@@ -37,4 +40,6 @@ pub(super) struct Retirement<'a> {
     pub(super) proof: Option<String>,
     pub(super) owners: Option<FieldOwners>,
     pub(super) conflicts: u32,
+    /// The changes of the CRD that were made.
+    pub(super) written: Vec<Step>,
 }

@@ -1,6 +1,6 @@
 //! Shows the steps and takes one after the other.
 
-use restow_core::controller::retirement::{Refusal, Requests, Step, next_step, plan};
+use restow_core::controller::retirement::{Refusal, Requests, Step, is_version_name, next_step, plan};
 
 use super::ask;
 use super::flags::Retire;
@@ -17,6 +17,10 @@ use crate::signals::{STOPPED, stop_on_signals};
 
 /// Runs the command, and returns its exit code.
 pub(crate) async fn run(connection: &Connection, flags: &Retire) -> Result<u8, CliError> {
+    if !is_version_name(&flags.version) {
+        return Err(CliError::usage(format!("{:?} is not the name of a version", flags.version))
+            .hint("give the version without its group, such as v1beta1"));
+    }
     let cluster = connect(connection).await?;
     let mut retirement = Retirement {
         cluster: &cluster,
@@ -26,6 +30,7 @@ pub(crate) async fn run(connection: &Connection, flags: &Retire) -> Result<u8, C
         proof: None,
         owners: None,
         conflicts: 0,
+        written: Vec::new(),
     };
     match retirement.retire().await {
         Ok(()) => Ok(0),
@@ -91,7 +96,10 @@ impl Retirement<'_> {
     fn refuse(&self, look: &Look, refusal: &Refusal) -> Halt {
         let name = &look.resource.name;
         say!("{name}: {}", render::refusal(&look.shown(), refusal));
-        let usage = matches!(refusal, Refusal::OnlyVersion(_) | Refusal::WrongTarget { .. });
-        Halt::Exit(if usage { 2 } else { 4 })
+        Halt::Exit(match refusal {
+            Refusal::OnlyVersion(_) | Refusal::WrongTarget { .. } => 2,
+            Refusal::Unreadable(_) => 3,
+            _ => 4,
+        })
     }
 }

@@ -11,7 +11,7 @@ use restow_migrate::definition::write_versions;
 
 use super::look::Look;
 use super::manifest;
-use super::retirement::{CONFLICTS, Halt, Retirement};
+use super::retirement::{CONFLICTS, Halt, REPEATS, Retirement};
 use crate::commands::migrate;
 use crate::commands::migrate::flags::Migrate;
 use crate::error::CliError;
@@ -22,6 +22,8 @@ use crate::render::table::width;
 
 /// How long other API servers may take to stop serving a version.
 const UNSERVED_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long `--ignore-requests` waits for API servers that cannot be asked.
+const UNASKED_TIMEOUT: Duration = Duration::from_secs(5);
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 impl Retirement<'_> {
@@ -34,7 +36,14 @@ impl Retirement<'_> {
                 self.unserved_everywhere(look).await?;
                 self.write(look, step).await
             }
-            Step::Rewrite | Step::MoveOwners => self.rewrite(look).await,
+            Step::Rewrite => self.rewrite(look).await,
+            Step::MoveOwners => {
+                // Else a client of a server that lags could become an owner after the owners were counted.
+                if look.definition.crd.versions.iter().any(|(name, _)| *name == self.flags.version) {
+                    self.unserved_everywhere(look).await?;
+                }
+                self.rewrite(look).await
+            }
             Step::WatchRequests => self.watch_requests(look).await,
             Step::Done => Ok(()),
         }
@@ -90,15 +99,15 @@ impl Retirement<'_> {
                 Ok(serving) if serving.is_empty() => return Ok(()),
                 Ok(serving) => serving.join("; "),
                 // With sampled servers the agreement of the rewrite has to do.
-                Err(why) if self.flags.ignore_requests => {
+                Err(why) if self.flags.ignore_requests && since.elapsed() > UNASKED_TIMEOUT => {
                     say!("warning: {why}");
                     return Ok(());
                 }
                 Err(why) => why,
             };
             if since.elapsed() > UNSERVED_TIMEOUT {
-                say!("{}: {version} is not dropped: {why}", look.resource.name);
-                say!("--ignore-requests drops it all the same if the API servers cannot be asked");
+                say!("{}: {version} is not retired: {why}", look.resource.name);
+                say!("--ignore-requests retires it all the same if the API servers cannot be asked");
                 return Err(Halt::Exit(4));
             }
             self.stop.unless(tokio::time::sleep(ASK_EVERY)).await.ok_or(Halt::Stopped)?;
@@ -111,11 +120,19 @@ impl Retirement<'_> {
         if self.stop.is_stopped() {
             return Err(Halt::Stopped);
         }
+        let name = &look.resource.name;
+        if self.written.iter().filter(|written| *written == step).count() >= REPEATS {
+            say!("{name}: not retired: something has undone the same change of the CRD {REPEATS} times");
+            say!("find out what writes the CRD (its managedFields name it), and run the same command again");
+            return Err(Halt::Exit(4));
+        }
         let error = match write_versions(self.cluster.server(), &look.definition, &versions, false).await {
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                self.written.push(step.clone());
+                return Ok(());
+            }
             Err(error) => error,
         };
-        let name = &look.resource.name;
         self.conflicts += 1;
         match &error {
             RequestError::Refused { code: 409, .. } if self.conflicts < CONFLICTS => {

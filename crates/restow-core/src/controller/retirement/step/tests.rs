@@ -33,6 +33,7 @@ fn seen(crd: Crd) -> Observed {
         others: others.map(|(name, _)| name.clone()).collect(),
         lost: Vec::new(),
         owned: 0,
+        unreadable: 0,
         proof: None,
         requests: Requests::None,
         accepted: Accepted::default(),
@@ -135,6 +136,16 @@ fn a_gate_refuses_with_its_reason() {
             "dropped too early behind a webhook",
             webhook(Observed { owned: 3, ..seen(crd("v1", "v1", "v1")) }),
             owned(true),
+        ),
+        (
+            "objects that cannot be read, so that their owners are not known",
+            Observed { unreadable: 2, ..proven(unserved()) },
+            Refusal::Unreadable(2),
+        ),
+        (
+            "dropped while objects were stored in it",
+            Observed { unreadable: 1, ..seen(crd("v1", "v1", "v1")) },
+            Refusal::Unreadable(1),
         ),
         (
             "storedVersions came back",
