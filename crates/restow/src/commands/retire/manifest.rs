@@ -1,5 +1,6 @@
 //! Changes the versions of a CRD in a YAML file: only the lines that have to change, so that comments stay.
 
+use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::Value;
@@ -11,31 +12,67 @@ use crate::error::CliError;
 enum EditError {
     #[error("it has no CustomResourceDefinition {0}, or that is not plain YAML")]
     Missing(String),
+    #[error(
+        "its versions are {file}, but those of the CRD in the cluster are {cluster}; apply the file first"
+    )]
+    Differs { file: String, cluster: String },
     #[error("its versions are not written one field to a line")]
     Form,
 }
 
-/// Edits a file; false if there was nothing to change.
+/// Edits a file; false if there was nothing to change. The versions of the CRD in the cluster are `cluster`.
 pub(super) fn edit_file(
     path: &Path,
     name: &str,
+    cluster: &[Value],
     change: impl Fn(&[Value]) -> Vec<Value>,
 ) -> Result<bool, CliError> {
     let at = |what: &str, error: &dyn std::fmt::Display| {
         CliError::failed(format!("{what} {}: {error}", path.display()))
     };
     let text = std::fs::read_to_string(path).map_err(|error| at("cannot read", &error))?;
-    let edited = edit(&text, name, change)
+    let edited = edit(&text, name, cluster, change)
         .map_err(|error| at("cannot edit", &error).hint("make the change that is shown above by hand"))?;
     if edited == text {
         return Ok(false);
     }
-    std::fs::write(path, edited).map_err(|error| at("cannot write", &error))?;
+    replace(path, &edited).map_err(|error| at("cannot write", &error))?;
     Ok(true)
 }
 
+/// Replaces a file as a whole, so that a full disk does not cost the user's file.
+fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    // Not the link, but the file it leads to.
+    let path = path.canonicalize()?;
+    let mut new = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new("/")))?;
+    new.write_all(text.as_bytes())?;
+    new.as_file().set_permissions(path.metadata()?.permissions())?;
+    new.as_file().sync_all()?;
+    new.persist(&path)?;
+    Ok(())
+}
+
+/// Names, and what a step may change, in any order.
+fn states(versions: &[Value]) -> String {
+    let flag = |version: &Value, field: &str| {
+        if version[field] == true { format!(" {field}") } else { String::new() }
+    };
+    let each = |version: &Value| {
+        let name = version["name"].as_str().unwrap_or("unnamed");
+        format!("{name}{}{}", flag(version, "served"), flag(version, "storage"))
+    };
+    let mut states: Vec<String> = versions.iter().map(each).collect();
+    states.sort();
+    states.join(", ")
+}
+
 /// The text with the versions of a CRD changed.
-fn edit(text: &str, name: &str, change: impl Fn(&[Value]) -> Vec<Value>) -> Result<String, EditError> {
+fn edit(
+    text: &str,
+    name: &str,
+    cluster: &[Value],
+    change: impl Fn(&[Value]) -> Vec<Value>,
+) -> Result<String, EditError> {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let missing = || EditError::Missing(name.to_owned());
     let (start, end, before) = documents(&lines)
@@ -46,6 +83,14 @@ fn edit(text: &str, name: &str, change: impl Fn(&[Value]) -> Vec<Value>) -> Resu
         })
         .ok_or_else(missing)?;
     let versions = before["spec"]["versions"].as_array().ok_or_else(missing)?;
+    let (file, now) = (states(versions), states(cluster));
+    if file == states(&change(cluster)) {
+        return Ok(text.to_owned());
+    }
+    // Applied, it would undo earlier steps or take others that no gate has opened.
+    if file != now {
+        return Err(EditError::Differs { file, cluster: now });
+    }
     let wanted = change(versions);
     let edited = edit_document(&lines[start..end], &wanted).ok_or(EditError::Form)?;
     let mut expected = before.clone();
@@ -195,8 +240,70 @@ spec:
 kind: Other
 ";
 
+    /// The versions of the CRD in the cluster: name, served, storage.
+    fn cluster(all: &[(&str, bool, bool)]) -> Vec<Value> {
+        let each = |(name, served, storage): &(&str, bool, bool)| serde_json::json!({"name": name, "served": served, "storage": storage});
+        all.iter().map(each).collect()
+    }
+
+    fn same() -> Vec<Value> {
+        cluster(&[("v1", true, false), ("v1beta1", true, true)])
+    }
+
     fn edited(step: &Step) -> String {
-        edit(TEXT, NAME, |versions| changed(versions, "v1beta1", step)).unwrap()
+        edit(TEXT, NAME, &same(), |versions| changed(versions, "v1beta1", step)).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_is_not_what_was_applied_is_left_alone() {
+        let set = Step::SetStorage { to: "v1".to_owned() };
+        for (what, now, step, expected) in [
+            (
+                "the storage version was set in the cluster only",
+                &[("v1", true, true), ("v1beta1", true, false)][..],
+                Step::StopServing,
+                false,
+            ),
+            (
+                "it would be without a storage version",
+                &[("v1", true, true), ("v1beta1", false, false)],
+                Step::Drop,
+                false,
+            ),
+            (
+                "the file lacks a version",
+                &[("v2", true, false), ("v1", true, false), ("v1beta1", true, true)],
+                set.clone(),
+                false,
+            ),
+            ("it is the same", &[("v1beta1", true, true), ("v1", true, false)], set, true),
+        ] {
+            let edited = edit(TEXT, NAME, &cluster(now), |versions| changed(versions, "v1beta1", &step));
+            assert_eq!(edited.is_ok(), expected, "{what}: {edited:?}");
+            if let Err(error) = edited {
+                assert!(matches!(error, EditError::Differs { .. }), "{what}: {error}");
+            }
+        }
+        // It was changed before, and not applied yet.
+        let changed_before = edited(&Step::StopServing);
+        let again =
+            edit(&changed_before, NAME, &same(), |versions| changed(versions, "v1beta1", &Step::StopServing));
+        assert_eq!(again, Ok(changed_before));
+    }
+
+    #[test]
+    fn a_file_is_replaced_behind_its_link_and_keeps_its_permissions() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("crd.yaml"), folder.path().join("link.yaml"));
+        std::fs::write(&file, TEXT).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let stop = |versions: &[Value]| changed(versions, "v1beta1", &Step::StopServing);
+        assert!(edit_file(&link, NAME, &same(), stop).unwrap());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), edited(&Step::StopServing));
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+        assert!(link.symlink_metadata().unwrap().is_symlink());
     }
 
     /// The lines that are only in one of two texts.
@@ -232,11 +339,12 @@ kind: Other
         let flow = "kind: CustomResourceDefinition\nmetadata: {name: widgets.example.com}\nspec:\n  versions: [{name: v1beta1, served: true}]\n";
         let template = format!("{{{{- if .Values.crds }}}}\n{TEXT}");
         let stop = |versions: &[Value]| changed(versions, "v1beta1", &Step::StopServing);
-        assert_eq!(edit(flow, NAME, stop), Err(EditError::Form));
+        let old = cluster(&[("v1beta1", true, false)]);
+        assert_eq!(edit(flow, NAME, &old, stop), Err(EditError::Form));
         assert_eq!(
-            edit(TEXT, "other.example.com", stop),
+            edit(TEXT, "other.example.com", &same(), stop),
             Err(EditError::Missing("other.example.com".to_owned()))
         );
-        assert!(edit(&template.replace("---\n", ""), NAME, stop).is_err());
+        assert!(edit(&template.replace("---\n", ""), NAME, &same(), stop).is_err());
     }
 }

@@ -158,7 +158,7 @@ impl Retirement<'_> {
         let next = match &self.flags.manifest {
             Some(path) => {
                 let change = |versions: &[serde_json::Value]| changed(versions, version, step);
-                match manifest::edit_file(path, &name, change)? {
+                match manifest::edit_file(path, &name, look.definition.versions(), change)? {
                     true => {
                         format!("{} was changed; apply it, and run the same command again", path.display())
                     }
