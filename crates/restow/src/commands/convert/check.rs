@@ -32,7 +32,8 @@ API servers convert: objects are read in every served version, and written back 
 
 restow reads whole objects here, page by page. It needs list on the resource; update too for dry runs.
 
-Exit codes: 0 nothing would be lost; 1 failed; 2 wrong usage; 3 objects would lose something, or cannot be converted.
+Exit codes: 0 nothing would be lost; 1 failed; 2 wrong usage; 3 objects would lose something, or cannot be converted;
+4 something could not be checked.
 
 Examples:
   restow convert check widgets.example.com
@@ -100,7 +101,7 @@ pub(super) async fn run(connection: &Connection, flags: &Check) -> Result<u8, Cl
         Format::Json => json(&pairs),
         Format::Table => pairs.text(),
     });
-    Ok(if pairs.is_clean() { 0 } else { 3 })
+    Ok(pairs.exit_code())
 }
 
 /// Tries one object in every version, to every other one and back.

@@ -23,6 +23,8 @@ pub(super) struct Pairs {
     by: &'static str,
     /// What could not be checked, and why.
     not_checked: BTreeSet<String>,
+    /// Versions that nobody can read or write.
+    not_served: BTreeSet<String>,
     #[serde(serialize_with = "values")]
     pairs: BTreeMap<(String, String), Pair>,
 }
@@ -61,7 +63,13 @@ fn values<S: serde::Serializer>(
 
 impl Pairs {
     pub(super) fn new(resource: String, by: &'static str) -> Self {
-        Self { resource, by, not_checked: BTreeSet::new(), pairs: BTreeMap::new() }
+        Self {
+            resource,
+            by,
+            not_checked: BTreeSet::new(),
+            not_served: BTreeSet::new(),
+            pairs: BTreeMap::new(),
+        }
     }
 
     fn of(&mut self, from: &str, to: &str) -> &mut Pair {
@@ -71,6 +79,10 @@ impl Pairs {
 
     pub(super) fn not_checked(&mut self, what: String) {
         self.not_checked.insert(what);
+    }
+
+    pub(super) fn not_served(&mut self, version: String) {
+        self.not_served.insert(version);
     }
 
     pub(super) fn counted(&mut self, from: &str, to: &str, objects: u64) {
@@ -107,9 +119,14 @@ impl Pairs {
         trial.kept.keys().for_each(|field| *pair.kept.entry(field.clone()).or_default() += 1);
     }
 
-    /// Whether nothing would be lost.
-    pub(super) fn is_clean(&self) -> bool {
-        self.pairs.values().all(|pair| pair.refused == 0 && pair.losing == 0)
+    /// 0 only if nothing would be lost and everything that clients can read was checked.
+    pub(super) fn exit_code(&self) -> u8 {
+        let is_clean = self.pairs.values().all(|pair| pair.refused == 0 && pair.losing == 0);
+        match (is_clean, self.not_checked.is_empty()) {
+            (false, _) => 3,
+            (true, false) => 4,
+            (true, true) => 0,
+        }
     }
 
     /// For a person.
@@ -123,6 +140,9 @@ impl Pairs {
         }
         for what in &self.not_checked {
             let _ = writeln!(text, "not checked: {what}");
+        }
+        for version in &self.not_served {
+            let _ = writeln!(text, "not served: {version}");
         }
         text
     }
@@ -212,6 +232,18 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_checked_is_never_a_success() {
+        let mut pairs = Pairs::new("widgets.example.com".to_owned(), "API server");
+        pairs.counted("v1", "v2", 30);
+        pairs.not_served("v3".to_owned());
+        assert_eq!(pairs.exit_code(), 0);
+        pairs.not_checked("v2 to v1: forbidden".to_owned());
+        assert_eq!(pairs.exit_code(), 4);
+        pairs.lost("v1", "v2", "default/w", vec!["spec.size".to_owned()]);
+        assert_eq!(pairs.exit_code(), 3);
+    }
+
+    #[test]
     fn the_report_names_some_objects_and_counts_all() {
         let mut pairs = Pairs::new("widgets.example.com".to_owned(), "rules");
         pairs.counted("v1", "v2", 30);
@@ -220,8 +252,9 @@ mod tests {
             pairs.lost("v1", "v2", &format!("default/w-{index:02}"), vec!["spec.size".to_owned()]);
         }
         pairs.refused("v1", "v2", "default/w-99", "spec.mode: no name for \"odd\"");
-        pairs.not_checked("v3: it is not served".to_owned());
-        assert!(!pairs.is_clean());
+        pairs.not_checked("v2 to v1: forbidden".to_owned());
+        pairs.not_served("v3".to_owned());
+        assert_eq!(pairs.exit_code(), 3);
         crate::snapshots::check("convert/check", &pairs.text());
         let json = serde_json::to_value(&pairs).unwrap();
         assert_eq!(json["pairs"][0]["named"].as_array().map(Vec::len), Some(NAMED));

@@ -11,6 +11,9 @@ use super::pairs::{Pairs, differences};
 use crate::connect::unreached;
 use crate::error::CliError;
 
+/// How often an object that is written at the same time is read again.
+const TRIES: u32 = 5;
+
 /// Checks all live objects. Without a webhook, the storage version shows what another version would leave of an object.
 pub(super) async fn check(
     pairs: &mut Pairs,
@@ -23,14 +26,14 @@ pub(super) async fn check(
     let others: Vec<&GroupVersion> = resource.served.iter().filter(|version| *version != stored).collect();
     for (name, served) in resource.crd.iter().flat_map(|crd| &crd.versions) {
         if !served {
-            pairs.not_checked(format!("{name}: it is not served"));
+            pairs.not_served(name.clone());
         }
     }
     while let Some(page) = objects.next().await? {
-        for object in page {
+        for mut object in page {
             for other in &others {
-                let path = path(resource, other, &object);
-                one(pairs, server, stored, other, &path, &object, only_api_version).await?;
+                let check = Check { server, resource, stored, other, only_api_version };
+                check.object(pairs, &mut object).await?;
             }
         }
     }
@@ -46,47 +49,92 @@ fn path(resource: &Resource, version: &GroupVersion, object: &Value) -> String {
     format!("{}{place}/{}/{}", version.path(), resource.name.resource, text("name"))
 }
 
-/// Checks one object between the version it is stored in and another one.
-async fn one(
-    pairs: &mut Pairs,
-    server: &Server,
-    stored: &GroupVersion,
-    other: &GroupVersion,
-    path: &str,
-    object: &Value,
+/// A check between the version that objects are stored in and another one.
+struct Check<'a> {
+    server: &'a Server,
+    resource: &'a Resource,
+    stored: &'a GroupVersion,
+    other: &'a GroupVersion,
     only_api_version: bool,
-) -> Result<(), CliError> {
-    let name = live::name(object);
-    let (from, to) = (&stored.version, &other.version);
-    pairs.counted(from, to, 1);
-    let read: Value = match server.get(path).await {
-        Ok(read) => read,
-        // It was deleted since it was listed.
-        Err(error) if error.code() == Some(404) => return Ok(()),
-        Err(error) => return refused(pairs, server, (from, to), &name, error),
-    };
-    if read["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
-        // Somebody has written it since: a difference would not be the conversion's.
-        return Ok(());
+}
+
+/// What became of a try.
+enum Tried {
+    /// The object was checked.
+    Done,
+    /// The answer may be about another state of the object than was read before.
+    Moved,
+}
+
+impl Check<'_> {
+    /// Checks one object. What was written or deleted at the same time is read again: a difference would not be the
+    /// conversion's.
+    async fn object(&self, pairs: &mut Pairs, object: &mut Value) -> Result<(), CliError> {
+        for _ in 0..TRIES {
+            if let Tried::Done = self.once(pairs, object).await? {
+                return Ok(());
+            }
+            match self.server.get(&path(self.resource, self.stored, object)).await {
+                Ok(read) => *object = read,
+                Err(error) if error.code() == Some(404) => return Ok(()),
+                Err(error) => return Err(unreached(self.server, &error)),
+            }
+        }
+        let (from, to) = (&self.stored.version, &self.other.version);
+        let name = live::name(object);
+        pairs.not_checked(format!(
+            "{name}, {from} to {to}: it was written, or could not be found, whenever it was read"
+        ));
+        Ok(())
     }
-    if only_api_version {
-        let mut back = read.clone();
-        back["apiVersion"] = object["apiVersion"].clone();
-        pairs.lost(from, to, &name, differences(object, &back));
+
+    async fn once(&self, pairs: &mut Pairs, object: &Value) -> Result<Tried, CliError> {
+        let (server, name) = (self.server, live::name(object));
+        let (from, to) = (&self.stored.version, &self.other.version);
+        let path = path(self.resource, self.other, object);
+        let read: Value = match server.get(&path).await {
+            Ok(read) => read,
+            Err(error) if error.code() == Some(404) => return Ok(Tried::Moved),
+            Err(error) => {
+                pairs.counted(from, to, 1);
+                return refused(pairs, server, (from, to), &name, error).map(|()| Tried::Done);
+            }
+        };
+        let identity = |object: &Value| {
+            (object["metadata"]["uid"].clone(), object["metadata"]["resourceVersion"].clone())
+        };
+        if identity(&read) != identity(object) {
+            return Ok(Tried::Moved);
+        }
+        let body = read.to_string().into_bytes();
+        let write: Result<Value, _> =
+            server.write(Method::PUT, &format!("{path}?dryRun=All"), "application/json", body).await;
+        if let Err(error) = &write
+            && matches!(error.code(), Some(404 | 409))
+        {
+            return Ok(Tried::Moved);
+        }
+        pairs.counted(from, to, 1);
+        if self.only_api_version {
+            let mut back = read.clone();
+            back["apiVersion"] = object["apiVersion"].clone();
+            pairs.lost(from, to, &name, differences(object, &back));
+        }
+        match write {
+            Ok(after) => {
+                pairs.counted(to, from, 1);
+                pairs.lost(to, from, &name, differences(&content(&read), &content(&after)));
+            }
+            Err(error) if error.code() == Some(403) => {
+                pairs.not_checked(format!("{to} to {from}: {error}"));
+            }
+            Err(error) => {
+                pairs.counted(to, from, 1);
+                refused(pairs, server, (to, from), &name, error)?;
+            }
+        }
+        Ok(Tried::Done)
     }
-    pairs.counted(to, from, 1);
-    let body = read.to_string().into_bytes();
-    let write: Result<Value, _> =
-        server.write(Method::PUT, &format!("{path}?dryRun=All"), "application/json", body).await;
-    match write {
-        Ok(after) => pairs.lost(to, from, &name, differences(&content(&read), &content(&after))),
-        Err(error) => match error.code() {
-            Some(403) => pairs.not_checked(format!("{to} to {from}: {error}")),
-            Some(404 | 409) => {}
-            _ => return refused(pairs, server, (to, from), &name, error),
-        },
-    }
-    Ok(())
 }
 
 /// What a write may not change; the server itself counts and records writes.
