@@ -32,7 +32,7 @@ use workload::Workload;
 
 pub(crate) async fn run(connection: &Connection, flags: &Install) -> Result<u8, CliError> {
     if flags.job {
-        output::print(&job::yaml(&job::manifests(&job::JobSetup::of(flags)?)));
+        output::print(&job::yaml(&job::manifests(&job::JobSetup::of(connection, flags)?)));
         return Ok(0);
     }
     if flags.crds && !flags.apply && !flags.dry_run {

@@ -197,9 +197,16 @@ impl InstallChoice {
         }
         all.extend(flags.backend.map(|backend| format!("--backend={}", name(backend))));
         all.extend(flags.adopt.map(|api| format!("--adopt={}", name(api))));
-        all.extend(self.servers.named.iter().map(|url| format!("--api-server={url}")));
-        all.extend(self.servers.single.then(|| "--assume-single-server".to_owned()));
-        all.extend(self.servers.sampled.map(|period| format!("--sample-servers={}", typed_duration(period))));
+        all.extend(self.server_flags());
+        all
+    }
+
+    /// The flags that say how API servers are found.
+    pub(crate) fn server_flags(&self) -> Vec<String> {
+        let Servers { named, single, sampled } = &self.servers;
+        let mut all: Vec<String> = named.iter().map(|url| format!("--api-server={url}")).collect();
+        all.extend(single.then(|| "--assume-single-server".to_owned()));
+        all.extend(sampled.map(|period| format!("--sample-servers={}", typed_duration(period))));
         all
     }
 

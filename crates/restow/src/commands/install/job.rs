@@ -4,11 +4,12 @@ use restow_core::controller::object_name;
 use restow_core::resource::name::GroupResource;
 use serde_json::{Value, json};
 
+use super::choice::InstallChoice;
 use super::flags::Install;
 use super::manifest::{Manifest, comment};
 use super::rules::{self, Rule};
 use super::workload::{container_security, pod_security};
-use crate::args::DEFAULT_NAMESPACE;
+use crate::args::{Connection, DEFAULT_NAMESPACE};
 use crate::error::CliError;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -23,11 +24,13 @@ pub(super) struct JobSetup {
     image: String,
     namespace: String,
     helm_hook: bool,
+    /// The flags that say how API servers are found.
+    servers: Vec<String>,
 }
 
 impl JobSetup {
     /// From the flags.
-    pub(super) fn of(flags: &Install) -> Result<Self, CliError> {
+    pub(super) fn of(connection: &Connection, flags: &Install) -> Result<Self, CliError> {
         let resources: Vec<GroupResource> =
             flags.resources.iter().map(|name| GroupResource::parse(&name.to_lowercase())).collect();
         if let Some(bare) = resources.iter().find(|name| name.group.is_empty() || name.resource.is_empty()) {
@@ -42,6 +45,7 @@ impl JobSetup {
             image: flags.image.clone().unwrap_or_default(),
             namespace: if chart { "{{ .Release.Namespace }}".to_owned() } else { flags.namespace.clone() },
             helm_hook: flags.helm_hook,
+            servers: InstallChoice::given(connection, flags).server_flags(),
         })
     }
 
@@ -139,6 +143,7 @@ fn arguments(setup: &JobSetup) -> Vec<String> {
     all.extend(setup.resources.iter().map(ToString::to_string));
     all.extend(["--prune-stored-versions", "--repair-managed-fields", "--list=chunked"].map(str::to_owned));
     all.push(format!("--state-dir={STATE}"));
+    all.extend(setup.servers.iter().cloned());
     all
 }
 
@@ -191,6 +196,7 @@ mod tests {
             image: "registry.example/restow:1".to_owned(),
             namespace: if helm_hook { "{{ .Release.Namespace }}" } else { "widgets" }.to_owned(),
             helm_hook,
+            servers: Vec::new(),
         }
     }
 
@@ -202,6 +208,24 @@ mod tests {
         ] {
             let text = yaml(&manifests(&setup)).replace(env!("CARGO_PKG_VERSION"), "VERSION");
             crate::snapshots::check(&format!("install/{name}"), &text);
+        }
+    }
+
+    #[test]
+    fn a_job_finds_the_api_servers_as_it_was_told() {
+        #[derive(clap::Parser)]
+        struct Typed {
+            #[command(flatten)]
+            connection: Connection,
+            #[command(flatten)]
+            install: Install,
+        }
+        let job = ["install", "--job", "--image=i", "widgets.example.com"];
+        for given in [&["--sample-servers=60s"][..], &["--assume-single-server"], &[]] {
+            let typed = <Typed as clap::Parser>::try_parse_from(job.iter().chain(given)).unwrap();
+            let arguments = arguments(&JobSetup::of(&typed.connection, &typed.install).unwrap());
+            assert_eq!(arguments[arguments.len() - given.len()..], *given);
+            assert!(!given.is_empty() || arguments.last().unwrap().starts_with("--state-dir"));
         }
     }
 
