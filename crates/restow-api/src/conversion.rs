@@ -13,16 +13,21 @@ use crate::migration::{MigrationProgress, QuarantinedObject};
 #[x_kube(
     crates(kube_core = "::kube_core"),
     validation = Rule::new("self.oldVersion != self.newVersion").message("oldVersion and newVersion are the same"),
-    // `namespace` is a reserved word of CEL.
+    // Several short rules: servers limit how deep a rule may be.
     validation = Rule::new("self.group == oldSelf.group && self.kind == oldSelf.kind \
-        && self.oldVersion == oldSelf.oldVersion && self.newVersion == oldSelf.newVersion \
-        && has(self.__namespace__) == has(oldSelf.__namespace__) \
-        && (!has(self.__namespace__) || self.__namespace__ == oldSelf.__namespace__) \
-        && has(self.selector) == has(oldSelf.selector) \
-        && (!has(self.selector) || self.selector == oldSelf.selector) \
-        && has(self.stopServing) == has(oldSelf.stopServing) \
-        && (!has(self.stopServing) || self.stopServing == oldSelf.stopServing) \
-        && has(self.convertInPlace) == has(oldSelf.convertInPlace) \
+        && self.oldVersion == oldSelf.oldVersion && self.newVersion == oldSelf.newVersion")
+        .message("only spec.suspend can be changed: create another Conversion"),
+    // `namespace` is a reserved word of CEL.
+    validation = Rule::new("has(self.__namespace__) == has(oldSelf.__namespace__) \
+        && (!has(self.__namespace__) || self.__namespace__ == oldSelf.__namespace__)")
+        .message("only spec.suspend can be changed: create another Conversion"),
+    validation = Rule::new("has(self.selector) == has(oldSelf.selector) \
+        && (!has(self.selector) || self.selector == oldSelf.selector)")
+        .message("only spec.suspend can be changed: create another Conversion"),
+    validation = Rule::new("has(self.stopServing) == has(oldSelf.stopServing) \
+        && (!has(self.stopServing) || self.stopServing == oldSelf.stopServing)")
+        .message("only spec.suspend can be changed: create another Conversion"),
+    validation = Rule::new("has(self.convertInPlace) == has(oldSelf.convertInPlace) \
         && (!has(self.convertInPlace) || self.convertInPlace == oldSelf.convertInPlace)")
         .message("only spec.suspend can be changed: create another Conversion"),
 )]
