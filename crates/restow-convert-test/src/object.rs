@@ -28,6 +28,15 @@ pub(crate) fn without_annotation(mut object: Value) -> Value {
     object
 }
 
+/// What an object says, without what only the API server writes into its metadata.
+pub(crate) fn meaning(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.retain(|name, _| ["name", "namespace", "labels", "annotations"].contains(&name.as_str()));
+    }
+    object
+}
+
 fn annotations(object: &Value) -> Option<&Map<String, Value>> {
     object.get("metadata")?.get("annotations")?.as_object()
 }

@@ -13,8 +13,8 @@ use crate::object::version_of;
 /// One object through the versions of a CRD, from the lowest to the highest and back, with your own test before the first
 /// step and after each.
 ///
-/// What takes the steps is given to [`run`](Self::run): [`WithoutServer`] calls the converter, and a server stores the object
-/// in the version of the step.
+/// What takes the steps is given to [`run`](Self::run): [`WithoutServer`] calls the converter, and with
+/// [`OnServer`](crate::OnServer) an API server stores the object in the version of the step.
 #[derive(Clone, Debug)]
 pub struct VersionTest {
     versions: Vec<String>,

@@ -4,5 +4,6 @@
 mod backup;
 mod fixtures;
 mod round_trips;
+mod server;
 mod table;
 mod versions;
