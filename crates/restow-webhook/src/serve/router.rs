@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
-use http::{Method, Request, Response, StatusCode};
+use http::header::{CONNECTION, HeaderValue};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use restow_clock::Instant;
@@ -83,6 +84,7 @@ impl Router {
 
     /// Answers a request.
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<AnyBody> {
+        let version = request.version();
         let answered = match target(request.uri().path()) {
             Target::Healthz => Ok(self.health()),
             Target::Readyz => Ok(self.readiness()),
@@ -92,12 +94,18 @@ impl Router {
             Target::Convert(kind) => self.convert(request, kind).await,
             Target::Other => self.mounted(request).await,
         };
-        answered.unwrap_or_else(|refusal| {
+        let mut response = answered.unwrap_or_else(|refusal| {
             let response = refusal.response();
             self.metrics.refused(response.status().as_u16());
             tracing::debug!(code = response.status().as_u16(), "refused a request: {refusal}");
             response
-        })
+        });
+        // A client that does not know that the connection ends may send its next request while it is closed. HTTP/2 has
+        // messages for that.
+        if version < Version::HTTP_2 && self.stop.is_cancelled() {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
 
     fn health(&self) -> Response<AnyBody> {

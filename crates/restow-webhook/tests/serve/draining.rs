@@ -27,6 +27,20 @@ async fn readiness_fails_first_and_requests_are_served_meanwhile() {
 }
 
 #[tokio::test]
+async fn a_connection_of_http1_ends_with_its_first_answer_after_the_server_was_told_to_stop() {
+    let server =
+        Running::start(Settings { drain_delay: Duration::from_secs(3600), ..Settings::default() }).await;
+    let (mut one, mut two) = (server.client().await, server.client2().await);
+    assert_eq!(one.get("/healthz").await.0, StatusCode::OK);
+    server.stop.cancel();
+    assert_eq!(one.get("/healthz").await.0, StatusCode::OK);
+    tokio::time::timeout(LONG, one.connection).await.expect("the connection was closed").unwrap();
+    for _ in 0..2 {
+        assert_eq!(two.get("/healthz").await.0, StatusCode::OK);
+    }
+}
+
+#[tokio::test]
 async fn a_review_in_flight_is_answered_before_the_connection_closes() {
     for http2 in [false, true] {
         let server = Running::start(Settings::default()).await;
