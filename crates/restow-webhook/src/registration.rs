@@ -1,7 +1,7 @@
 //! Registers a webhook in CRDs: the stanza `spec.conversion`, which makes API servers call it.
 //!
 //! [`stanza`] decides what to change and what somebody else manages, [`Gate`] is what must hold before, and [`Registrar`]
-//! carries it out.
+//! carries it out. [`RulesGates`] are the gates of converters from ConversionRules.
 
 mod definitions;
 mod endpoint;
@@ -11,6 +11,7 @@ mod ownership;
 mod probe;
 mod registrar;
 mod removal;
+mod rules_gates;
 pub mod stanza;
 mod survey;
 
@@ -20,4 +21,5 @@ pub use gates::{Closed, ConverterGates, CrdState, Gate};
 pub use probe::{ProbeError, probe, review};
 pub use registrar::{Registrar, RegistrationError, RegistrationSettings, unregister};
 pub use removal::{StillNeeded, may_unregister};
+pub use rules_gates::RulesGates;
 pub use survey::{Survey, SurveyError, survey};

@@ -103,15 +103,15 @@ impl RulesFollower {
         }
     }
 
-    /// Whether every replica serves the rules for a CRD as both are now.
+    /// The rules for a CRD, if every replica serves them as they and the CRD are now.
     ///
     /// # Errors
     /// With the reason, and what to do.
-    pub async fn is_served(
+    pub async fn rules_served_by_all(
         &self,
         definition: &CustomResourceDefinition,
         now: Timestamp,
-    ) -> Result<(), String> {
+    ) -> Result<ConversionRules, String> {
         let name = definition.name_any();
         let served = self.served();
         let rules =
@@ -124,7 +124,8 @@ impl RulesFollower {
         let generation = object.metadata.generation.unwrap_or_default();
         let wanted = definition.metadata.generation.unwrap_or_default();
         every_replica_serves(&status(&object), generation, wanted, &others, now)
-            .map_err(|error| error.to_string())
+            .map_err(|error| error.to_string())?;
+        parse(&object).rules
     }
 
     /// Follows until `stop` is cancelled.

@@ -70,6 +70,7 @@ mod retire;
 mod retiring;
 mod rewriting;
 mod rolling;
+mod rotating;
 mod serving;
 mod signals;
 mod steering;

@@ -27,24 +27,24 @@ scenarios!(
     a_bad_converter_is_the_error_of_its_own_request,
 );
 
-const RULES: &str = "/apis/restow.dev/v1alpha1/conversionrules";
-const VERSIONS: [&str; 3] = ["v1alpha1", "v1beta1", "v1"];
+pub(crate) const RULES: &str = "/apis/restow.dev/v1alpha1/conversionrules";
+pub(crate) const VERSIONS: [&str; 3] = ["v1alpha1", "v1beta1", "v1"];
 
 /// A custom resource with three versions of different schemas, and the rules between them.
-struct Gadgets {
-    plural: &'static str,
+pub(crate) struct Gadgets {
+    pub(crate) plural: &'static str,
 }
 
 impl Gadgets {
-    fn group(&self) -> String {
+    pub(crate) fn group(&self) -> String {
         format!("{}.example.com", self.plural)
     }
 
-    fn crd_name(&self) -> String {
+    pub(crate) fn crd_name(&self) -> String {
         format!("{}.{}", self.plural, self.group())
     }
 
-    fn path(&self, version: &str, object: &str) -> String {
+    pub(crate) fn path(&self, version: &str, object: &str) -> String {
         let slash = if object.is_empty() { "" } else { "/" };
         format!("/apis/{}/{version}/namespaces/default/{}{slash}{object}", self.group(), self.plural)
     }
@@ -65,7 +65,7 @@ impl Gadgets {
     }
 
     /// The CRD, whose objects a webhook at this port converts.
-    fn crd(&self, cluster: &Cluster, port: u16) -> Value {
+    pub(crate) fn crd(&self, cluster: &Cluster, port: u16) -> Value {
         let ca = ByteString(fs::read(cluster.dir().join("ca.crt")).unwrap());
         let url = format!("https://127.0.0.1:{port}/convert/{}/Gadget", self.group());
         json!({
@@ -82,7 +82,7 @@ impl Gadgets {
         })
     }
 
-    fn rules(&self) -> Value {
+    pub(crate) fn rules(&self) -> Value {
         json!({
             "apiVersion": "restow.dev/v1alpha1", "kind": "ConversionRules",
             "metadata": {"name": self.crd_name()},
@@ -102,7 +102,7 @@ impl Gadgets {
     }
 
     /// An object of the oldest version.
-    fn object(&self, index: usize) -> Value {
+    pub(crate) fn object(&self, index: usize) -> Value {
         json!({
             "apiVersion": format!("{}/v1alpha1", self.group()), "kind": "Gadget",
             "metadata": {"name": name(index), "labels": {"number": index.to_string()}},
@@ -110,7 +110,7 @@ impl Gadgets {
         })
     }
 
-    async fn served(&self, client: &kube::Client) {
+    pub(crate) async fn served(&self, client: &kube::Client) {
         wait("the definition to be served", || async {
             try_send(client, "GET", &self.path("v1", ""), None).await.is_ok()
         })
@@ -119,7 +119,7 @@ impl Gadgets {
 }
 
 /// Makes the CRD of ConversionRules, which all scenarios share.
-async fn define_rules(client: &kube::Client) {
+pub(crate) async fn define_rules(client: &kube::Client) {
     let crd = serde_json::to_value(ConversionRules::crd()).unwrap();
     let made = try_send(client, "POST", CRDS, Some(&crd)).await;
     assert!(made.is_ok() || made.unwrap_err().to_string().contains("already exists"));
@@ -174,7 +174,7 @@ impl Running {
 }
 
 /// The condition Valid of rules, and the generation that a webhook serves. Other scenarios have webhooks of their own.
-async fn status(client: &kube::Client, rules: &str, port: u16) -> (String, Option<i64>) {
+pub(crate) async fn status(client: &kube::Client, rules: &str, port: u16) -> (String, Option<i64>) {
     let object = send(client, "GET", &format!("{RULES}/{rules}"), None).await;
     let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let valid = conditions.iter().find(|condition| condition["type"] == "Valid");
@@ -196,7 +196,7 @@ fn resize(object: &mut Value, version: &str, size: usize) {
 }
 
 /// What an object of this size looks like through a version.
-fn expected(index: usize, version: &str, size: usize) -> Value {
+pub(crate) fn expected(index: usize, version: &str, size: usize) -> Value {
     let (host, text) = (format!("host-{index}"), size.to_string());
     match version {
         "v1alpha1" => {
@@ -208,7 +208,7 @@ fn expected(index: usize, version: &str, size: usize) -> Value {
 }
 
 /// Sends a request that must succeed. A kube-apiserver whose CRD was changed asks its clients to come back for a moment.
-async fn persist(client: &kube::Client, method: &str, path: &str, body: Option<&Value>) -> Value {
+pub(crate) async fn persist(client: &kube::Client, method: &str, path: &str, body: Option<&Value>) -> Value {
     loop {
         match try_send(client, method, path, body).await {
             Ok(answer) => return answer,
@@ -223,14 +223,19 @@ async fn persist(client: &kube::Client, method: &str, path: &str, body: Option<&
 /// Writes an object again and again, each time through the next version. Only this task writes it, so nothing may fail.
 async fn write(client: &kube::Client, gadgets: &Gadgets, index: usize, rounds: usize) {
     for round in 1..=rounds {
-        let version = VERSIONS[(index + round) % 3];
-        let path = gadgets.path(version, &name(index));
-        let mut object = persist(client, "GET", &path, None).await;
-        assert_eq!(object["spec"], expected(index, version, round - 1), "{version}, round {round}");
-        resize(&mut object, version, round);
-        let written = persist(client, "PUT", &path, Some(&object)).await;
-        assert_eq!(written["spec"], expected(index, version, round), "{version}, round {round}");
+        write_once(client, gadgets, index, round).await;
     }
+}
+
+/// Writes an object that was written in the round before, through the version of this round.
+pub(crate) async fn write_once(client: &kube::Client, gadgets: &Gadgets, index: usize, round: usize) {
+    let version = VERSIONS[(index + round) % 3];
+    let path = gadgets.path(version, &name(index));
+    let mut object = persist(client, "GET", &path, None).await;
+    assert_eq!(object["spec"], expected(index, version, round - 1), "{version}, round {round}");
+    resize(&mut object, version, round);
+    let written = persist(client, "PUT", &path, Some(&object)).await;
+    assert_eq!(written["spec"], expected(index, version, round), "{version}, round {round}");
 }
 
 async fn three_versions_by_rules_lose_nothing_under_load(lab: Lab) {
