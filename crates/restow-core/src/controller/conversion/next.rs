@@ -115,21 +115,26 @@ pub fn next(seen: &Observation<'_>) -> Step {
     if definition.converting.is_some() && is_in_place(seen.status) {
         return Step::EndInPlace;
     }
+    // The storage version may have been changed forth and back since an earlier proof.
     let proof = proof(seen, definition);
+    let holds = proof.filter(|proof| proof.definition == Some(definition.mark()));
     if !seen.status.is(Condition::Verified) {
-        return match proof {
-            Some(proof) => Step::RecordProof(proof.name.clone()),
-            None => rewrite(seen, definition),
+        return match (holds, proof) {
+            (Some(holds), _) => Step::RecordProof(holds.name.clone()),
+            (None, Some(_)) => Step::ProveAgain(definition.mark()),
+            (None, None) => rewrite(seen, definition),
         };
     }
+    let pruned = definition.stored_versions == [seen.spec.new_version.clone()];
     if !seen.status.is(Condition::Pruned) {
-        let pruned = definition.stored_versions == [seen.spec.new_version.clone()];
-        let holds = proof.filter(|proof| proof.definition == Some(definition.mark()));
         return match holds {
-            _ if pruned => Step::RecordPruned,
+            Some(_) if pruned => Step::RecordPruned,
             Some(proof) => Step::Prune(proof.name.clone()),
             None => Step::ProveAgain(definition.mark()),
         };
+    }
+    if !pruned {
+        return Step::ProveAgain(definition.mark());
     }
     if seen.spec.stop_serving == Some(true) && !seen.status.is(Condition::ServingStopped) {
         let served = definition.version(&seen.spec.old_version).is_some_and(|version| version.served);
@@ -172,6 +177,14 @@ fn obstacle(seen: &Observation<'_>, definition: &Definition) -> Option<Step> {
         let version = spec.new_version.clone();
         return Some(Step::Refuse(Refusal::NewNotServed { definition: name, version }));
     }
+    // Objects that are not converted yet would be read without the fields that only their own version has.
+    let converting = definition.converting.as_ref();
+    let other =
+        converting.filter(|one| one.version != spec.new_version || spec.convert_in_place != Some(true));
+    if let Some(in_place) = other {
+        let version = in_place.version.clone();
+        return Some(Step::Refuse(Refusal::HalfConverted { definition: name, version }));
+    }
     None
 }
 
@@ -186,9 +199,11 @@ fn prepare(seen: &Observation<'_>, definition: &Definition) -> Step {
     let is_new = definition.storage_version() == spec.new_version;
     let checked = seen.status.check.as_ref().filter(|_| seen.status.is(Condition::Checked));
     let checked = checked.and_then(|check| definition.generation_of(&check.definition));
-    // A generation later, the storage version was set, and that was not recorded.
+    // A generation later, the storage version was set in place, and that was not recorded. Without the annotation another
+    // client may have set it, together with a schema that was not checked.
+    let set_in_place = is_in_place(seen.status) && is_new && definition.converting.is_some();
     let holds = checked.is_some_and(|generation| {
-        generation == definition.generation || (is_new && generation + 1 == definition.generation)
+        generation == definition.generation || (set_in_place && generation + 1 == definition.generation)
     });
     if !holds {
         let served = definition.version(&spec.old_version).is_some_and(|version| version.served);

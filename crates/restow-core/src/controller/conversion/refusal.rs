@@ -66,6 +66,17 @@ pub enum Refusal {
         /// The old version.
         version: String,
     },
+    /// A conversion in place to a version has begun and not ended.
+    #[error(
+        "some objects of {definition} are converted in place to {version} and others are not; create a Conversion to {version} \
+         with convertInPlace: true, which converts the others, and go on when it has succeeded"
+    )]
+    HalfConverted {
+        /// The name of the definition.
+        definition: String,
+        /// The version that objects are converted to.
+        version: String,
+    },
     /// Somebody changed the storage version meanwhile.
     #[error(
         "the storage version of {definition} was changed to {storage} by another client; the Conversion was to {new}"
@@ -89,6 +100,7 @@ impl Refusal {
             Self::UnknownVersion { .. } | Self::OtherVersion { .. } => Reason::UnknownVersion,
             Self::NewNotServed { .. } | Self::OldNotServed { .. } => Reason::VersionNotServed,
             Self::Superseded { .. } => Reason::Superseded,
+            Self::HalfConverted { .. } => Reason::ConvertingInPlace,
         }
     }
 
