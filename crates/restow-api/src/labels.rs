@@ -26,5 +26,5 @@ pub const DELEGATED_RUN: &str = "restow.dev/delegated-run";
 /// The annotation of a CustomResourceDefinition whose objects are being converted in place: the version they are converted to,
 /// and the resourceVersion at which that began. No migration may run meanwhile.
 pub const CONVERTING: &str = "restow.dev/converting-in-place";
-/// The annotation of an object that was converted in place: the version that its fields are of.
+/// The annotation of an object that was converted in place: the value of [`CONVERTING`] then.
 pub const CONVERTED: &str = "restow.dev/converted-in-place";

@@ -15,6 +15,8 @@ use restow_core::controller::conversion::{
     self as decide, IN_PLACE, InPlace, Step, Work, patch_converted, patch_served, patch_storage,
     patch_storage_in_place,
 };
+use restow_migrate::client::access::{self, Missing};
+use restow_migrate::cluster::AgreementError;
 use restow_migrate::prune::{PruneError, prune_stored_versions};
 use serde_json::Value;
 
@@ -33,6 +35,8 @@ use crate::requests::code;
 const SOON: Duration = Duration::from_millis(100);
 /// How soon to look again while something else is at work; changes wake the controller earlier.
 const LATER: Duration = Duration::from_secs(3);
+/// How long handlers may store the former version after discovery shows the new one.
+const SETTLE_TIME: jiff::SignedDuration = jiff::SignedDuration::from_secs(6);
 
 impl Round<'_, '_> {
     pub(super) async fn carry_out(
@@ -45,13 +49,7 @@ impl Round<'_, '_> {
             (Step::Wait(refusal) | Step::Refuse(refusal), _) => self.wait_for(&refusal).await,
             (Step::Fail { reason, message }, _) => self.fail(reason, &message).await,
             (Step::EndTrial, _) => self.end_trial().await,
-            (Step::RecordStorageVersion(mark), _) => {
-                let message = format!("{new} is the storage version");
-                self.done(Condition::StorageVersionSet, Reason::StorageVersionSet, &message, |status| {
-                    status.definition = Some(mark);
-                })
-                .await
-            }
+            (Step::RecordStorageVersion(mark), _) => self.record_storage_version(mark).await,
             (Step::AwaitTrigger, _) => {
                 let message = "waits until the trigger has created a migration";
                 self.record.working(Work::Rewriting, Reason::Queued, message).await?;
@@ -84,21 +82,30 @@ impl Round<'_, '_> {
                 Ok(SOON)
             }
             (Step::ConvertInPlace, Some(found)) => {
+                if let Some(wait) = self.settling(&found).await? {
+                    return Ok(wait);
+                }
                 let (rounds, name, object) = (self.rounds, self.name(), self.record.object.clone());
                 in_place::convert(&mut self.record, &found, || rounds.goes_on(&name, &object)).await?;
                 Ok(SOON)
             }
-            (Step::EndInPlace, Some(found)) => self.change(&found, patch_converted(&found.raw)).await,
+            (Step::EndInPlace, Some(found)) => {
+                self.change(&found, patch_converted(&found.raw)).await.map(|_| SOON)
+            }
             (Step::SetStorageVersion, Some(found)) => {
                 let message = format!("{new} becomes the storage version");
                 self.record.working(Work::SettingStorageVersion, Reason::StorageVersionSet, &message).await?;
                 let patch = self.storage_patch(&found).await?;
-                self.change(&found, patch).await
+                match self.change(&found, patch).await? {
+                    // Recorded at once: of a later change of the definition nobody knows what else it changed.
+                    Some(set) => self.record_storage_version(set.definition.mark()).await,
+                    None => Ok(SOON),
+                }
             }
             (Step::StopServing, Some(found)) => {
                 let message = format!("{old} is no longer served");
                 self.record.working(Work::StoppingServing, Reason::ServingStopped, &message).await?;
-                self.change(&found, patch_served(&found.raw, &old, false)).await
+                self.change(&found, patch_served(&found.raw, &old, false)).await.map(|_| SOON)
             }
             (Step::Migrate, Some(found)) => self.migrate(&found).await,
             (Step::Prune(name), Some(found)) => self.prune(&name, &found).await,
@@ -135,36 +142,79 @@ impl Round<'_, '_> {
         Ok(SOON)
     }
 
+    async fn record_storage_version(&mut self, mark: String) -> Result<Duration, RoundError> {
+        let message = format!("{} is the storage version", self.spec.new_version);
+        self.done(Condition::StorageVersionSet, Reason::StorageVersionSet, &message, |status| {
+            status.definition = Some(mark);
+        })
+        .await
+    }
+
+    /// How long to wait before objects are written in the new version: an API server that still stores the old one would drop
+    /// every field that only the new one has.
+    async fn settling(&mut self, found: &Found) -> Result<Option<Duration>, RoundError> {
+        let cluster = &self.rounds.context.cluster;
+        let inventory = cluster.inventory(false).await?;
+        let name = &found.definition.name;
+        let agreed = match inventory.resources.iter().find(|resource| resource.name == *name) {
+            Some(resource) => match Box::pin(cluster.agreement(resource)).await {
+                Ok(agreement) => agreement.hash == self.hash,
+                Err(AgreementError::Request(error)) => return Err(error.into()),
+                Err(_) => false,
+            },
+            None => false,
+        };
+        let set = self.status().condition(Condition::StorageVersionSet).map(|set| set.last_transition_time.0);
+        let age = set.map(|set| restow_clock::now().duration_since(set)).unwrap_or_default();
+        if agreed && age > SETTLE_TIME {
+            return Ok(None);
+        }
+        let message = "waits until every API server stores the new version";
+        self.record.working(Work::ConvertingInPlace, Reason::WaitingForAgreement, message).await?;
+        Ok(Some(Duration::from_secs(1)))
+    }
+
     /// The patch that sets the storage version; a conversion in place is marked in the same write.
     async fn storage_patch(&self, found: &Found) -> Result<Option<Value>, RoundError> {
         let new = &self.spec.new_version;
         if self.status().check.is_none_or(|check| check.converter != IN_PLACE) {
             return Ok(patch_storage(&found.raw, new));
         }
+        let server = self.rounds.context.cluster.server();
+        let missing = access::missing(server, &found.definition.name, &["get", "list", "update"]).await?;
+        if !missing.is_empty() {
+            return Err(RoundError::Missing(Missing::grant(&missing)));
+        }
         let objects = Objects::new(self.rounds.context.client(), &found.crd, &self.spec, new)?;
-        let since = objects.resource_version().await?;
+        // Objects that were converted before have that mark.
+        let begun = found.definition.converting.as_ref().filter(|begun| begun.version == *new);
+        let since = match begun {
+            Some(begun) => begun.since,
+            None => objects.resource_version().await?,
+        };
         Ok(patch_storage_in_place(&found.raw, &InPlace { version: new.clone(), since }))
     }
 
-    /// Changes the definition, on the condition that nobody else has.
-    async fn change(&mut self, found: &Found, patch: Option<Value>) -> Result<Duration, RoundError> {
-        let Some(patch) = patch else { return Ok(LATER) };
+    /// Changes the definition, on the condition that nobody else has; returns it as it is then.
+    async fn change(&mut self, found: &Found, patch: Option<Value>) -> Result<Option<Found>, RoundError> {
+        let Some(patch) = patch else { return Ok(None) };
         if self.record.stop.is_stopped() {
             return Err(RoundError::Changed);
         }
         let server = self.rounds.context.cluster.server();
         let name = found.definition.name.to_string();
         match definitions::patch(server, &name, &patch).await {
-            Ok(true) => {
-                tracing::info!(conversion = self.name(), definition = name, "changed the definition");
-                Ok(SOON)
+            Ok(changed) => {
+                // If somebody changed it since it was read, the next round reads it again.
+                if changed.is_some() {
+                    tracing::info!(conversion = self.name(), definition = name, "changed the definition");
+                }
+                Ok(changed)
             }
-            // Somebody changed it since it was read; the next round reads it again.
-            Ok(false) => Ok(Duration::from_secs(1)),
             Err(RoundError::Request(error)) if error.code() == Some(422) => {
                 let message = format!("the API server refused to change {name}: {error}");
                 self.record.ends(Stage::Failed, Reason::ConversionRefused, &message).await?;
-                Ok(LATER)
+                Ok(None)
             }
             Err(error) => Err(error),
         }
@@ -277,7 +327,11 @@ impl Round<'_, '_> {
         self.record
             .update(|status| {
                 status.definition = Some(mark);
-                decide::record(status, Condition::Verified, false, Reason::DefinitionChanged, message, now);
+                for condition in [Condition::Verified, Condition::Pruned] {
+                    if status.condition(condition).is_some() {
+                        decide::record(status, condition, false, Reason::DefinitionChanged, message, now);
+                    }
+                }
                 let work = (Stage::Running, Some(Work::Verifying));
                 decide::report(status, work, Reason::DefinitionChanged, message, now);
             })

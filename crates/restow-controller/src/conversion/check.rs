@@ -14,7 +14,7 @@ use restow_core::controller::conversion::{self as decide, Work};
 use super::converter::Converter;
 use super::definitions::Found;
 use super::error::RoundError;
-use super::objects::Objects;
+use super::objects::{Objects, renewed_token};
 use super::record::Record;
 use crate::observe::events::EventType;
 use crate::requests::code;
@@ -44,17 +44,23 @@ pub(super) async fn check(
         return conclude(record, "all versions have the same schema, so nothing can be lost").await;
     }
     let mut objects = Objects::new(client, &found.crd, &spec, &spec.old_version)?;
+    let mut renewed = None;
     loop {
         record.context.health.beat("conversion", PAGE_TIMEOUT);
         let token = record.status().check.and_then(|check| check.continue_token);
-        let page = match objects.page(token.as_deref()).await {
+        let page = match objects.page(renewed.as_deref().or(token.as_deref())).await {
+            // A list expires after minutes: a long check would never end if it always began again.
             Err(RoundError::Kube(error)) if code(&error) == Some(410) && token.is_some() => {
-                tracing::info!("the list has expired; checking from the beginning");
-                begin(record, &mark, converter.name()).await?;
+                renewed = renewed_token(&error).filter(|_| renewed.is_none());
+                if renewed.is_none() {
+                    tracing::info!("the list has expired; checking from the beginning");
+                    begin(record, &mark, converter.name()).await?;
+                }
                 continue;
             }
             page => page?,
         };
+        renewed = None;
         let (count, next) = (page.objects.len() as u64, page.next);
         let refused = converter.refused(page.objects, &spec).await?;
         let (last, now) = (next.is_none(), restow_clock::now());

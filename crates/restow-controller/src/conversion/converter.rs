@@ -1,12 +1,11 @@
 //! What converts objects between versions, and what that would lose.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::ListParams;
 use restow_api::{CONVERTED, ConversionSpec, RefusedObject};
 use restow_convert::rules::{self, ConversionRules};
 use restow_convert::{Chain, Convertible as _, Pruning, Unchanged, lost_fields};
-use restow_core::controller::conversion::{IN_PLACE, Strategy};
+use restow_core::controller::conversion::{IN_PLACE, InPlace, Strategy};
 use serde_json::Value;
 
 use super::definitions::Found;
@@ -34,9 +33,11 @@ pub(super) enum Converter {
 /// Rules for a conversion in place.
 pub(super) struct InPlaceRules {
     pub(super) chain: Chain,
-    pruning: Pruning,
+    pub(super) pruning: Pruning,
     /// Whether the status of the new version can only be written by itself.
     separate_status: bool,
+    /// The conversion in place that has begun already.
+    begun: Option<InPlace>,
 }
 
 impl Converter {
@@ -56,7 +57,7 @@ impl Converter {
         if spec.convert_in_place != Some(true) {
             return Ok(Self::Pruning(pruning()));
         }
-        match InPlaceRules::of(client, &found.crd, spec).await? {
+        match InPlaceRules::of(client, found, spec).await? {
             Some(rules) => Ok(Self::Rules(Box::new(rules))),
             None => Ok(Self::Pruning(pruning())),
         }
@@ -94,9 +95,10 @@ impl InPlaceRules {
     /// The rules for a kind; none if there are none.
     pub(super) async fn of(
         client: &kube::Client,
-        crd: &CustomResourceDefinition,
+        found: &Found,
         spec: &ConversionSpec,
     ) -> Result<Option<Self>, RoundError> {
+        let crd = &found.crd;
         let api = Api::<ConversionRules>::all(client.clone());
         let all = match api.list(&ListParams::default()).await {
             Ok(all) => all.items,
@@ -106,8 +108,8 @@ impl InPlaceRules {
         };
         let of_kind =
             |rules: &&ConversionRules| (&rules.spec.group, &rules.spec.kind) == (&spec.group, &spec.kind);
-        let Some(found) = all.iter().find(of_kind) else { return Ok(None) };
-        let chain = rules::compile(&found.spec, crd).map_err(|problems| {
+        let Some(rules) = all.iter().find(of_kind) else { return Ok(None) };
+        let chain = rules::compile(&rules.spec, crd).map_err(|problems| {
             RoundError::Rules(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
         })?;
         let version = crd.spec.versions.iter().find(|version| version.name == spec.new_version);
@@ -116,14 +118,16 @@ impl InPlaceRules {
             chain,
             pruning: Pruning::of(crd),
             separate_status: subresources.is_some_and(|subresources| subresources.status.is_some()),
+            begun: found.definition.converting.clone(),
         }))
     }
 
-    fn refused(&self, object: &Value, spec: &ConversionSpec) -> Option<RefusedObject> {
-        if is_converted(object, spec) {
+    /// Why an object would not survive; none if it would, or has the fields of the new version already.
+    pub(super) fn refused(&self, object: &Value, spec: &ConversionSpec) -> Option<RefusedObject> {
+        if self.begun.as_ref().is_some_and(|begun| is_converted(object, begun)) {
             return None;
         }
-        let there = match self.chain.convert(object.clone(), &spec.new_version) {
+        let mut there = match self.chain.convert(object.clone(), &spec.new_version) {
             Ok(there) => there,
             Err(error) => return Some(refusal(object, Vec::new(), chain(&error))),
         };
@@ -136,6 +140,7 @@ impl InPlaceRules {
                 return Some(refusal(object, vec!["status".to_owned()], message.to_owned()));
             }
         }
+        self.pruning.prune(&mut there, &spec.new_version);
         match self.chain.convert(there, &spec.old_version) {
             Ok(back) => lost(object, &back),
             Err(error) => Some(refusal(object, Vec::new(), chain(&error))),
@@ -143,9 +148,10 @@ impl InPlaceRules {
     }
 }
 
-/// Whether an object has the fields of the new version already.
-pub(super) fn is_converted(object: &Value, spec: &ConversionSpec) -> bool {
-    object["metadata"]["annotations"][CONVERTED] == spec.new_version.as_str()
+/// Whether this conversion in place has converted an object. The annotation of an earlier one proves nothing: the object may
+/// have been converted back since.
+pub(super) fn is_converted(object: &Value, begun: &InPlace) -> bool {
+    object["metadata"]["annotations"][CONVERTED] == begun.to_string().as_str()
 }
 
 /// What would be lost without a webhook.

@@ -77,13 +77,14 @@ async fn get(server: &Server, name: &str) -> Result<Option<Found>, RoundError> {
     }
 }
 
-/// Sends a merge patch with preconditions; false if somebody has changed the definition since it was read.
-pub(super) async fn patch(server: &Server, name: &str, patch: &Value) -> Result<bool, RoundError> {
+/// Sends a merge patch with preconditions; returns the definition after it, or none if somebody has changed it since it was
+/// read.
+pub(super) async fn patch(server: &Server, name: &str, patch: &Value) -> Result<Option<Found>, RoundError> {
     let body = patch.to_string().into_bytes();
     let path = format!("{PATH}/{name}");
     match server.write::<Value>(Method::PATCH, &path, "application/merge-patch+json", body).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.code() == Some(409) => Ok(false),
+        Ok(raw) => Found::read(raw).map(Some),
+        Err(error) if error.code() == Some(409) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

@@ -28,6 +28,9 @@ pub(crate) enum RoundError {
     /// The rules cannot be used.
     #[error("the ConversionRules do not fit: {0}")]
     Rules(String),
+    /// The objects could not be written in the new version, which is known before anything is changed.
+    #[error("the objects may not be written in place: {0}")]
+    Missing(String),
     /// Another client wrote the Conversion, or this process stops: the next round reads it again.
     #[error("the Conversion has changed")]
     Changed,
@@ -41,6 +44,7 @@ impl RoundError {
             Self::Request(error) => error.code(),
             Self::Webhook { .. } => return Reason::WebhookUnavailable,
             Self::Rules(_) => return Reason::RulesInvalid,
+            Self::Missing(_) => return Reason::Forbidden,
             Self::Answer(_) | Self::Changed => None,
         };
         if code == Some(403) { Reason::Forbidden } else { Reason::WaitingForServer }

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use restow_api::ConversionConditionType as Condition;
 use restow_api::{CONVERTED, ConversionSpec, InPlaceProgress, QuarantinedObject, Reason, RefusedObject};
@@ -18,13 +19,17 @@ use serde_json::Value;
 use super::converter::{InPlaceRules, chain, is_converted, refusal};
 use super::definitions::Found;
 use super::error::RoundError;
-use super::objects::Objects;
+use super::objects::{Objects, renewed_token};
 use super::record::Record;
 use crate::observe::events::EventType;
 use crate::requests::code;
 
 /// How long one page may take before the loop counts as stuck.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(600);
+/// How many times an object is written if the answer says nothing about it.
+const TRIES: u32 = 5;
+/// The pause between two tries.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 const MESSAGE: &str = "rules convert every object";
 
 /// What became of one object.
@@ -51,22 +56,27 @@ pub(super) async fn convert(
                        which version";
         return record.ends(Stage::Failed, Reason::Superseded, message).await;
     };
-    let Some(rules) = InPlaceRules::of(client, &found.crd, &spec).await? else {
+    let Some(rules) = InPlaceRules::of(client, found, &spec).await? else {
         return Err(RoundError::Rules("the ConversionRules of the kind are gone".to_owned()));
     };
     let mut old = Objects::new(client, &found.crd, &spec, &spec.old_version)?;
     let new = Objects::new(client, &found.crd, &spec, &spec.new_version)?;
+    let mut renewed = None;
     loop {
         record.context.health.beat("conversion", PAGE_TIMEOUT);
         let token = record.status().in_place.and_then(|progress| progress.continue_token);
-        let page = match old.page(token.as_deref()).await {
-            // What is converted already is recognised.
+        let page = match old.page(renewed.as_deref().or(token.as_deref())).await {
             Err(RoundError::Kube(error)) if code(&error) == Some(410) && token.is_some() => {
-                begin(record).await?;
+                renewed = renewed_token(&error).filter(|_| renewed.is_none());
+                if renewed.is_none() {
+                    // What is converted already is recognised.
+                    begin(record).await?;
+                }
                 continue;
             }
             page => page?,
         };
+        renewed = None;
         let (mut converted, mut left) = (0, Vec::new());
         for object in page.objects {
             if record.stop.is_stopped() {
@@ -130,62 +140,133 @@ async fn one(
     spec: &ConversionSpec,
     in_place: &InPlace,
 ) -> Result<Converted, RoundError> {
-    if is_converted(&object, spec) {
+    if is_converted(&object, in_place) {
         return Ok(Converted::Already);
     }
     let version = object["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok());
     if version.is_none_or(|version: u64| version > in_place.since) {
         let message = format!(
             "another client wrote it after the storage version was set, so fields may be lost; correct it in {}, and set the \
-             annotation {CONVERTED}: {}",
-            spec.new_version, spec.new_version
+             annotation {CONVERTED}: {in_place}",
+            spec.new_version
         );
         return Ok(Converted::Left(refusal(&object, Vec::new(), message)));
+    }
+    // It, or the rules, may have been changed since the check.
+    if let Some(refused) = rules.refused(&object, spec) {
+        return Ok(Converted::Left(refused));
     }
     let mut converted = match rules.chain.convert(object.clone(), &spec.new_version) {
         Ok(converted) => converted,
         Err(error) => return Ok(Converted::Left(refusal(&object, Vec::new(), chain(&error)))),
     };
-    converted["metadata"]["annotations"][CONVERTED] = spec.new_version.clone().into();
-    write(new, &object, converted).await
+    rules.pruning.prune(&mut converted, &spec.new_version);
+    converted["metadata"]["annotations"][CONVERTED] = in_place.to_string().into();
+    let converted: DynamicObject =
+        serde_json::from_value(converted).map_err(|error| RoundError::Answer(error.to_string()))?;
+    let meta = &object["metadata"];
+    let name = meta["name"].as_str().unwrap_or_default();
+    let api = new.api(meta["namespace"].as_str());
+    match write(&api, name, converted).await? {
+        Written::Stored => Ok(Converted::Now),
+        Written::Pruned(fields) => {
+            let message = "API servers dropped these fields when it was written".to_owned();
+            Ok(Converted::Left(refusal(&object, fields, message)))
+        }
+        Written::Refused(error) if matches!(code(&error), Some(404 | 409)) => {
+            let now = api.get_metadata_opt(name).await?;
+            let now = now.map(|now| serde_json::to_value(now.metadata).unwrap_or_default());
+            Ok(absent_or_changed(&object, now.as_ref(), in_place, &plain(&error)))
+        }
+        Written::Refused(error) => Ok(Converted::Left(refusal(&object, Vec::new(), plain(&error)))),
+    }
+}
+
+/// What became of a write.
+enum Written {
+    Stored,
+    /// It was stored without these fields.
+    Pruned(Vec<String>),
+    Refused(kube::Error),
 }
 
 /// Writes a converted object, on the condition that it has the uid and resourceVersion that were read.
-async fn write(new: &Objects, object: &Value, converted: Value) -> Result<Converted, RoundError> {
-    let meta = &object["metadata"];
-    let name = meta["name"].as_str().unwrap_or_default().to_owned();
-    let api = new.api(meta["namespace"].as_str());
-    let converted: DynamicObject =
-        serde_json::from_value(converted).map_err(|error| RoundError::Answer(error.to_string()))?;
+///
+/// An API server that still stores the old version drops the fields of the new one. Its answer shows what it has stored, and
+/// the object is written again.
+async fn write(
+    api: &Api<DynamicObject>,
+    name: &str,
+    mut converted: DynamicObject,
+) -> Result<Written, RoundError> {
     let params = PostParams { field_manager: Some(restow_api::MANAGER.to_owned()), ..PostParams::default() };
-    let Err(error) = api.replace(&name, &params, &converted).await else { return Ok(Converted::Now) };
-    match code(&error) {
-        Some(404 | 409) => {
-            let now = api.get_metadata_opt(&name).await?;
-            let same = |now: &kube::core::PartialObjectMeta<DynamicObject>| {
-                now.metadata.uid.as_deref() == meta["uid"].as_str()
-                    && now.metadata.resource_version.as_deref() == meta["resourceVersion"].as_str()
-            };
-            match now {
-                // It is gone, or was made again: that one is not this one.
-                None => Ok(Converted::Already),
-                // An answer was lost, and the object is converted.
-                Some(now)
-                    if now.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CONVERTED)) =>
-                {
-                    Ok(Converted::Already)
+    for tries in 1.. {
+        let last = tries == TRIES;
+        match api.replace(name, &params, &converted).await {
+            Ok(stored) => {
+                let fields = dropped(&converted.data, &stored.data);
+                if fields.is_empty() {
+                    return Ok(Written::Stored);
                 }
-                // Unchanged, so this is not a conflict but a denial.
-                Some(now) if same(&now) => Ok(Converted::Left(refusal(object, Vec::new(), plain(&error)))),
-                Some(_) => {
-                    let message =
-                        "another client wrote it while it was converted, so fields may be lost".to_owned();
-                    Ok(Converted::Left(refusal(object, Vec::new(), message)))
+                if last {
+                    return Ok(Written::Pruned(fields));
+                }
+                converted.metadata.resource_version = stored.metadata.resource_version;
+            }
+            // These pass, and say nothing about the object.
+            Err(error) if matches!(code(&error), Some(401 | 408 | 429 | 502..=504) | None) => {
+                return Err(error.into());
+            }
+            Err(error) if !last && code(&error).is_some_and(|code| code >= 500) => {}
+            Err(error) => return Ok(Written::Refused(error)),
+        }
+        tokio::time::sleep(RETRY_DELAY).await;
+    }
+    Err(RoundError::Changed)
+}
+
+/// The fields that were sent and not stored, besides the status, which may be a resource of its own.
+fn dropped(sent: &Value, stored: &Value) -> Vec<String> {
+    fn compare(sent: &Value, stored: &Value, path: &str, dropped: &mut Vec<String>) {
+        match (sent, stored) {
+            (Value::Object(sent), Value::Object(stored)) => {
+                for (name, value) in sent.iter().filter(|(_, value)| !value.is_null()) {
+                    let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                    match stored.get(name) {
+                        _ if path == "status" => {}
+                        Some(stored) => compare(value, stored, &path, dropped),
+                        None => dropped.push(path),
+                    }
                 }
             }
+            (Value::Array(sent), Value::Array(stored)) => {
+                let path = format!("{path}[]");
+                sent.iter().zip(stored).for_each(|(sent, stored)| compare(sent, stored, &path, dropped));
+            }
+            _ => {}
         }
-        Some(400..500) => Ok(Converted::Left(refusal(object, Vec::new(), plain(&error)))),
-        _ => Err(error.into()),
+    }
+    let mut fields = Vec::new();
+    compare(sent, stored, "", &mut fields);
+    fields.sort();
+    fields.dedup();
+    fields
+}
+
+/// What became of an object whose write was answered with 404 or 409, by its metadata now.
+fn absent_or_changed(object: &Value, now: Option<&Value>, in_place: &InPlace, answer: &str) -> Converted {
+    let meta = &object["metadata"];
+    let left = |message: &str| Converted::Left(refusal(object, Vec::new(), message.to_owned()));
+    match now {
+        // It is gone.
+        None => Converted::Already,
+        // An answer was lost, and the object is converted.
+        Some(now) if now["annotations"][CONVERTED] == in_place.to_string().as_str() => Converted::Already,
+        // Unchanged, so this is not a conflict but a denial.
+        Some(now) if now["uid"] == meta["uid"] && now["resourceVersion"] == meta["resourceVersion"] => {
+            left(answer)
+        }
+        Some(_) => left("another client wrote it while it was converted, so fields may be lost"),
     }
 }
 
@@ -210,4 +291,56 @@ async fn conclude(record: &mut Record<'_>) -> Result<(), RoundError> {
         .await?;
     record.publish(EventType::Normal, Reason::ConvertedInPlace, &message);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_an_api_server_has_not_stored_is_named() {
+        let sent = json!({
+            "spec": {"size": 3, "ports": [{"name": "a", "port": 1}, {"port": 2}], "none": null, "kept": {}},
+            "status": {"ready": true},
+        });
+        for (what, stored, expected) in [
+            ("all", sent.clone(), vec![]),
+            (
+                "changed or added by admission",
+                json!({"spec": {"size": 4, "ports": [{"name": "b", "port": 1, "x": 1}, {"port": 2}], "kept": {}}}),
+                vec![],
+            ),
+            (
+                "pruned",
+                json!({"spec": {"ports": [{"port": 1}, {}], "kept": {}}}),
+                vec!["spec.ports[].name", "spec.ports[].port", "spec.size"],
+            ),
+            ("nothing", json!({}), vec!["spec"]),
+        ] {
+            assert_eq!(dropped(&sent, &stored), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn only_the_mark_of_this_conversion_shows_that_an_object_is_converted() {
+        let in_place = InPlace { version: "v2".to_owned(), since: 41 };
+        let object = json!({"metadata": {"name": "w", "uid": "u", "resourceVersion": "7"}});
+        let now = |uid: &str, version: &str, mark: &str| json!({"uid": uid, "resourceVersion": version, "annotations": {CONVERTED: mark}});
+        for (what, now, expected) in [
+            ("gone", None, None),
+            ("converted, and the answer lost", Some(now("u", "8", "v2 41")), None),
+            ("converted by an earlier one, and written since", Some(now("u", "8", "v2 12")), Some("another")),
+            ("of before there was such a mark", Some(now("u", "8", "v2")), Some("another")),
+            ("made again", Some(now("other", "9", "")), Some("another")),
+            ("refused", Some(now("u", "7", "v1 12")), Some("denied")),
+        ] {
+            let left = match absent_or_changed(&object, now.as_ref(), &in_place, "denied") {
+                Converted::Left(left) => left.message.split(' ').next().map(str::to_owned),
+                Converted::Now | Converted::Already => None,
+            };
+            assert_eq!(left.as_deref(), expected, "{what}");
+        }
+    }
 }

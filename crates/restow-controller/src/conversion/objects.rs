@@ -98,3 +98,10 @@ impl Objects {
             .ok_or_else(|| RoundError::Answer("a list without a resourceVersion that is a number".to_owned()))
     }
 }
+
+/// The token with which a list goes on that has expired. What was written meanwhile is seen only behind it.
+pub(super) fn renewed_token(error: &kube::Error) -> Option<String> {
+    let kube::Error::Api(status) = error else { return None };
+    let token = status.metadata.as_ref().and_then(|metadata| metadata.continue_.clone());
+    token.filter(|token| !token.is_empty())
+}

@@ -91,13 +91,13 @@ impl Reviewer {
             address: self.server.name().to_owned(),
             why: error.to_string(),
         })?;
-        read(&uid, objects, answer["response"].take())
+        read(&uid, objects, &format!("{}/{version}", self.group), answer["response"].take())
             .map_err(|why| RoundError::Webhook { address: self.server.name().to_owned(), why })
     }
 }
 
 /// Reads a response; an error if it does not belong to these objects.
-fn read(uid: &str, objects: &[Value], mut response: Value) -> Result<Reviewed, String> {
+fn read(uid: &str, objects: &[Value], wanted: &str, mut response: Value) -> Result<Reviewed, String> {
     if response["uid"] != uid {
         return Err("the answer is not a ConversionReview for this request".to_owned());
     }
@@ -117,6 +117,10 @@ fn read(uid: &str, objects: &[Value], mut response: Value) -> Result<Reviewed, S
     };
     if objects.iter().zip(&converted).any(|(sent, back)| identity(sent) != identity(back)) {
         return Err("the objects came back in another order, or as others".to_owned());
+    }
+    // API servers refuse these, too. A webhook that does not know the version may send back what it was sent.
+    if let Some(other) = converted.iter().find(|object| object["apiVersion"] != wanted) {
+        return Ok(Reviewed::Refused(format!("it answers with {} instead of {wanted}", other["apiVersion"])));
     }
     Ok(Reviewed::Converted(converted))
 }
@@ -161,16 +165,20 @@ mod tests {
 
     #[test]
     fn only_an_answer_for_the_same_objects_counts() {
-        let object = |name: &str| json!({"kind": "Widget", "metadata": {"name": name, "uid": name}});
+        let object = |name: &str| json!({"apiVersion": "example.com/v2", "kind": "Widget", "metadata": {"name": name, "uid": name}});
         let sent = [object("a"), object("b")];
         let answer = |uid: &str, status: &str, objects: Vec<Value>| json!({"uid": uid, "result": {"status": status, "message": "no"}, "convertedObjects": objects});
-        let verdict = |response: Value| match read("1", &sent, response) {
+        let verdict = |response: Value| match read("1", &sent, "example.com/v2", response) {
             Ok(Reviewed::Converted(objects)) => format!("{} converted", objects.len()),
             Ok(Reviewed::Refused(why)) => why,
             Err(_) => "error".to_owned(),
         };
         assert_eq!(verdict(answer("1", "Success", sent.to_vec())), "2 converted");
         assert_eq!(verdict(answer("1", "Failed", vec![])), "no");
+        let mut unconverted = sent.to_vec();
+        unconverted[1]["apiVersion"] = json!("example.com/v1");
+        let expected = "it answers with \"example.com/v1\" instead of example.com/v2";
+        assert_eq!(verdict(answer("1", "Success", unconverted)), expected);
         for bad in [
             answer("2", "Success", sent.to_vec()),
             answer("1", "Success", vec![object("a")]),

@@ -3,10 +3,11 @@
 use restow_api::Reason;
 
 /// The reasons that have a section in docs/TROUBLESHOOTING.md.
-const REASONS: [Reason; 29] = [
+const REASONS: [Reason; 30] = [
     Reason::AnotherController,
     Reason::BackendNotServed,
     Reason::ConversionRefused,
+    Reason::ConvertingInPlace,
     Reason::DefinitionChanged,
     Reason::DefinitionMissing,
     Reason::DelegateFailed,

@@ -539,7 +539,7 @@ async fn a_conversion_in_place_converts_by_rules_and_names_what_others_wrote(lab
 
     // Its owner corrects the object, and another Conversion goes on from there.
     let corrected = json!({
-        "metadata": {"annotations": {"restow.dev/converted-in-place": "v1"}}, "spec": {"size": 7},
+        "metadata": {"annotations": {"restow.dev/converted-in-place": format!("v1 {since}")}}, "spec": {"size": 7},
     });
     patch(&client, &widgets.path("v1", &name(7)), &corrected).await;
     let object = conversion("back-again", &widgets, ("v2", "v1"), json!({"convertInPlace": true}));

@@ -274,6 +274,7 @@ fn exit_code(status: &ConversionStatus) -> u8 {
         Some(Reason::Quarantined) => 3,
         Some(
             Reason::ConversionRefused
+            | Reason::ConvertingInPlace
             | Reason::DefinitionChanged
             | Reason::DefinitionMissing
             | Reason::Disagreement
