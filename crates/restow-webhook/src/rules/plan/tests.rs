@@ -1,3 +1,4 @@
+use restow_convert::Convertible as _;
 use serde_json::json;
 
 use super::*;
@@ -171,4 +172,25 @@ fn converters_in_code_are_served_for_kinds_without_rules() {
     let all = served.converters(&[of("Widget"), of("Gadget"), of("Gadget")]);
     assert_eq!(all.kinds(), ["Gadget.example.com", "Widget.example.com"]);
     assert_eq!(all.get("example.com", "Widget").unwrap().versions(), ["v1", "v2"]);
+}
+
+#[test]
+fn the_last_good_rules_keep_a_field_that_the_crd_has_gained_since() {
+    let former = definition("Widget", 7);
+    let (before, _) = plan(&[rules("w", "Widget", 3, true)], found(&former), &Served::default());
+    let mut changed = json!(definition("Widget", 8));
+    let fields = changed.pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties");
+    fields.unwrap()["note"] = json!({"type": "string"});
+    let changed: CustomResourceDefinition = serde_json::from_value(changed).unwrap();
+    let (served, said) = plan(&[rules("w", "Widget", 3, true)], found(&changed), &before);
+    assert_eq!(verdicts(&said), [("w", "DoesNotCompile", (3, 7))]);
+    let converter = served.for_crd("widgets.example.com").unwrap();
+    let object = json!({
+        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"},
+        "spec": {"size": 1, "note": "mine"},
+    });
+    let newer = converter.convert(object.clone(), "v2").unwrap();
+    // API servers drop what the version does not have, so the field must not be there.
+    assert_eq!(newer["spec"], json!({"length": 1}));
+    assert_eq!(converter.convert(newer, "v1").unwrap()["spec"], object["spec"]);
 }
