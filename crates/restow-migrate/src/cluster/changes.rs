@@ -67,12 +67,19 @@ impl Watch {
                 let status = response.status().as_u16();
                 match status {
                     200 if self.follow(response.into_body()).await => return,
-                    // The API is not served, or this user may not watch it.
-                    403..=405 => {
+                    // Most clusters do not serve StorageVersions.
+                    404 => {
+                        tracing::debug!(
+                            path = self.path,
+                            "not served; asking the API servers after each page"
+                        );
+                        return std::future::pending().await;
+                    }
+                    403 | 405 => {
                         tracing::info!(
                             path = self.path,
                             status,
-                            "cannot watch; asking the API servers after each page instead"
+                            "may not be watched; asking the API servers after each page"
                         );
                         return std::future::pending().await;
                     }

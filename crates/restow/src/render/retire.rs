@@ -105,7 +105,7 @@ fn deprecated(observed: &Observed) -> String {
     match (stability(&observed.version).policy(), observed.deprecated) {
         (None, _) => "alpha versions can be retired at any time".to_owned(),
         (Some(policy), true) => {
-            format!("yes; by Kubernetes' policy, {policy}, whichever is longer: check that this time is over")
+            format!("yes; by Kubernetes' policy, {policy}: check that this is respected")
         }
         (Some(_), false) => "no".to_owned(),
     }

@@ -16,10 +16,10 @@ impl Stability {
     pub fn policy(self) -> Option<&'static str> {
         match self {
             Self::Alpha => None,
-            Self::Beta => Some("a beta version is served for 9 months or 3 releases after its deprecation"),
-            Self::Stable => {
-                Some("a stable version is served for 12 months or 3 releases after its deprecation")
-            }
+            Self::Beta => Some(
+                "a beta version is served for 9 months or 3 releases after its deprecation, whichever is longer",
+            ),
+            Self::Stable => Some("a stable version is not removed within a major release"),
         }
     }
 }
