@@ -13,6 +13,8 @@ pub(crate) mod ready;
 pub(crate) mod rules;
 pub(crate) mod workload;
 
+use std::collections::BTreeSet;
+
 use restow_core::agreement::encryption::Pattern;
 use restow_core::controller::unmatched::is_gone;
 use restow_core::resource::inventory::Resource;
@@ -133,5 +135,8 @@ fn choose(
     }
     resources::warn_left_out(inventory);
     let migratable = |resource: &&Resource| resource.obstacle.is_none();
-    Ok(inventory.resources.iter().filter(migratable).map(|resource| resource.name.clone()).collect())
+    let served = inventory.resources.iter().filter(migratable).map(|resource| resource.name.clone());
+    // restow's own are not served before the first install has created their CRDs.
+    let all: BTreeSet<GroupResource> = served.chain(manifests::own_resources()).collect();
+    Ok(all.into_iter().collect())
 }

@@ -115,7 +115,7 @@ async fn the_printed_manifests_are_accepted(lab: Lab) {
     let before = first_snapshot(&client, &[]).await;
     let ran = restow.run(&["install", "--image", IMAGE]).await.expect(0);
     let objects = documents(&ran.stdout);
-    assert_eq!(objects.len(), 22, "{:?}", kinds(&objects));
+    assert_eq!(objects.len(), 24, "{:?}", kinds(&objects));
     restow.run(&["install", "--image", IMAGE, "--dry-run"]).await.expect(0);
     assert_same(&snapshot(&client).await, &before, "printing and dry runs leave nothing");
 
@@ -242,11 +242,11 @@ async fn install_grants_only_the_needed_permissions(lab: Lab) {
     let restow = Restow::new(&cluster);
     let widgets = Widgets { plural: "laters" };
     let ran = restow.run(&["install", "--without-deployment", "--apply", "--wait"]).await.expect(0);
-    assert_eq!(ran.stderr.matches(" created\n").count(), 17, "{ran:#?}");
-    assert_eq!(ran.stderr.matches(" is ready\n").count(), 2, "{ran:#?}");
+    assert_eq!(ran.stderr.matches(" created\n").count(), 19, "{ran:#?}");
+    assert_eq!(ran.stderr.matches(" is ready\n").count(), 4, "{ran:#?}");
     assert!(ran.stdout.is_empty(), "{ran:#?}");
     let again = restow.run(&["install", "--without-deployment", "--apply", "--wait"]).await.expect(0);
-    assert_eq!(again.stderr.matches(" unchanged\n").count(), 17, "{again:#?}");
+    assert_eq!(again.stderr.matches(" unchanged\n").count(), 19, "{again:#?}");
 
     permissions(&client).await;
     priorities(&client).await;
@@ -270,7 +270,7 @@ async fn install_grants_only_the_needed_permissions(lab: Lab) {
     wait("the rules to be gathered", || may(&client, "patch", &resource, "default", "")).await;
     let third = restow.run(&["install", "--without-deployment", "--apply"]).await.expect(0);
     assert!(third.stderr.contains("clusterrole/restow configured\n"), "{third:#?}");
-    assert_eq!(third.stderr.matches(" unchanged\n").count(), 16, "{third:#?}");
+    assert_eq!(third.stderr.matches(" unchanged\n").count(), 18, "{third:#?}");
 
     // Nothing runs pods here, so that the wait for them ends with what it was for.
     let args = ["install", "--image", IMAGE, "--apply", "--wait", "--timeout", "2s"];

@@ -1,5 +1,6 @@
 //! Everything that `restow install` creates, in the order in which it can be created.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::CustomResourceExt as _;
 use restow_convert::rules::ConversionRules;
 use restow_core::agreement::encryption::Pattern;
@@ -50,10 +51,17 @@ pub(crate) fn crds() -> Vec<Manifest> {
         "A Conversion moves a custom resource from one version to another. The conversion controller carries it out.",
         "Rules that convert objects between the versions of a CRD, instead of code.",
     ];
-    let definitions =
-        restow_api::crds().into_iter().chain([restow_api::conversion_crd(), ConversionRules::crd()]);
-    let objects = definitions.map(|crd| serde_json::to_value(crd).unwrap_or_default());
+    let objects = definitions().map(|crd| serde_json::to_value(crd).unwrap_or_default());
     why.into_iter().zip(objects).map(|(why, object)| Manifest::new(why, object)).collect()
+}
+
+/// The resources of these CRDs.
+pub(super) fn own_resources() -> impl Iterator<Item = GroupResource> {
+    definitions().map(|crd| GroupResource::new(&crd.spec.group, &crd.spec.names.plural))
+}
+
+fn definitions() -> impl Iterator<Item = CustomResourceDefinition> {
+    restow_api::crds().into_iter().chain([restow_api::conversion_crd(), ConversionRules::crd()])
 }
 
 /// The definition of the built-in migrator's API, for clusters that do not serve it.
