@@ -14,11 +14,12 @@
 //! use restow_convert_test::{RoundTrips, Row, Table};
 //! use serde_json::json;
 //! # fn definition() -> k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition {
+//! #     let versions = ["v1beta1", "v1"].map(|name| json!({"name": name, "served": true, "storage": name == "v1",
+//! #         "schema": {"openAPIV3Schema": {"type": "object", "properties":
+//! #             {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}}}));
 //! #     serde_json::from_value(json!({"metadata": {"name": "widgets.example.com"}, "spec": {
 //! #         "group": "example.com", "scope": "Namespaced", "names": {"kind": "Widget", "plural": "widgets"},
-//! #         "versions": ["v1beta1", "v1"].map(|name| json!({"name": name, "served": true, "storage": name == "v1",
-//! #             "schema": {"openAPIV3Schema": {"type": "object", "properties":
-//! #                 {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}}})),
+//! #         "versions": versions,
 //! #     }})).unwrap()
 //! # }
 //!
