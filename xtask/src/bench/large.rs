@@ -27,6 +27,9 @@ pub(crate) struct BenchLarge {
     /// The paces to migrate them at, one run each.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PACE", default_value = "fast")]
     paces: Vec<Pace>,
+    /// Let kube-apiserver keep its watch cache, which holds all objects in memory, once for each served version.
+    #[arg(long)]
+    watch_cache: bool,
     /// More arguments for restow, to try what they change, such as "--page-size 5000".
     #[arg(long, value_name = "ARGS", default_value = "", allow_hyphen_values = true)]
     restow_args: String,
@@ -66,7 +69,11 @@ pub(crate) async fn run(bench: BenchLarge) -> Result<()> {
     for &pace in &bench.paces {
         measure(&bench, &assets, &programs, pace, &mut passes, &mut peaks).await?;
     }
-    println!("{machine}; {} custom resources of 1 KiB, no watch cache, no fsync\n", bench.objects);
+    println!(
+        "{machine}; {} custom resources of 1 KiB, {} watch cache, no fsync\n",
+        bench.objects,
+        if bench.watch_cache { "with" } else { "without" },
+    );
     println!("{}\n{}", costs(&passes), table(&peaks));
     Ok(())
 }
@@ -80,8 +87,7 @@ async fn measure(
     passes: &mut Vec<Pass>,
     peaks: &mut Vec<Vec<String>>,
 ) -> Result<()> {
-    // The watch cache would hold all objects in memory, once for each served version.
-    let server = ServerSpec::new().flag("watch-cache", "false");
+    let server = ServerSpec::new().flag("watch-cache", &bench.watch_cache.to_string());
     let cluster = Cluster::start(assets, ClusterSpec::new().server(0, server)).await?;
     let endpoint = Endpoint::of(&cluster).await?;
     let mut widgets = Widgets::make(Some(cluster.etcd()), &endpoint, 1).await?;

@@ -1,8 +1,10 @@
 //! Lists the metadata of a resource's objects as one stream of initial watch events.
 //!
 //! Neither the server nor restow holds the whole list in memory: restow reads one page at a time from the connection. A
-//! stream has no continue tokens, but it is sorted by key, so after a broken connection another one goes on after the last
-//! key.
+//! stream has no continue tokens and always starts at the first object. So a stream that breaks is not opened again: the
+//! list goes on in chunks after the last key, which the stream's order allows. kube-apiserver ends a stream that is read
+//! more slowly than the resource is written, or for longer than etcd keeps its revision, which a long migration always
+//! brings about.
 
 use bytes::BytesMut;
 use http::Method;
@@ -17,7 +19,7 @@ use super::pages::{Item, Page, Target, Waiting};
 use crate::client::wire::{Bookmark, Event, Object};
 use crate::client::{METADATA, Server, Throttle, within};
 
-/// How many times a stream is opened before the list goes on in chunks.
+/// How many times a stream is opened that shows no object, before the list goes on in chunks.
 const TRIES: u32 = 5;
 
 /// A list as a stream.
@@ -35,8 +37,6 @@ pub(crate) struct Stream<'a> {
 
 struct Open {
     body: Body,
-    /// The key after which this connection goes on. Objects up to it came through an earlier one.
-    behind: Option<String>,
     /// The key of the last object.
     previous: Option<String>,
     buffer: BytesMut,
@@ -53,7 +53,7 @@ enum Line {
 
 /// Why a page could not be filled.
 enum Interruption {
-    /// The connection failed; another one may go on after the last key.
+    /// The connection failed.
     Passing(String),
     /// No other connection would help.
     Final(StreamError),
@@ -73,22 +73,21 @@ pub(crate) enum StreamError {
         /// The key that came after it.
         after: String,
     },
-    /// Too many connections failed.
-    #[error("the stream broke {TRIES} times: {0}")]
+    /// The connection failed after some objects, or too many failed before the first.
+    #[error("the stream broke: {0}")]
     Broken(String),
 }
 
 impl<'a> Stream<'a> {
-    /// A stream that starts after a key, or at the beginning.
+    /// A stream of all objects.
     pub(crate) fn new(
         server: &'a Server,
         target: &'a Target,
         page_size: u32,
-        last_key: Option<String>,
         waiting: &'a (dyn Waiting + Sync),
         throttle: &'a Throttle,
     ) -> Self {
-        Self { server, target, waiting, throttle, page_size, last_key, ahead: None, open: None }
+        Self { server, target, waiting, throttle, page_size, last_key: None, ahead: None, open: None }
     }
 
     /// The rest of the list, in chunks.
@@ -99,16 +98,17 @@ impl<'a> Stream<'a> {
 
     /// The next page.
     pub(crate) async fn next(&mut self) -> Result<Page, StreamError> {
-        let mut page = Page::default();
         let mut tries = 0;
         loop {
+            // A page that was begun when the stream broke is listed again, in chunks.
+            let mut page = Page::default();
             match self.fill(&mut page).await {
                 Ok(()) => return Ok(page),
                 Err(Interruption::Final(error)) => return Err(error),
                 Err(Interruption::Passing(why)) => {
                     self.open = None;
                     tries += 1;
-                    if tries >= TRIES {
+                    if self.last_key.is_some() || !page.items.is_empty() || tries >= TRIES {
                         return Err(StreamError::Broken(why));
                     }
                     let wait = backoff(tries, None);
@@ -127,8 +127,7 @@ impl<'a> Stream<'a> {
             page.items.push(item);
         }
         if self.open.is_none() {
-            let behind = page.items.last().map(Item::key).or_else(|| self.last_key.clone());
-            self.open = Some(self.connect(behind).await?);
+            self.open = Some(self.connect().await?);
         }
         let mut kept: usize = page.items.iter().map(kept_bytes).sum();
         while let Some(open) = &mut self.open {
@@ -140,9 +139,6 @@ impl<'a> Stream<'a> {
                     let key = item.key();
                     if let Some(before) = open.previous.replace(key.clone()).filter(|before| key <= *before) {
                         return Err(Interruption::Final(StreamError::Unsorted { before, after: key }));
-                    }
-                    if open.behind.as_ref().is_some_and(|behind| key <= *behind) {
-                        continue;
                     }
                     kept += kept_bytes(&item);
                     if page.items.len() >= self.page_size as usize || kept > longest(self.page_size, None) {
@@ -164,7 +160,7 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    async fn connect(&self, behind: Option<String>) -> Result<Open, Interruption> {
+    async fn connect(&self) -> Result<Open, Interruption> {
         let path = format!(
             "{}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan",
             self.target.list_path()
@@ -172,7 +168,7 @@ impl<'a> Stream<'a> {
         match self.server.open(Method::GET, &path, METADATA, None).await {
             Ok(response) if response.status() == 200 => {
                 let body = response.into_body();
-                Ok(Open { body, behind, previous: None, buffer: BytesMut::new(), searched: 0 })
+                Ok(Open { body, previous: None, buffer: BytesMut::new(), searched: 0 })
             }
             Ok(response) => {
                 let why = format!("it answered {}", response.status().as_u16());

@@ -318,16 +318,12 @@ impl<O: Observer> Migration<'_, O> {
             ListMode::Streaming => true,
             ListMode::Auto => is_worth_streaming(progress.expected),
         };
+        // A stream would show again what was listed before, so a list that was interrupted goes on in chunks.
+        let from_the_first = token.is_none() && progress.last_key.is_none();
         match streams {
-            // With a continue token the list goes on in chunks.
-            true if token.is_none() => Listing::Stream(Stream::new(
-                server,
-                target,
-                page_size,
-                progress.last_key.clone(),
-                self.observer,
-                self.throttle,
-            )),
+            true if from_the_first => {
+                Listing::Stream(Stream::new(server, target, page_size, self.observer, self.throttle))
+            }
             _ => {
                 let behind = || {
                     let key = progress.last_key.as_deref()?;

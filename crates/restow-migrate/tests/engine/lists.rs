@@ -1,8 +1,8 @@
 //! Lists in chunks and as a stream reach every object, also when an answer in the middle fails.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use http::{Request, Response};
 use kube::client::Body;
@@ -10,7 +10,7 @@ use restow_core::rewrite::token::{NEWEST, Token};
 use restow_migrate::migration::ListMode;
 use serde_json::json;
 
-use crate::bench::{Bench, Kept, migrate_with, refusal, widgets};
+use crate::bench::{Bench, Kept, LIST, migrate_with, refusal, widgets};
 
 fn is_list(request: &Request<Body>) -> bool {
     request.method() == "GET" && request.uri().path().ends_with("/widgets")
@@ -108,6 +108,35 @@ async fn a_stream_that_ends_early_is_opened_again() {
     let (seen, cut) = once(is_stream, |_| Response::new(Body::from(Vec::new())));
     all_are_rewritten(ListMode::Streaming, cut).await;
     assert_eq!(seen.load(Ordering::SeqCst), 3);
+}
+
+/// kube-apiserver ends every stream that a long migration reads. If it were opened again each time, a migration of a
+/// million objects would read most of them many times.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_breaks_in_the_middle_is_continued_in_chunks() {
+    let bench = Bench::outdated(10).await;
+    let objects = bench.get(LIST).await.unwrap()["items"].as_array().unwrap().clone();
+    // One page and half of another.
+    let events: String = objects[..6]
+        .iter()
+        .map(|object| format!("{}\n", json!({"type": "ADDED", "object": object})))
+        .collect();
+    let (streams, cut) = once(is_stream, move |_| Response::new(Body::from(events.clone().into_bytes())));
+    let tokens = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&tokens);
+    let cluster = bench.cluster(move |request: &Request<Body>| {
+        seen.lock().unwrap().extend(token(request).map(str::to_owned));
+        cut(request)
+    });
+    let resource = widgets(&cluster).await;
+    let progress =
+        migrate_with(ListMode::Streaming, &cluster, &resource, None, &mut Kept::default()).await.unwrap();
+    assert_eq!((progress.counts.listed, progress.counts.rewritten, progress.verified), (10, 10, true));
+    assert_eq!(bench.counts().await, BTreeMap::from([("v2".to_owned(), 10)]));
+    assert_eq!(streams.load(Ordering::SeqCst), 2, "one for each pass");
+    let behind = format!("default/{}", objects[3]["metadata"]["name"].as_str().unwrap());
+    assert_eq!(tokens.lock().unwrap().first(), Some(&Token::behind(&behind, NEWEST).encode()));
+    bench.server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
