@@ -2,9 +2,8 @@
 //!
 //! Neither the server nor restow holds the whole list in memory: restow reads one page at a time from the connection. A
 //! stream has no continue tokens and always starts at the first object. So a stream that breaks is not opened again: the
-//! list goes on in chunks after the last key, which the stream's order allows. kube-apiserver ends a stream that is read
-//! more slowly than the resource is written, or for longer than etcd keeps its revision, which a long migration always
-//! brings about.
+//! list goes on in chunks after the last key, which the stream's order allows. kube-apiserver ends streams that are read
+//! slowly: its watch cache when the events of restow's own writes pile up, etcd when it has compacted the revision.
 
 use bytes::BytesMut;
 use http::Method;
