@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_core::Resource;
@@ -13,6 +14,7 @@ use serde_json::Value;
 use crate::convertible::{set_version, version_of};
 use crate::hop::{Direction, End, Hop, Step};
 use crate::schema::{Schema, schemas};
+use crate::untouched::Untouched;
 use crate::{Convertible, Error, metadata, version_order};
 
 /// How many bytes of annotation may be used to keep what a version cannot express. Kubernetes allows 256 KiB for all
@@ -53,6 +55,8 @@ pub struct Chain {
     /// The hop at place n is between the versions n and n + 1.
     hops: Vec<Box<dyn Hop>>,
     limit: usize,
+    /// What conversions do not touch, for each pair of versions. Empty if that is not known.
+    untouched: Vec<OnceLock<Option<Untouched>>>,
 }
 
 /// A [`Chain`] whose newest version so far is `Newest`.
@@ -91,7 +95,8 @@ impl Chain {
         let group = Oldest::group(&()).into_owned();
         let kind = Oldest::kind(&()).into_owned();
         let (versions, schemas, hops) = (Vec::new(), BTreeMap::new(), Vec::new());
-        let chain = Self { group, kind, versions, schemas, hops, limit: DEFAULT_LIMIT };
+        let chain =
+            Self { group, kind, versions, schemas, hops, limit: DEFAULT_LIMIT, untouched: Vec::new() };
         ChainBuilder { chain, kinds: Vec::new(), newest: PhantomData }.add()
     }
 
@@ -103,7 +108,9 @@ impl Chain {
         schemas: BTreeMap<String, Value>,
         hops: Vec<Box<dyn Hop>>,
     ) -> Self {
-        Self { group, kind, versions, schemas, hops, limit: DEFAULT_LIMIT }
+        let mut untouched = Vec::new();
+        untouched.resize_with(versions.len().pow(2), OnceLock::new);
+        Self { group, kind, versions, schemas, hops, limit: DEFAULT_LIMIT, untouched }
     }
 
     /// The API group of the kind.
@@ -136,6 +143,21 @@ impl Chain {
             version: version.to_owned(),
             known: self.versions.clone(),
         })
+    }
+
+    /// The fields that a conversion between two versions does not touch. None if that is not known.
+    pub(crate) fn untouched(&self, from: &str, to: &str) -> Option<&Untouched> {
+        let (from, to) = (self.place_of(from).ok()?, self.place_of(to).ok()?);
+        let (first, last) = (from.min(to), from.max(to));
+        let pair = self.untouched.get(first * self.versions.len() + last)?;
+        pair.get_or_init(|| self.untouched_between(first, last)).as_ref()
+    }
+
+    fn untouched_between(&self, first: usize, last: usize) -> Option<Untouched> {
+        let touched: Vec<_> =
+            self.hops[first..last].iter().map(|hop| hop.touched()).collect::<Option<_>>()?;
+        let schemas = self.versions[first..=last].iter().map(|version| self.schemas.get(version));
+        Some(Untouched::of(&schemas.collect::<Option<Vec<_>>>()?, &touched.concat()))
     }
 
     fn step(&self, from: usize, to: usize) -> Step<'_> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::convertible::kind_name;
+use crate::untouched::Untouched;
 use crate::{Chain, Convertible, Error, Unchanged};
 
 /// A converter, and the kind and versions that it is for.
@@ -15,7 +16,15 @@ pub struct Converter {
     group: String,
     kind: String,
     versions: Vec<String>,
-    convertible: Arc<dyn Convertible>,
+    by: By,
+}
+
+/// How it converts. Of some strategies, more is known than that.
+#[derive(Clone)]
+enum By {
+    Chain(Arc<Chain>),
+    Unchanged(Arc<Unchanged>),
+    Any(Arc<dyn Convertible>),
 }
 
 /// The converters of several kinds. A set never changes: a new one takes its place.
@@ -38,7 +47,7 @@ impl Converter {
         convertible: impl Convertible + 'static,
     ) -> Self {
         let versions = versions.into_iter().map(Into::into).collect();
-        Self { group: group.into(), kind: kind.into(), versions, convertible: Arc::new(convertible) }
+        Self { group: group.into(), kind: kind.into(), versions, by: By::Any(Arc::new(convertible)) }
     }
 
     /// The API group of the kind.
@@ -56,6 +65,15 @@ impl Converter {
         &self.versions
     }
 
+    /// The fields that a conversion between two versions does not touch. None if that is not known.
+    pub(crate) fn untouched(&self, from: &str, to: &str) -> Option<&Untouched> {
+        match &self.by {
+            By::Chain(chain) => chain.untouched(from, to),
+            By::Unchanged(unchanged) => Some(unchanged.untouched()),
+            By::Any(_) => None,
+        }
+    }
+
     /// Its own name for a version, if it knows the version.
     pub(crate) fn known(&self, version: &str) -> Result<&str, Error> {
         let known = self.versions.iter().find(|known| *known == version);
@@ -68,20 +86,25 @@ impl Converter {
 
 impl Convertible for Converter {
     fn convert(&self, object: Value, version: &str) -> Result<Value, Error> {
-        self.convertible.convert(object, version)
+        match &self.by {
+            By::Chain(chain) => chain.convert(object, version),
+            By::Unchanged(unchanged) => unchanged.convert(object, version),
+            By::Any(convertible) => convertible.convert(object, version),
+        }
     }
 }
 
 impl From<Chain> for Converter {
     fn from(chain: Chain) -> Self {
-        Self::new(chain.group().to_owned(), chain.kind().to_owned(), chain.versions().to_vec(), chain)
+        let (group, kind) = (chain.group().to_owned(), chain.kind().to_owned());
+        Self { group, kind, versions: chain.versions().to_vec(), by: By::Chain(Arc::new(chain)) }
     }
 }
 
 impl From<Unchanged> for Converter {
     fn from(unchanged: Unchanged) -> Self {
         let (group, kind) = (unchanged.group().to_owned(), unchanged.kind().to_owned());
-        Self::new(group, kind, unchanged.versions().to_vec(), unchanged)
+        Self { group, kind, versions: unchanged.versions().to_vec(), by: By::Unchanged(Arc::new(unchanged)) }
     }
 }
 

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::convertible::MAX_DEPTH;
-use crate::kept::{ANNOTATION, Counterpart, Entry, Kept, Pattern, Sections, compare, is_deeper, restore};
+use crate::kept::{
+    ANNOTATION, Counterpart, Entry, Kept, Pattern, Sections, compare, is_deeper, json_length, restore,
+};
 use crate::schema::Schema;
 use crate::{Error, metadata};
 
@@ -24,6 +26,10 @@ pub(crate) trait Hop: Send + Sync {
     /// The fields of which the author says that they need not be kept when a hop in this direction loses them.
     fn need_not_be_kept(&self, _: Direction) -> Vec<Vec<Pattern>> {
         Vec::new()
+    }
+    /// The paths of all fields of both versions that the hop reads or writes. None if it may be any.
+    fn touched(&self) -> Option<Vec<&[String]>> {
+        None
     }
 }
 
@@ -73,8 +79,10 @@ impl Step<'_> {
         let mut entries = self.lost(&object, &converted, back);
         let lossy = self.hop.need_not_be_kept(self.direction);
         entries.retain(|entry| !lossy.iter().any(|pattern| entry.lies_below(pattern)));
+        let limit = self.room(&converted, &entries)?;
         sections.replace(self.from.version, &entries);
-        if let Some(text) = self.bounded(&mut sections, &converted, &entries)? {
+        drop(entries);
+        if let Some(text) = self.bounded(&mut sections, limit) {
             annotate(&mut converted, text);
         }
         Ok(converted)
@@ -128,36 +136,36 @@ impl Step<'_> {
         lost.map(|kept| changeable(kept).into_entries()).unwrap_or_default()
     }
 
-    /// The text of the annotation. What other versions than those at hand have there is given up before it is too long.
-    fn bounded(
-        &self,
-        sections: &mut Sections,
-        converted: &Value,
-        entries: &[Entry],
-    ) -> Result<Option<String>, Error> {
+    /// How long the annotation may be, after a check that what is lost here fits. It is measured before it is written: of an
+    /// object made for that, the text would take many times the memory.
+    fn room(&self, converted: &Value, entries: &[Entry]) -> Result<usize, Error> {
         let others = converted["metadata"]["annotations"].as_object().into_iter().flatten();
         let others: usize = others.map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
         let limit = self.limit.min(MAX_ANNOTATIONS.saturating_sub(others + ANNOTATION.len()));
-        let text = sections.text();
-        if text.as_ref().is_none_or(|text| text.len() <= limit) {
-            return Ok(text);
+        let bytes = Sections::length(self.from.version, entries);
+        if bytes <= limit {
+            return Ok(limit);
         }
-        sections.retain(self.from.version);
-        let Some(text) = sections.text() else { return Ok(None) };
-        if text.len() <= limit {
-            return Ok(Some(text));
-        }
-        let size =
-            |entry: &Entry| entry.replacement.value.as_ref().map_or(0, |value| value.to_string().len());
+        let size = |entry: &Entry| entry.replacement.value.as_ref().map_or(0, json_length);
         let mut largest: Vec<_> = entries.iter().collect();
-        largest.sort_by_key(|entry| std::cmp::Reverse(size(entry)));
+        largest.sort_by_cached_key(|entry| std::cmp::Reverse(size(entry)));
         Err(Error::TooMuchToKeep {
             from: self.from.version.to_owned(),
             to: self.to.version.to_owned(),
-            bytes: text.len(),
+            bytes,
             limit,
             paths: largest.into_iter().take(3).map(Entry::place).collect(),
         })
+    }
+
+    /// The text of the annotation. What other versions than those at hand have there is given up before it is too long.
+    fn bounded(&self, sections: &mut Sections, limit: usize) -> Option<String> {
+        let text = sections.text()?;
+        if text.len() <= limit {
+            return Some(text);
+        }
+        sections.retain(self.from.version);
+        sections.text()
     }
 }
 

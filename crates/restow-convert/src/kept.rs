@@ -26,7 +26,7 @@ mod restore;
 mod tree;
 
 pub use annotation::ANNOTATION;
-pub(crate) use annotation::Sections;
+pub(crate) use annotation::{Sections, json_length};
 pub(crate) use compare::{Counterpart, compare};
 pub(crate) use restore::restore;
 pub(crate) use tree::{Entry, Kept, Pattern, is_deeper, pattern_text};

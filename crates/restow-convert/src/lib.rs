@@ -90,6 +90,7 @@ pub mod rules;
 mod schema;
 mod trial;
 mod unchanged;
+mod untouched;
 mod version;
 
 pub use chain::{Chain, ChainBuilder, ChainError, DEFAULT_LIMIT, SimpleConverter};

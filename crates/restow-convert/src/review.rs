@@ -2,7 +2,7 @@
 //!
 //! [`Review::parse`] reads the body within limits and copies none of its objects. [`Review::convert`] converts one object
 //! after the other and writes each into the answer, so at no time is there more than one object in memory besides the
-//! body and the answer.
+//! body and the answer. [`Review::convert_on`] does the same on several threads, each with one object.
 //!
 //! The rules of the answer:
 //!
@@ -12,14 +12,16 @@
 //! - If one object cannot be converted, the whole review fails, as Kubernetes expects. The message names the object.
 
 mod answer;
+mod blocks;
 mod convert;
 mod limits;
 mod object;
+mod observer;
 mod parse;
 mod reason;
 
-pub use answer::{Answer, Failure, Pair, PairCount, failure};
+pub use answer::{Answer, Body, Failure, Pair, PairCount, failure};
 pub use limits::{Limits, Scope};
-pub use object::Place;
+pub use observer::{Observer, Place};
 pub use parse::{Head, MalformedReview, Review};
 pub use reason::Reason;

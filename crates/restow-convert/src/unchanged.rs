@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::convertible::{set_version, version_of};
 use crate::schema::schemas;
+use crate::untouched::Untouched;
 use crate::{Convertible, Error};
 
 /// Converts by changing apiVersion alone, which is right when all versions have the same schema.
@@ -15,6 +16,7 @@ pub struct Unchanged {
     group: String,
     kind: String,
     versions: Vec<String>,
+    untouched: Untouched,
 }
 
 /// Two versions of a CRD have different schemas, so changing apiVersion alone would lose or break something.
@@ -48,7 +50,8 @@ impl Unchanged {
             }
         }
         let versions = spec.versions.iter().map(|version| version.name.clone()).collect();
-        Ok(Self { group: spec.group.clone(), kind: spec.names.kind.clone(), versions })
+        let (group, kind) = (spec.group.clone(), spec.names.kind.clone());
+        Ok(Self { group, kind, versions, untouched: Untouched::everything() })
     }
 
     /// The API group of the kind.
@@ -64,6 +67,11 @@ impl Unchanged {
     /// The versions of the CRD.
     pub fn versions(&self) -> &[String] {
         &self.versions
+    }
+
+    /// The fields that a conversion does not touch.
+    pub(crate) fn untouched(&self) -> &Untouched {
+        &self.untouched
     }
 }
 

@@ -10,11 +10,13 @@
 //! | what [`Server::mount`] adds | an operator's own handlers, such as admission webhooks |
 //!
 //! Converters are synchronous and may be wrong, so each review runs on a thread of its own, within [`Settings::timeout`].
+//! Large reviews are shared with other threads, as far as [`Settings::helpers`] are free.
 //! A converter that panics, or that does not return, costs its own request only. A thread cannot be ended from outside: one
 //! that does not return is abandoned, and another takes its place, up to [`Settings::abandoned`]. Above that, abandoned
 //! threads take the place of working ones; when none is left, `/healthz` fails.
 
 mod answer_body;
+mod helpers;
 mod metrics;
 mod mounts;
 mod request_body;

@@ -1,10 +1,10 @@
 //! The answer to a review.
 
-use serde::Serialize;
 use serde_json::json;
 
 use super::parse::Head;
 use super::reason::Reason;
+use crate::converters::Converter;
 
 /// Two versions of a kind that objects were converted between. The converter knows all of these names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,6 +17,13 @@ pub struct Pair {
     pub from: String,
     /// The wanted version.
     pub to: String,
+}
+
+impl Pair {
+    pub(super) fn of(by: &Converter, from: &str, to: &str) -> Self {
+        let (group, kind) = (by.group().to_owned(), by.kind().to_owned());
+        Self { group, kind, from: from.to_owned(), to: to.to_owned() }
+    }
 }
 
 /// How many objects of a review were converted between two versions.
@@ -43,21 +50,53 @@ pub struct Failure {
 #[derive(Debug)]
 pub struct Answer {
     /// A ConversionReview with the response.
-    pub body: Vec<u8>,
+    pub body: Body,
     /// The objects that were converted. Those of a review that failed are in no answer.
     pub converted: Vec<PairCount>,
     /// Why it failed, if it did.
     pub failure: Option<Failure>,
 }
 
+/// The bytes of an answer, in chunks: a large answer is nowhere in one piece, so each chunk can be given back once it is sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Body(Vec<Vec<u8>>);
+
+impl Body {
+    /// The chunks, in their order.
+    pub fn into_chunks(self) -> Vec<Vec<u8>> {
+        self.0
+    }
+
+    /// All bytes in one piece.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.0.concat()
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(vec![bytes])
+    }
+}
+
 impl Answer {
     pub(super) fn failed(head: &Head, failure: Failure, converted: Vec<PairCount>) -> Self {
         Self { body: self::failure(head, &failure.message), converted, failure: Some(failure) }
     }
+
+    /// The answer to a review that succeeds. The chunks are a beginning and the converted objects.
+    pub(super) fn succeeded(mut chunks: Vec<Vec<u8>>, converted: Vec<PairCount>) -> Self {
+        let end = br#"],"result":{"metadata":{},"status":"Success"}}}"#;
+        match chunks.last_mut() {
+            Some(last) => last.extend_from_slice(end),
+            None => chunks.push(end.to_vec()),
+        }
+        Self { body: Body(chunks), converted, failure: None }
+    }
 }
 
 /// The answer to a review that failed.
-pub fn failure(head: &Head, message: &str) -> Vec<u8> {
+pub fn failure(head: &Head, message: &str) -> Body {
     let review = json!({
         "apiVersion": head.api_version,
         "kind": "ConversionReview",
@@ -66,56 +105,15 @@ pub fn failure(head: &Head, message: &str) -> Vec<u8> {
             "result": {"metadata": {}, "status": "Failure", "reason": "BadRequest", "code": 400, "message": message},
         },
     });
-    review.to_string().into_bytes()
+    Body::from(review.to_string().into_bytes())
 }
 
-/// Writes the answer to a review that succeeds, object by object.
-pub(super) struct Writer {
-    body: Vec<u8>,
-    objects: usize,
-}
-
-impl Writer {
-    /// Begins the answer. It will be about as long as the review.
-    pub(super) fn new(head: &Head, length: usize) -> Self {
-        let mut body = Vec::with_capacity(length + 512);
-        let text = |text: &str| serde_json::Value::from(text).to_string();
-        let start = format!(
-            r#"{{"apiVersion":{},"kind":"ConversionReview","response":{{"uid":{},"convertedObjects":["#,
-            text(&head.api_version),
-            text(&head.uid),
-        );
-        body.extend_from_slice(start.as_bytes());
-        Self { body, objects: 0 }
-    }
-
-    /// How long the answer is so far.
-    pub(super) fn len(&self) -> usize {
-        self.body.len()
-    }
-
-    /// Adds an object as it stands.
-    pub(super) fn add_text(&mut self, text: &str) {
-        self.separate();
-        self.body.extend_from_slice(text.as_bytes());
-    }
-
-    /// Adds an object.
-    pub(super) fn add(&mut self, object: &impl Serialize) -> Result<(), serde_json::Error> {
-        self.separate();
-        serde_json::to_writer(&mut self.body, object)
-    }
-
-    fn separate(&mut self) {
-        if self.objects > 0 {
-            self.body.push(b',');
-        }
-        self.objects += 1;
-    }
-
-    /// Ends the answer.
-    pub(super) fn finish(mut self, converted: Vec<PairCount>) -> Answer {
-        self.body.extend_from_slice(br#"],"result":{"metadata":{},"status":"Success"}}}"#);
-        Answer { body: self.body, converted, failure: None }
-    }
+/// How the answer to a review that succeeds begins, up to the first object.
+pub(super) fn beginning(head: &Head) -> String {
+    let text = |text: &str| serde_json::Value::from(text).to_string();
+    format!(
+        r#"{{"apiVersion":{},"kind":"ConversionReview","response":{{"uid":{},"convertedObjects":["#,
+        text(&head.api_version),
+        text(&head.uid),
+    )
 }

@@ -2,20 +2,42 @@
 
 use std::error::Error;
 
-use super::answer::{Answer, Failure, Pair, PairCount, Writer};
+use super::answer::{Answer, Failure, Pair, beginning};
+use super::blocks::Blocks;
 use super::limits::Scope;
-use super::object::{Converted, Failed, ObjectError, Place, Task};
+use super::object::{Failed, Task};
+use super::observer::{Observer, Place};
 use super::parse::Review;
 use super::reason::Reason;
-use crate::converters::{Converter, Converters};
+use crate::converters::Converters;
 
 impl Review<'_> {
-    /// Converts all objects. `proceed` is told of each just before its conversion, and ends the review with false.
+    /// Converts all objects, one after the other. `proceed` is told of each just before its conversion, and ends the review
+    /// with false.
     pub fn convert(
         &self,
         converters: &Converters,
         scope: Scope<'_>,
         proceed: &(dyn Fn(&Place) -> bool + Sync),
+    ) -> Answer {
+        struct Proceed<'a>(&'a (dyn Fn(&Place) -> bool + Sync));
+        impl Observer for Proceed<'_> {
+            fn begin(&self, place: &Place) -> bool {
+                (self.0)(place)
+            }
+            fn end(&self, _: &Place) {}
+        }
+        self.convert_on(0, converters, scope, &Proceed(proceed))
+    }
+
+    /// Converts all objects, on this thread and on up to so many others. The answer is the same with and without them. A
+    /// small review needs no other thread.
+    pub fn convert_on(
+        &self,
+        helpers: usize,
+        converters: &Converters,
+        scope: Scope<'_>,
+        observer: &dyn Observer,
     ) -> Answer {
         let Some(texts) = self.texts() else {
             let message =
@@ -24,46 +46,15 @@ impl Review<'_> {
             return Answer::failed(&self.head, failure, Vec::new());
         };
         let task = Task { converters, scope, desired: self.desired(), limits: self.limits };
-        let length = texts.iter().map(|text| text.get().len()).sum::<usize>();
-        let mut writer = Writer::new(&self.head, length.min(self.limits.answer_bytes));
-        let mut counts = Vec::new();
-        for (index, text) in texts.iter().enumerate() {
-            let text = text.get();
-            let added = task.convert(index, text, proceed).and_then(|converted| {
-                let failed =
-                    |error| Box::new(Failed { place: Place::of_text(index, text), between: None, error });
-                match converted {
-                    Converted::AsItWas => writer.add_text(text),
-                    Converted::Anew { object, by, from, to } => {
-                        writer.add(&object).map_err(|error| failed(ObjectError::NotWritten(error)))?;
-                        count(&mut counts, by, from, to);
-                    }
-                }
-                let limit = self.limits.answer_bytes;
-                if writer.len() > limit { Err(failed(ObjectError::AnswerTooLarge(limit))) } else { Ok(()) }
-            });
-            if let Err(failed) = added {
-                return Answer::failed(&self.head, described(*failed), counts);
-            }
+        let beginning = beginning(&self.head);
+        let blocks = Blocks::new(&task, texts, &beginning);
+        blocks.convert(helpers, observer);
+        let (chunks, counts, failed) = blocks.finish();
+        match failed {
+            Some(failed) => Answer::failed(&self.head, described(*failed), counts),
+            None => Answer::succeeded(chunks, counts),
         }
-        writer.finish(counts)
     }
-}
-
-/// Nearly always, all objects of a review have the same version.
-fn count(counts: &mut Vec<PairCount>, by: &Converter, from: &str, to: &str) {
-    let same = |pair: &Pair| {
-        (&*pair.group, &*pair.kind, &*pair.from, &*pair.to) == (by.group(), by.kind(), from, to)
-    };
-    match counts.iter_mut().find(|known| same(&known.pair)) {
-        Some(known) => known.objects += 1,
-        None => counts.push(PairCount { pair: pair(by, from, to), objects: 1 }),
-    }
-}
-
-fn pair(by: &Converter, from: &str, to: &str) -> Pair {
-    let (group, kind) = (by.group().to_owned(), by.kind().to_owned());
-    Pair { group, kind, from: from.to_owned(), to: to.to_owned() }
 }
 
 fn described(failed: Failed<'_>) -> Failure {
@@ -77,7 +68,7 @@ fn described(failed: Failed<'_>) -> Failure {
         message.truncate(end);
         message.push('…');
     }
-    let pair = failed.between.map(|(by, from, to)| pair(by, from, to));
+    let pair = failed.between.map(|(by, from, to)| Pair::of(by, from, to));
     Failure { reason: failed.error.reason(), pair, message }
 }
 

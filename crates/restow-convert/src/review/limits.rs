@@ -9,6 +9,9 @@ pub struct Limits {
     pub bytes: usize,
     /// The size of the answer.
     pub answer_bytes: usize,
+    /// The size of one object. API servers accept no more than 3 MiB. What a conversion takes of the memory is up to 80 times
+    /// the size of an object, if it is made for that.
+    pub object_bytes: usize,
     /// The number of objects; above a million, it is a million.
     pub objects: usize,
     /// How deep an object may be nested. JSON that is nested more than 127 levels deep is always refused.
@@ -17,7 +20,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes: 50 << 20, answer_bytes: 100 << 20, objects: 100_000, depth: 100 }
+        Self { bytes: 50 << 20, answer_bytes: 100 << 20, object_bytes: 4 << 20, objects: 100_000, depth: 100 }
     }
 }
 

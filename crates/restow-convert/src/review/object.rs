@@ -1,29 +1,19 @@
 //! Converts one object of a review, and checks what the converter did to it.
 
-use std::fmt;
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::limits::{Limits, Scope};
+use super::observer::{Observer, Place, shortened};
 use super::reason::Reason;
 use crate::converters::{Converter, Converters};
-use crate::convertible::kind_name;
-use crate::kept::is_deeper;
+use crate::convertible::{MAX_DEPTH, kind_name};
+use crate::kept::{Sections, is_deeper};
+use crate::untouched::{self, Aside, Untouched};
 use crate::{Convertible as _, Error, metadata};
-
-/// No message repeats more of a name than this: names of Kubernetes objects are not longer.
-const LONGEST_NAME: usize = 253;
-
-/// An object's place in the review, and its name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    index: usize,
-    kind: String,
-    namespace: String,
-    name: String,
-}
 
 /// What all objects of a review have in common.
 pub(super) struct Task<'a> {
@@ -36,7 +26,21 @@ pub(super) struct Task<'a> {
 /// An object that was converted, or needs no conversion.
 pub(super) enum Converted<'a> {
     AsItWas,
-    Anew { object: Value, by: &'a Converter, from: &'a str, to: &'a str },
+    Anew { by: &'a Converter, from: &'a str, to: &'a str },
+}
+
+/// What is known of objects of one version of a kind. It is mostly true of the next object too.
+pub(super) struct Known<'a> {
+    api_version: String,
+    kind: String,
+    untouched: Option<&'a Untouched>,
+}
+
+impl Known<'_> {
+    fn is_of(&self, object: &Value) -> bool {
+        let text = |field| object.get(field).and_then(Value::as_str);
+        text("apiVersion") == Some(&self.api_version) && text("kind") == Some(&self.kind)
+    }
 }
 
 /// Why an object was not converted, and the versions as far as a converter knows them.
@@ -51,6 +55,8 @@ pub(super) struct Failed<'a> {
 pub(super) enum ObjectError {
     #[error("not a Kubernetes object")]
     NotJson(#[source] serde_json::Error),
+    #[error("it has {bytes} bytes; the limit is {limit}")]
+    TooLarge { bytes: usize, limit: usize },
     #[error("it is nested more than {0} levels deep")]
     TooDeep(usize),
     #[error("this path is for {expected}, not for {found}")]
@@ -79,7 +85,7 @@ impl ObjectError {
     pub(super) fn reason(&self) -> Reason {
         match self {
             Self::NotJson(_) | Self::Conversion(Error::NotAnObject(_)) => Reason::NotAnObject,
-            Self::TooDeep(_) | Self::AnswerTooLarge(_) => Reason::TooLarge,
+            Self::TooLarge { .. } | Self::TooDeep(_) | Self::AnswerTooLarge(_) => Reason::TooLarge,
             Self::AnotherPath { .. }
             | Self::AnotherGroup { .. }
             | Self::NoConverter(_)
@@ -96,23 +102,41 @@ impl ObjectError {
     }
 }
 
+/// The kind of an object, read without the rest of it.
+#[derive(Default, Deserialize)]
+struct Kind<'t> {
+    #[serde(borrow, rename = "apiVersion")]
+    api_version: Cow<'t, str>,
+    #[serde(borrow)]
+    kind: Cow<'t, str>,
+}
+
 impl<'a> Task<'a> {
-    /// Converts an object. `proceed` is told of it just before, and stops the conversion with false.
+    /// Converts an object and writes it. The observer is told of it just before, and can stop it.
     pub(super) fn convert(
         &self,
         index: usize,
         text: &str,
-        proceed: &(dyn Fn(&Place) -> bool + Sync),
+        known: &mut Option<Known<'a>>,
+        observer: &dyn Observer,
+        to_bytes: &mut Vec<u8>,
     ) -> Result<Converted<'a>, Box<Failed<'a>>> {
         let failed = |place, between, error| Err(Box::new(Failed { place, between, error }));
-        let object: Value = match serde_json::from_str(text) {
-            Ok(object) => object,
+        if text.len() > self.limits.object_bytes {
+            let error = ObjectError::TooLarge { bytes: text.len(), limit: self.limits.object_bytes };
+            return failed(Place::of_text(index, text), None, error);
+        }
+        let (object, aside) = match self.read(text, known) {
+            Ok(read) => read,
             Err(error) => return failed(Place::of_text(index, text), None, ObjectError::NotJson(error)),
         };
         let place = Place::of(index, &object);
         let (converter, from) = match self.converter(&object) {
             Ok(Some(found)) => found,
-            Ok(None) => return Ok(Converted::AsItWas),
+            Ok(None) => {
+                to_bytes.extend_from_slice(text.as_bytes());
+                return Ok(Converted::AsItWas);
+            }
             Err(error) => return failed(place, None, error),
         };
         let to = self.desired.rsplit_once('/').map_or(self.desired, |(_, version)| version);
@@ -120,15 +144,71 @@ impl<'a> Task<'a> {
             (Ok(from), Ok(to)) => (from, to),
             (Err(error), _) | (_, Err(error)) => return failed(place, None, error.into()),
         };
-        let converted = if !proceed(&place) {
-            Err(ObjectError::Stopped)
+        let converted = if observer.begin(&place) {
+            self.written(text, object, &aside, converter, (from, to), to_bytes)
         } else {
-            self.checked(object, converter, from, to)
+            Err(ObjectError::Stopped)
         };
+        observer.end(&place);
         match converted {
-            Ok(object) => Ok(Converted::Anew { object, by: converter, from, to }),
+            Ok(()) => Ok(Converted::Anew { by: converter, from, to }),
             Err(error) => failed(place, Some((converter, from, to)), error),
         }
+    }
+
+    /// Reads an object. Fields that its conversion does not touch are set aside.
+    fn read<'t>(
+        &self,
+        text: &'t str,
+        known: &mut Option<Known<'a>>,
+    ) -> Result<(Value, Aside<'t>), serde_json::Error> {
+        if known.is_none() {
+            *known = self.known(serde_json::from_str(text).unwrap_or_default());
+        }
+        if let Some(known) = known
+            && let Some(untouched) = known.untouched
+            && let Some((object, aside)) = untouched::read(untouched, text, self.limits.depth.min(MAX_DEPTH))
+            && known.is_of(&object)
+            // What is kept of a field belongs to the whole of it.
+            && !Sections::places(&object).iter().any(|place| untouched.has(place))
+        {
+            return Ok((object, aside));
+        }
+        let object: Value = serde_json::from_str(text)?;
+        if !known.as_ref().is_some_and(|known| known.is_of(&object)) {
+            let text = |field| object.get(field).and_then(Value::as_str).unwrap_or_default().into();
+            *known = self.known(Kind { api_version: text("apiVersion"), kind: text("kind") });
+        }
+        Ok((object, Aside::default()))
+    }
+
+    /// What is known of all objects of a kind. None if there is no converter for them.
+    fn known(&self, Kind { api_version, kind }: Kind<'_>) -> Option<Known<'a>> {
+        let (group, from) = api_version.split_once('/').unwrap_or(("", &api_version));
+        let to = self.desired.rsplit_once('/').map_or(self.desired, |(_, version)| version);
+        let untouched = self.converters.get(group, &kind)?.untouched(from, to);
+        Some(Known { api_version: api_version.into_owned(), kind: kind.into_owned(), untouched })
+    }
+
+    /// Converts an object and writes it, with what was set aside.
+    fn written(
+        &self,
+        text: &str,
+        object: Value,
+        aside: &Aside<'_>,
+        converter: &Converter,
+        (from, to): (&str, &str),
+        to_bytes: &mut Vec<u8>,
+    ) -> Result<(), ObjectError> {
+        let converted = self.checked(object, converter, from, to)?;
+        let written = if aside.fits(&converted) {
+            aside.write(&converted, to_bytes)
+        } else {
+            // What was restored took the place of an object that had untouched fields.
+            let object = serde_json::from_str(text).map_err(ObjectError::NotJson)?;
+            serde_json::to_writer(to_bytes, &self.checked(object, converter, from, to)?)
+        };
+        written.map_err(ObjectError::NotWritten)
     }
 
     /// The converter of an object and its version. None if the object has the wanted version already.
@@ -186,56 +266,4 @@ impl<'a> Task<'a> {
             None => Ok(converted),
         }
     }
-}
-
-impl Place {
-    fn of(index: usize, object: &Value) -> Self {
-        let text =
-            |value: Option<&Value>| shortened(value.and_then(Value::as_str).unwrap_or_default()).to_owned();
-        let metadata = |field| text(object.get("metadata").and_then(|metadata| metadata.get(field)));
-        Self {
-            index,
-            kind: text(object.get("kind")),
-            namespace: metadata("namespace"),
-            name: metadata("name"),
-        }
-    }
-
-    /// The name of an object that is nested too deep to be read as a whole.
-    pub(super) fn of_text(index: usize, text: &str) -> Self {
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Named {
-            kind: String,
-            metadata: Metadata,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Metadata {
-            namespace: String,
-            name: String,
-        }
-        let Named { kind, metadata } = serde_json::from_str(text).unwrap_or_default();
-        let short = |text: String| shortened(&text).to_owned();
-        Self { index, kind: short(kind), namespace: short(metadata.namespace), name: short(metadata.name) }
-    }
-
-    /// The number of objects before it.
-    pub fn index(&self) -> usize {
-        self.index
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.kind.as_str(), self.namespace.as_str(), self.name.as_str()) {
-            ("", ..) | (.., "") => write!(f, "object {}", self.index + 1),
-            (kind, "", name) => write!(f, "{kind} {name}"),
-            (kind, namespace, name) => write!(f, "{kind} {namespace}/{name}"),
-        }
-    }
-}
-
-fn shortened(text: &str) -> &str {
-    text.char_indices().nth(LONGEST_NAME).map_or(text, |(end, _)| &text[..end])
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::apply::{Way, apply};
+use super::apply::{Way, apply, sides};
 use super::document::{Each, HopRules, Remove, Rule};
 use super::path::Path;
 use super::programs::Programs;
@@ -50,6 +50,10 @@ impl Hop for RuleHop {
 
     fn need_not_be_kept(&self, direction: Direction) -> Vec<Vec<Pattern>> {
         lossy(&self.rules.rules, direction)
+    }
+
+    fn touched(&self) -> Option<Vec<&[String]>> {
+        Some(self.rules.rules.iter().flat_map(sides).flatten().map(Path::fields).collect())
     }
 }
 

@@ -29,7 +29,7 @@ fn an_answer_has_the_version_of_its_review() {
         review["apiVersion"] = version.into();
         review["response"] = Value::Null;
         let answer = answer(&review.to_string());
-        let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        let body: Value = serde_json::from_slice(&answer.body.to_vec()).unwrap();
         assert_eq!(body["apiVersion"], version);
         assert_eq!(response(&answer)["convertedObjects"].as_array().unwrap().len(), 1);
     }
@@ -43,7 +43,7 @@ fn a_uid_is_copied_whatever_it_contains() {
     for name in ["w", "refused"] {
         body["request"]["objects"][0]["metadata"]["name"] = name.into();
         let answer = answer(&body.to_string());
-        let answered: Value = serde_json::from_slice(&answer.body).unwrap();
+        let answered: Value = serde_json::from_slice(&answer.body.to_vec()).unwrap();
         assert_eq!(answered["response"]["uid"], uid);
         assert_eq!(answer.failure.is_some(), name == "refused");
     }
@@ -55,7 +55,7 @@ fn an_object_that_has_the_wanted_version_is_passed_on_byte_for_byte() {
     let objects = format!("[{},{as_it_is}]", widget("v1", "w"));
     let body = review(&[]).replace(r#""objects":[]"#, &format!(r#""objects":{objects}"#));
     let answer = answer(&body);
-    let text = String::from_utf8(answer.body).unwrap();
+    let text = String::from_utf8(answer.body.to_vec()).unwrap();
     assert!(text.contains(as_it_is), "{text}");
     assert_eq!(answer.converted[0].objects, 1);
 }

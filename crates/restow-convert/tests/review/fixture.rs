@@ -87,7 +87,7 @@ pub(crate) fn answer_within(body: &str, limits: Limits, scope: Scope<'_>) -> Ans
 
 /// The response, after a check of what every answer has.
 pub(crate) fn response(answer: &Answer) -> Value {
-    let mut body: Value = serde_json::from_slice(&answer.body).unwrap();
+    let mut body: Value = serde_json::from_slice(&answer.body.to_vec()).unwrap();
     assert_eq!(body["kind"], "ConversionReview");
     assert_eq!(body["response"]["uid"], "705ab4f5");
     let failed = body["response"]["result"]["status"] == "Failure";

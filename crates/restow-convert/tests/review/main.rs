@@ -6,3 +6,6 @@ mod answers;
 mod fixture;
 mod hostile;
 mod refusals;
+#[path = "../../fuzz/target.rs"]
+mod target;
+mod untouched;

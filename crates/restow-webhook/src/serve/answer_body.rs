@@ -1,5 +1,6 @@
 //! The body of an answer. What it takes of the memory is given back as soon as its client has read it.
 
+use std::collections::VecDeque;
 use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -16,16 +17,20 @@ const FRAME: usize = 64 * 1024;
 /// A body of any kind.
 pub(super) type AnyBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 
-/// Whole bytes, sent in frames.
+/// Bytes that are all there, sent in frames. Each chunk is given back as soon as it is sent.
 pub(super) struct AnswerBody {
-    rest: Bytes,
+    rest: VecDeque<Bytes>,
     _counted: Option<OwnedSemaphorePermit>,
 }
 
 impl AnswerBody {
     /// A body that holds its share of the memory until it is sent.
-    pub(super) fn boxed(bytes: impl Into<Bytes>, counted: Option<OwnedSemaphorePermit>) -> AnyBody {
-        let body = Self { rest: bytes.into(), _counted: counted };
+    pub(super) fn boxed(
+        chunks: impl IntoIterator<Item = Bytes>,
+        counted: Option<OwnedSemaphorePermit>,
+    ) -> AnyBody {
+        let rest = chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect();
+        let body = Self { rest, _counted: counted };
         body.map_err(|never| match never {}).boxed_unsync()
     }
 }
@@ -38,11 +43,12 @@ impl Body for AnswerBody {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if self.rest.is_empty() {
-            return Poll::Ready(None);
+        let Some(mut chunk) = self.rest.pop_front() else { return Poll::Ready(None) };
+        if chunk.len() > FRAME {
+            let rest = chunk.split_off(FRAME);
+            self.rest.push_front(rest);
         }
-        let length = self.rest.len().min(FRAME);
-        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
+        Poll::Ready(Some(Ok(Frame::data(chunk))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -50,6 +56,6 @@ impl Body for AnswerBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.rest.len() as u64)
+        SizeHint::with_exact(self.rest.iter().map(|chunk| chunk.len() as u64).sum())
     }
 }

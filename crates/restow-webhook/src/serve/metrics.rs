@@ -18,6 +18,7 @@ type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
 pub struct Metrics {
     registry: Registry,
     seconds: Family<Labels<1>, Histogram>,
+    conversion_seconds: Histogram,
     objects: Family<Labels<4>, Counter>,
     failures: Family<Labels<5>, Counter>,
     refused: Family<Labels<1>, Counter>,
@@ -40,8 +41,10 @@ impl Default for Metrics {
         let seconds = Family::<Labels<1>, Histogram>::new_with_constructor(|| {
             Histogram::new(exponential_buckets(0.001, 2.0, 15))
         });
+        let conversion_seconds = Histogram::new(exponential_buckets(0.001, 2.0, 15));
         let metrics = Self {
             seconds: seconds.clone(),
+            conversion_seconds: conversion_seconds.clone(),
             objects: Family::default(),
             failures: Family::default(),
             refused: Family::default(),
@@ -50,6 +53,11 @@ impl Default for Metrics {
             registry: Registry::default(),
         };
         registry.register("review_duration_seconds", "How long reviews took, by result", seconds);
+        registry.register(
+            "conversion_duration_seconds",
+            "How long it took from the last byte of a review to its answer",
+            conversion_seconds,
+        );
         registry.register(
             "objects",
             "Objects that were converted, by pair of versions",
@@ -81,8 +89,9 @@ impl Metrics {
         InFlight(self.in_flight.clone())
     }
 
-    /// Counts an answer.
-    pub(super) fn answered(&self, answer: &Answer, took: Duration) {
+    /// Counts an answer. It `took` so long altogether, and `converted` from the last byte of the review on.
+    pub(super) fn answered(&self, answer: &Answer, took: Duration, converted: Duration) {
+        self.conversion_seconds.observe(converted.as_secs_f64());
         match &answer.failure {
             None => {
                 for count in &answer.converted {

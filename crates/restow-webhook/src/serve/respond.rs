@@ -66,14 +66,14 @@ impl Refusal {
 
 /// A response of plain text.
 pub(super) fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<AnyBody> {
-    typed(status, "text/plain; charset=utf-8", text, None)
+    typed(status, "text/plain; charset=utf-8", [text.into()], None)
 }
 
 /// A response of any type.
 pub(super) fn typed(
     status: StatusCode,
     content_type: &'static str,
-    body: impl Into<Bytes>,
+    body: impl IntoIterator<Item = Bytes>,
     counted: Option<OwnedSemaphorePermit>,
 ) -> Response<AnyBody> {
     let mut response = Response::new(AnswerBody::boxed(body, counted));

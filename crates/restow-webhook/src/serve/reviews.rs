@@ -1,18 +1,22 @@
 //! Answers reviews on threads of their own.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use restow_clock::Instant;
 use restow_convert::Converters;
-use restow_convert::review::{self, Answer, Head, Limits, MalformedReview, Place, Review, Scope};
+use restow_convert::review::{
+    self, Answer, Body, Head, Limits, MalformedReview, Observer, Place, Review, Scope,
+};
 use restow_listen::Known;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout_at;
 
 use super::answer_body::AnyBody;
+use super::helpers::Helpers;
 use super::metrics::Metrics;
 use super::respond::{Refusal, typed};
 use super::workers::{Wanted, Workers};
@@ -23,6 +27,7 @@ pub(super) type PathKind = Option<(String, String)>;
 /// Answers reviews.
 pub(super) struct Reviews {
     pub workers: Workers,
+    pub helpers: Helpers,
     pub limits: Limits,
     pub timeout: Duration,
 }
@@ -31,7 +36,31 @@ pub(super) struct Reviews {
 #[derive(Default)]
 struct Progress {
     head: OnceLock<Head>,
-    place: Mutex<String>,
+    /// The objects that are being converted, by their places in the review.
+    objects: Mutex<BTreeMap<usize, Place>>,
+}
+
+impl Progress {
+    fn objects(&self) -> MutexGuard<'_, BTreeMap<usize, Place>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Notes the progress of a review, and stops it when its answer is not wanted any more.
+struct Following<'a> {
+    progress: &'a Progress,
+    wanted: &'a Wanted,
+}
+
+impl Observer for Following<'_> {
+    fn begin(&self, place: &Place) -> bool {
+        self.progress.objects().insert(place.index(), place.clone());
+        self.wanted.get()
+    }
+
+    fn end(&self, place: &Place) {
+        self.progress.objects().remove(&place.index());
+    }
 }
 
 impl Reviews {
@@ -45,10 +74,13 @@ impl Reviews {
         metrics: &Metrics,
         started: Instant,
     ) -> Result<Response<AnyBody>, Refusal> {
-        let deadline = started + self.timeout;
+        let (deadline, read) = (started + self.timeout, Instant::now());
         let progress = Arc::new(Progress::default());
-        let (limits, known) = (self.limits, Arc::clone(&progress));
-        let work = move |wanted: Wanted| convert(&body, limits, &kind, &converters, &known, &wanted);
+        let (limits, helpers, known) = (self.limits, self.helpers.clone(), Arc::clone(&progress));
+        let work = move |wanted: Wanted| {
+            let following = Following { progress: &known, wanted: &wanted };
+            convert(&body, limits, &kind, &converters, &helpers, &following)
+        };
         let working = match timeout_at(deadline, self.workers.start(work)).await {
             Ok(Ok(working)) => working,
             Ok(Err(error)) => {
@@ -62,7 +94,7 @@ impl Reviews {
         let uid = progress.head.get().map(|head| head.uid.clone()).unwrap_or_default();
         let body = match answered {
             Ok(Some(Ok(answer))) => {
-                metrics.answered(&answer, took);
+                metrics.answered(&answer, took, read.elapsed());
                 log(&uid, &answer, took);
                 answer.body
             }
@@ -73,7 +105,8 @@ impl Reviews {
                 failure(&progress, &message, "timed_out", metrics, took)?
             }
         };
-        let mut response = typed(StatusCode::OK, "application/json", body, Some(counted));
+        let chunks = body.into_chunks().into_iter().map(Bytes::from);
+        let mut response = typed(StatusCode::OK, "application/json", chunks, Some(counted));
         response.extensions_mut().insert(Known);
         Ok(response)
     }
@@ -84,18 +117,16 @@ fn convert(
     limits: Limits,
     kind: &PathKind,
     converters: &Converters,
-    progress: &Progress,
-    wanted: &Wanted,
+    helpers: &Helpers,
+    following: &Following<'_>,
 ) -> Result<Answer, MalformedReview> {
     let review = Review::parse(body, limits)?;
     // It is set once.
-    let _ = progress.head.set(review.head().clone());
+    let _ = following.progress.head.set(review.head().clone());
     let scope = kind.as_ref().map_or(Scope::All, |(group, kind)| Scope::Kind { group, kind });
-    let proceed = |place: &Place| {
-        *progress.place.lock().unwrap_or_else(PoisonError::into_inner) = place.to_string();
-        wanted.get()
-    };
-    Ok(review.convert(converters, scope, &proceed))
+    let taken = helpers.take(body.len());
+    let helpers = taken.as_ref().map_or(0, |(count, _)| *count);
+    Ok(review.convert_on(helpers, converters, scope, following))
 }
 
 /// The answer to a review whose conversion has no end of its own.
@@ -105,10 +136,10 @@ fn failure(
     reason: &'static str,
     metrics: &Metrics,
     took: Duration,
-) -> Result<Vec<u8>, Refusal> {
+) -> Result<Body, Refusal> {
     metrics.failed(None, reason, took);
-    let place = progress.place.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let message = if place.is_empty() { problem.to_owned() } else { format!("{place}: {problem}") };
+    let place = progress.objects().values().next().cloned();
+    let message = place.map_or_else(|| problem.to_owned(), |place| format!("{place}: {problem}"));
     let Some(head) = progress.head.get() else {
         tracing::error!("a review failed before it was read: {message}");
         return Err(Refusal::TimedOut);

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::answer_body::AnyBody;
+use super::helpers::Helpers;
 use super::metrics::Metrics;
 use super::mounts::Mounts;
 use super::request_body::RequestBodies;
@@ -78,7 +79,8 @@ impl Router {
     ) -> Self {
         let bodies = RequestBodies::new(settings.limits.bytes, settings.memory, settings.body_timeout);
         let workers = Workers::new(settings.at_once, settings.abandoned);
-        let reviews = Reviews { workers, limits: settings.limits, timeout: settings.timeout };
+        let helpers = Helpers::new(settings.helpers);
+        let reviews = Reviews { workers, helpers, limits: settings.limits, timeout: settings.timeout };
         Self { converters, bodies, reviews, mounts, gates, metrics: Metrics::default(), stop }
     }
 
@@ -89,7 +91,8 @@ impl Router {
             Target::Healthz => Ok(self.health()),
             Target::Readyz => Ok(self.readiness()),
             Target::Metrics => {
-                Ok(typed(StatusCode::OK, METRICS, self.metrics.text(self.reviews.workers.abandoned()), None))
+                let text = self.metrics.text(self.reviews.workers.abandoned());
+                Ok(typed(StatusCode::OK, METRICS, [text.into()], None))
             }
             Target::Convert(kind) => self.convert(request, kind).await,
             Target::Other => self.mounted(request).await,

@@ -12,6 +12,8 @@ pub struct Settings {
     pub limits: Limits,
     /// How many reviews are converted at the same time. More wait.
     pub at_once: usize,
+    /// How many more threads may convert parts of large reviews, for all reviews together.
+    pub helpers: usize,
     /// How many threads may be left to converters that do not return, besides those that work.
     pub abandoned: usize,
     /// How many bytes of requests may be in memory at the same time. More wait before they are read.
@@ -34,6 +36,7 @@ impl Default for Settings {
         Self {
             limits: Limits::default(),
             at_once: available_parallelism().map_or(1, usize::from).saturating_mul(4).max(16),
+            helpers: available_parallelism().map_or(0, |processors| usize::from(processors) - 1),
             abandoned: 32,
             memory: 256 << 20,
             body_timeout: Duration::from_secs(10),

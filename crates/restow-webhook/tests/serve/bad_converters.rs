@@ -83,3 +83,23 @@ async fn a_conversion_stops_when_its_client_is_gone() {
     assert!(server.waiting.came.try_recv().is_err(), "the second object was converted for nobody");
     server.end().await;
 }
+
+#[tokio::test]
+async fn the_object_that_hangs_is_named_also_if_several_threads_share_its_review() {
+    let settings = Settings { helpers: 8, timeout: Duration::from_secs(3), ..Settings::default() };
+    let server = Running::start(settings).await;
+    let mut client = server.client().await;
+    let filler = "x".repeat(64 * 1024);
+    let mut objects: Vec<_> =
+        (0..60).map(|number| widget(&format!("w{number}"), json!({"filler": filler}))).collect();
+    objects[31] = widget("hangs", json!({"wait": true}));
+    let response = client.review("/convert", &review(&objects)).await;
+    assert_eq!(response["result"]["message"], "Widget hangs: the conversion took longer than 3s");
+    server.waiting.release.send(()).unwrap();
+    objects[31] = widget("good", json!({}));
+    let response = client.review("/convert", &review(&objects)).await;
+    let converted = response["convertedObjects"].as_array().unwrap();
+    let names: Vec<_> = converted.iter().map(|object| object["metadata"]["name"].clone()).collect();
+    assert_eq!(names, objects.iter().map(|object| object["metadata"]["name"].clone()).collect::<Vec<_>>());
+    server.end().await;
+}
