@@ -27,8 +27,8 @@ struct Cli {
 enum Chore {
     /// Measure restow beside others on a real control plane.
     Bench(bench::Bench),
-    /// Measure how long a conversion webhook takes for a large review, by rules and by Rust code.
-    BenchConvert,
+    /// Measure conversion webhooks: by rules, by Rust code, and in Go with controller-runtime.
+    BenchConvert(bench::convert::BenchConvert),
     /// Measure what a run on very many objects takes: memory, bytes on the wire, work of the API server.
     BenchLarge(bench::large::BenchLarge),
     /// Measure what it costs API servers to register their storage versions.
@@ -57,7 +57,7 @@ enum Chore {
 async fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::Bench(bench) => bench::run(bench).await,
-        Chore::BenchConvert => bench::convert::run(),
+        Chore::BenchConvert(bench) => bench::convert::run(bench).await,
         Chore::BenchLarge(bench) => bench::large::run(bench).await,
         Chore::BenchRegistration(bench) => bench::registration::run(bench).await,
         Chore::BenchServers(bench) => bench::servers::run(bench).await,

@@ -57,6 +57,11 @@ pub fn former_apiserver() -> Result<PathBuf, AssetsError> {
     Ok(build::ensure_built(&build::FORMER, &cache_dir()?)?.join("kube-apiserver"))
 }
 
+/// Finds the conversion webhook that is written in Go with controller-runtime, and builds it if needed.
+pub fn conversion_webhook() -> Result<PathBuf, AssetsError> {
+    Ok(build::ensure_built(&build::WEBHOOK, &cache_dir()?)?.join("conversion-webhook"))
+}
+
 /// The folder for everything that the lab keeps between runs, outside any work tree.
 pub fn cache_dir() -> Result<PathBuf, AssetsError> {
     let var = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

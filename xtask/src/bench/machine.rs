@@ -91,6 +91,11 @@ impl Used {
     }
 }
 
+/// The processor time that a process has used, in seconds.
+pub(crate) fn seconds(pid: u32) -> Result<f64> {
+    Ok(ticks(&pid.to_string())? as f64 / TICKS)
+}
+
 /// The ticks of a process and of its ended children.
 fn ticks(pid: &str) -> Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("reading the time of a process")?;

@@ -52,6 +52,15 @@ const FORMER_KUBERNETES: Module = Module {
     ],
 };
 
+const CONVERSION_WEBHOOK: Module = Module {
+    name: "conversion-webhook",
+    files: &[
+        ("go.mod", include_str!("../../../../lab/conversion-webhook/go.mod")),
+        ("go.sum", include_str!("../../../../lab/conversion-webhook/go.sum")),
+        ("main.go", include_str!("../../../../lab/conversion-webhook/main.go")),
+    ],
+};
+
 /// Programs that are built together, and the folder in the cache that they are kept in.
 pub(super) struct Set {
     kubernetes: &'static str,
@@ -72,6 +81,18 @@ pub(super) const FORMER: Set = Set {
         module: &FORMER_KUBERNETES,
         package: KUBE_APISERVER,
         first_time: "about 5 minutes",
+    }],
+};
+
+/// A conversion webhook with controller-runtime, to compare with. It is a client of any version of Kubernetes.
+pub(super) const WEBHOOK: Set = Set {
+    kubernetes: KUBERNETES_VERSION,
+    modules: &[&CONVERSION_WEBHOOK],
+    programs: &[Program {
+        name: CONVERSION_WEBHOOK.name,
+        module: &CONVERSION_WEBHOOK,
+        package: ".",
+        first_time: "about a minute",
     }],
 };
 
@@ -147,7 +168,11 @@ impl Set {
             }
         }
         for program in self.programs {
-            let version = if program.module.name == ETCD.name { ETCD_VERSION } else { self.kubernetes };
+            let version = match program.module.name {
+                name if name == ETCD.name => ETCD_VERSION,
+                name if name == CONVERSION_WEBHOOK.name => "with controller-runtime",
+                _ => self.kubernetes,
+            };
             eprintln!("building {} {version} ({} the first time)", program.name, program.first_time);
             let failed = |reason| AssetsError::Build { program: program.name, reason };
             let output = Command::new("go")
@@ -191,6 +216,11 @@ impl Set {
             hash.update(content);
         }
         let digest = format!("{:x}", hash.finalize());
+        if let [module] = self.modules
+            && module.name == CONVERSION_WEBHOOK.name
+        {
+            return format!("{}-{}", module.name, &digest[..12]);
+        }
         let has_etcd = self.modules.iter().any(|module| module.name == ETCD.name);
         let etcd = if has_etcd { format!("-etcd-{ETCD_VERSION}") } else { String::new() };
         format!("kubernetes-{}{etcd}-{}", self.kubernetes, &digest[..12])

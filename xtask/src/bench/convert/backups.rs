@@ -1,36 +1,29 @@
-//! How long a review of 1,500 objects of 10 KiB takes, by rules and by Rust code: `cargo xtask bench-convert`.
-#![allow(
-    clippy::disallowed_methods,
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    missing_docs,
-    unreachable_pub
-)]
+//! What is converted: backups of two versions, with a renamed field, a string that is split, and a removed field.
+//! `lab/conversion-webhook` does the same in Go.
+#![allow(clippy::expect_used, missing_docs, unreachable_pub)]
 
 use std::convert::Infallible;
-use std::time::{Duration, Instant};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use restow_convert::review::{Limits, Review, Scope};
 use restow_convert::rules::{ConversionRulesSpec, compile};
 use restow_convert::{Chain, Converters, SimpleConverter};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-const OBJECTS: usize = 1_500;
-const ROUNDS: usize = 9;
-
-#[derive(Clone, Debug, Deserialize, Serialize, schemars::JsonSchema)]
-struct Variable {
-    name: String,
-    value: String,
+mod variable {
+    #[derive(Clone, Debug, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+    pub struct Variable {
+        name: String,
+        value: String,
+    }
 }
 
 mod v1beta1 {
-    use super::*;
+    use serde::{Deserialize, Serialize};
+
+    use super::variable::Variable;
 
     #[derive(Clone, Debug, Deserialize, Serialize, schemars::JsonSchema, kube_derive::CustomResource)]
-    #[kube(group = "example.com", version = "v1beta1", kind = "Backup", crates(kube_core = "::kube_core"))]
+    #[kube(group = "example.com", version = "v1beta1", kind = "Backup", crates(kube_core = "::kube::core"))]
     pub struct BackupSpec {
         pub color: String,
         pub target: String,
@@ -40,10 +33,12 @@ mod v1beta1 {
 }
 
 mod v1 {
-    use super::*;
+    use serde::{Deserialize, Serialize};
+
+    use super::variable::Variable;
 
     #[derive(Clone, Debug, Deserialize, Serialize, schemars::JsonSchema, kube_derive::CustomResource)]
-    #[kube(group = "example.com", version = "v1", kind = "Backup", crates(kube_core = "::kube_core"))]
+    #[kube(group = "example.com", version = "v1", kind = "Backup", crates(kube_core = "::kube::core"))]
     pub struct BackupSpec {
         pub colour: String,
         pub host: String,
@@ -70,7 +65,8 @@ impl SimpleConverter for v1::Backup {
     }
 }
 
-fn definition() -> CustomResourceDefinition {
+/// The CRD, with both versions.
+pub(crate) fn definition() -> CustomResourceDefinition {
     let (text, number) = (json!({"type": "string"}), json!({"type": "integer"}));
     let env =
         json!({"type": "array", "items": {"type": "object", "properties": {"name": text, "value": text}}});
@@ -85,10 +81,12 @@ fn definition() -> CustomResourceDefinition {
     ];
     let names = json!({"kind": "Backup", "plural": "backups"});
     let spec = json!({"group": "example.com", "scope": "Namespaced", "names": names, "versions": versions});
-    serde_json::from_value(json!({"metadata": {"name": "backups.example.com"}, "spec": spec})).unwrap()
+    serde_json::from_value(json!({"metadata": {"name": "backups.example.com"}, "spec": spec}))
+        .expect("it is one")
 }
 
-fn rules() -> ConversionRulesSpec {
+/// The same conversion without code.
+pub(crate) fn rules() -> ConversionRulesSpec {
     let target = [json!({"path": "spec.host"}), json!({"path": "spec.port", "type": "integer"})];
     let rules = json!([
         {"rename": {"older": "spec.color", "newer": "spec.colour"}},
@@ -96,13 +94,27 @@ fn rules() -> ConversionRulesSpec {
         {"remove": {"older": "spec.legacy"}},
     ]);
     let hops = json!([{"older": "v1beta1", "newer": "v1", "rules": rules}]);
-    serde_json::from_value(json!({"group": "example.com", "kind": "Backup", "hops": hops})).unwrap()
+    serde_json::from_value(json!({"group": "example.com", "kind": "Backup", "hops": hops}))
+        .expect("it is one")
 }
 
-fn review() -> String {
-    let env: Vec<_> = (0..120)
-        .map(|number| json!({"name": format!("VARIABLE_{number:04}"), "value": "0123456789".repeat(4)}))
-        .collect();
+/// A converter made of the rules.
+pub(crate) fn by_rules() -> Converters {
+    let chain = compile(&rules(), &definition()).expect("the rules fit the CRD");
+    Converters::new([chain.into()]).expect("there is only one")
+}
+
+/// A converter made of the types.
+pub(crate) fn by_code() -> Converters {
+    let chain = Chain::oldest::<v1beta1::Backup>().then::<v1::Backup>().definition(&definition()).build();
+    Converters::new([chain.expect("v1 is newer").into()]).expect("there is only one")
+}
+
+/// A review of some objects of 10 KiB.
+pub(crate) fn review(objects: usize) -> String {
+    let value = "0123456789".repeat(4);
+    let env: Vec<_> =
+        (0..132).map(|number| json!({"name": format!("VARIABLE_{number:04}"), "value": value})).collect();
     let object = |number: usize| {
         json!({
             "apiVersion": "example.com/v1beta1", "kind": "Backup",
@@ -111,42 +123,10 @@ fn review() -> String {
             "spec": {"color": "red", "target": format!("host-{number}:80"), "env": env, "legacy": "kept"},
         })
     };
-    let objects: Vec<_> = (0..OBJECTS).map(object).collect();
+    let objects: Vec<_> = (0..objects).map(object).collect();
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
         "request": {"uid": "u", "desiredAPIVersion": "example.com/v1", "objects": objects},
     })
     .to_string()
-}
-
-/// The median time of an answer.
-fn measure(body: &str, converters: &Converters) -> Duration {
-    let mut times: Vec<_> = (0..ROUNDS)
-        .map(|_| {
-            let began = Instant::now();
-            let review = Review::parse(body.as_bytes(), Limits::default()).unwrap();
-            let answer = review.convert(converters, Scope::All, &|_| true);
-            let took = began.elapsed();
-            assert!(answer.failure.is_none(), "{:?}", answer.failure);
-            took
-        })
-        .collect();
-    times.sort_unstable();
-    times[ROUNDS / 2]
-}
-
-fn main() {
-    let body = review();
-    let chain = Chain::oldest::<v1beta1::Backup>().then::<v1::Backup>().definition(&definition()).build();
-    let code = Converters::new([chain.unwrap().into()]).unwrap();
-    let rules = Converters::new([compile(&rules(), &definition()).unwrap().into()]).unwrap();
-    println!("{OBJECTS} objects, {} KiB each", body.len() / OBJECTS / 1024);
-    let began = Instant::now();
-    let values: Vec<Value> = vec![serde_json::from_str(&body).unwrap()];
-    println!("reading the JSON alone: {:?}", began.elapsed());
-    drop(values);
-    let (by_rules, by_code) = (measure(&body, &rules), measure(&body, &code));
-    println!("by rules: {by_rules:?}");
-    println!("by Rust code: {by_code:?}");
-    println!("speed of rules / of Rust code: {:.2}", by_code.as_secs_f64() / by_rules.as_secs_f64());
 }
