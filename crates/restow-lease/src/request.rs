@@ -29,8 +29,25 @@ pub enum ObjectError {
     #[error("{0} holds it")]
     Held(String),
     /// The server refused the request, or it could not be reached.
-    #[error(transparent)]
+    #[error("{}", in_words(.0))]
     Other(kube::Error),
+}
+
+/// An error of a request in plain words: what the API server says, else the error and its causes.
+pub fn in_words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if status.message.is_empty() => {
+            format!("the API server answered with code {}", status.code)
+        }
+        kube::Error::Api(status) => status.message.clone(),
+        other => {
+            let causes = std::iter::successors(std::error::Error::source(other), |cause| cause.source());
+            // Some errors repeat their cause.
+            causes.map(ToString::to_string).fold(other.to_string(), |text, cause| {
+                if text.ends_with(&cause) { text } else { format!("{text}: {cause}") }
+            })
+        }
+    }
 }
 
 /// Sends a request with the usual timeout, and classifies the error.

@@ -5,6 +5,7 @@
 
 mod definitions;
 mod endpoint;
+mod error;
 mod events;
 mod gates;
 mod ownership;
@@ -14,12 +15,16 @@ mod removal;
 mod rules_gates;
 pub mod stanza;
 mod survey;
+mod unregister;
+mod write;
 
 pub use definitions::{Applied, apply_definitions};
 pub use endpoint::{Endpoint, InvalidUrl};
+pub use error::RegistrationError;
 pub use gates::{Closed, ConverterGates, CrdState, Gate};
 pub use probe::{ProbeError, probe, review};
-pub use registrar::{Registrar, RegistrationError, RegistrationSettings, unregister};
+pub use registrar::{Registrar, RegistrationSettings};
 pub use removal::{StillNeeded, may_unregister};
 pub use rules_gates::RulesGates;
 pub use survey::{Survey, SurveyError, survey};
+pub use unregister::{Mode, unregister};

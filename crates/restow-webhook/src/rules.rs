@@ -8,5 +8,6 @@ mod follower;
 pub mod plan;
 pub mod replicas;
 mod status;
+mod watches;
 
 pub use follower::RulesFollower;

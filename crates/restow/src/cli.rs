@@ -144,7 +144,9 @@ impl Cli {
         match &self.command {
             Command::Controller(controller) => logging::of_server(self.verbose, controller.log_format()),
             Command::Apiserver(apiserver) => logging::of_server(self.verbose, apiserver.log_format()),
-            Command::Webhook(webhook) => logging::of_server(self.verbose, webhook.log_format()),
+            Command::Webhook(webhook) if webhook.is_server() => {
+                logging::of_server(self.verbose, webhook.log_format())
+            }
             _ => logging::of_command(self.verbose),
         }
     }
@@ -170,7 +172,8 @@ impl Cli {
             // It stops within a page, and releases the Lease.
             Command::Convert(flags) if flags.handles_signals() => convert::run(connection, &flags).await,
             Command::Convert(flags) => stoppable(convert::run(connection, &flags)).await,
-            Command::Webhook(flags) => webhook::run(connection, &flags).await,
+            Command::Webhook(flags) if flags.is_server() => webhook::run(connection, &flags).await,
+            Command::Webhook(flags) => stoppable(webhook::run(connection, &flags)).await,
             Command::Install(flags) => install::run(connection, &flags).await,
             Command::Uninstall(flags) => uninstall::run(connection, &flags).await,
             Command::Init(flags) => stoppable(init::run(connection, &flags)).await,

@@ -7,8 +7,9 @@ use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use restow_lease::request::{ObjectError, ask, find};
 use serde_json::{Value, json};
 
+use super::error::RegistrationError;
 use super::ownership::handed_over;
-use super::registrar::{RegistrationError, RegistrationSettings};
+use super::registrar::RegistrationSettings;
 use super::stanza;
 use crate::certificates::read_bundle;
 

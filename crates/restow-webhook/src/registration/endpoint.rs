@@ -54,6 +54,20 @@ impl Endpoint {
         Ok(Self::Url(uri))
     }
 
+    /// The endpoint of a client configuration; none if it has neither a Service nor a URL that can be used.
+    pub(crate) fn of(config: &WebhookClientConfig) -> Option<Self> {
+        match (&config.service, &config.url) {
+            (Some(service), _) => Some(Self::Service {
+                namespace: service.namespace.clone(),
+                name: service.name.clone(),
+                port: service.port.and_then(|port| u16::try_from(port).ok()).unwrap_or(DEFAULT_PORT),
+                path: service.path.clone().unwrap_or_default(),
+            }),
+            (None, Some(url)) => Self::url(url).ok(),
+            (None, None) => None,
+        }
+    }
+
     /// The names that the certificate must be valid for.
     pub fn names(&self) -> BTreeSet<String> {
         match self {

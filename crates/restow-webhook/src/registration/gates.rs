@@ -8,6 +8,8 @@ use serde_json::Value;
 /// What must hold before a webhook is registered in a CRD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gate {
+    /// Nobody has unregistered the webhook.
+    Wanted,
     /// Nobody else's webhook converts the CRD.
     Unclaimed,
     /// Every live replica serves a converter for the CRD as it is now.
@@ -21,6 +23,7 @@ pub enum Gate {
 impl fmt::Display for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Wanted => "Unregistered",
             Self::Unclaimed => "ConvertedByOthers",
             Self::Served => "NotServed",
             Self::Answers => "NoAnswer",

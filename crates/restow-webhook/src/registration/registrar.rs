@@ -10,43 +10,21 @@ use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use restow_clock::Instant;
 use restow_lease::Stop;
-use restow_lease::request::{ObjectError, as_read, ask, find};
+use restow_lease::request::{ObjectError, ask, find};
 use serde_json::Value;
 
 use super::endpoint::Endpoint;
+use super::error::RegistrationError;
 use super::events;
 use super::gates::{Closed, ConverterGates, CrdState, Gate};
 use super::probe::{probe, review};
-use super::removal::{StillNeeded, may_unregister};
-use super::stanza::{self, Change, FIELD_MANAGER, Standing};
+use super::stanza::{self, Change, Standing};
 use super::survey::{SurveyError, survey};
+use super::write::write;
 use crate::certificates::{Bundle, CertificateError, CertificateSettings, SharedTrust, causes, read_bundle};
-
-/// Why CRDs could not be read or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum RegistrationError {
-    /// A CRD could not be read or changed.
-    #[error("could not read or change the CRD {0}")]
-    Crd(String, #[source] ObjectError),
-    /// CRDs could not be listed.
-    #[error("could not list CRDs")]
-    List(#[source] ObjectError),
-    /// The certificates to trust are not known.
-    #[error("it is not known which certificates CRDs shall trust")]
-    Certificates(#[from] CertificateError),
-    /// The live objects could not be tried.
-    #[error("could not try the conversion on the objects of {0}")]
-    Survey(String, #[source] SurveyError),
-    /// The CRD cannot do without the webhook.
-    #[error(transparent)]
-    StillNeeded(#[from] StillNeeded),
-    /// The CRD does not exist.
-    #[error("the CRD {0} does not exist")]
-    NotFound(String),
-}
 
 /// Where a webhook is registered, and with which certificates.
 #[derive(Clone, Debug)]
@@ -187,6 +165,13 @@ impl<G: ConverterGates> Registrar<G> {
                     format!("a webhook at {address} converts it; remove that from spec.conversion first");
                 Ok(CrdState::Waiting(Closed::new(Gate::Unclaimed, message)))
             }
+            Standing::Unconverted if stanza::is_opted_out(&crd) => {
+                let message = format!(
+                    "the webhook was unregistered; to register it again, run: kubectl annotate crd {name} {}-",
+                    stanza::ANNOUNCED
+                );
+                Ok(CrdState::Waiting(Closed::new(Gate::Wanted, message)))
+            }
             Standing::Unconverted => self.register(name, crd, bundle).await,
         };
         match state {
@@ -209,7 +194,7 @@ impl<G: ConverterGates> Registrar<G> {
         let endpoint = &self.settings.endpoint;
         let announced = stanza::is_announced(&crd, endpoint);
         if let Err(closed) = self.check(name, &crd, bundle).await? {
-            if let Some(patch) = stanza::unregister(&crd, endpoint) {
+            if let Some(patch) = stanza::withdraw(&crd, endpoint) {
                 // Who was about to register it fails, because the CRD has changed. Rotations need not wait for it.
                 self.patch(name, &crd, patch).await?;
             }
@@ -259,7 +244,7 @@ impl<G: ConverterGates> Registrar<G> {
         crd: &CustomResourceDefinition,
         patch: Value,
     ) -> Result<CustomResourceDefinition, RegistrationError> {
-        patch_crd(&self.api(), name, crd, patch).await
+        write(&self.api(), name, crd, patch).await
     }
 
     /// Says what has changed since the last round.
@@ -277,43 +262,6 @@ impl<G: ConverterGates> Registrar<G> {
                 }
             }
             events::publish(&self.client, &self.settings.instance, crd, state).await;
-        }
-    }
-}
-
-async fn patch_crd(
-    api: &Api<CustomResourceDefinition>,
-    name: &str,
-    crd: &CustomResourceDefinition,
-    patch: Value,
-) -> Result<CustomResourceDefinition, RegistrationError> {
-    let failed = |error| RegistrationError::Crd(name.to_owned(), error);
-    as_read(&crd.metadata).map_err(failed)?;
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    ask(api.patch(name, &params, &Patch::Merge(patch))).await.map_err(failed)
-}
-
-/// Removes a webhook from a CRD, if nothing needs a conversion. Returns whether it was registered.
-///
-/// # Errors
-/// When the CRD needs the webhook, or could not be changed.
-pub async fn unregister(
-    client: &kube::Client,
-    endpoint: &Endpoint,
-    name: &str,
-) -> Result<bool, RegistrationError> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    loop {
-        let crd =
-            find(api.get(name)).await.map_err(|error| RegistrationError::Crd(name.to_owned(), error))?;
-        let crd = crd.ok_or_else(|| RegistrationError::NotFound(name.to_owned()))?;
-        let Some(patch) = stanza::unregister(&crd, endpoint) else { return Ok(false) };
-        if stanza::standing(&crd, endpoint) == Standing::Ours {
-            may_unregister(&crd)?;
-        }
-        match patch_crd(&api, name, &crd, patch).await {
-            Err(RegistrationError::Crd(_, ObjectError::Conflict)) => {}
-            done => return done.map(|_| true),
         }
     }
 }

@@ -18,6 +18,8 @@ pub const FIELD_MANAGER: &str = "restow-webhook";
 pub(super) const CREATOR: &str = "restow-webhook-crds";
 /// The annotation of a CRD that a webhook registers itself in, or is about to; the value names the webhook.
 pub const ANNOUNCED: &str = "restow.dev/conversion-webhook";
+/// The value of that annotation that keeps every webhook from registering itself.
+pub const NOBODY: &str = "none";
 /// Annotations by which a CRD asks somebody else to fill in its caBundle.
 const INJECTORS: [(&str, &str); 4] = [
     ("cert-manager.io/inject-ca-from", "cert-manager"),
@@ -184,13 +186,30 @@ pub fn registered(
     definition
 }
 
-/// Removes the webhook, or its announcement, from a CRD. None if there is neither: another webhook is never removed.
-pub fn unregister(crd: &CustomResourceDefinition, endpoint: &Endpoint) -> Option<Value> {
-    match standing(crd, endpoint) {
-        Standing::Ours => Some(patch(crd, json!({"strategy": "None", "webhook": null}), None)),
-        Standing::Unconverted if is_announced(crd, endpoint) => Some(patch(crd, Value::Null, None)),
-        Standing::Unconverted | Standing::Foreign(_) => None,
-    }
+/// Whether somebody has removed the webhook from a CRD, so that none registers itself again.
+pub fn is_opted_out(crd: &CustomResourceDefinition) -> bool {
+    let annotations = crd.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(ANNOUNCED)).is_some_and(|name| name == NOBODY)
+}
+
+/// The webhook of restow that has registered itself in a CRD, and that API servers call for it.
+pub fn registrant(crd: &CustomResourceDefinition) -> Option<Endpoint> {
+    let conversion = crd.spec.conversion.as_ref().filter(|conversion| conversion.strategy == "Webhook")?;
+    let endpoint = Endpoint::of(conversion.webhook.as_ref()?.client_config.as_ref()?)?;
+    is_announced(crd, &endpoint).then_some(endpoint)
+}
+
+/// Removes the webhook from a CRD, and keeps it from registering itself again.
+pub fn unregister(crd: &CustomResourceDefinition) -> Value {
+    let mut patch = patch(crd, json!({"strategy": "None", "webhook": null}), None);
+    patch["metadata"]["annotations"][ANNOUNCED] = json!(NOBODY);
+    patch
+}
+
+/// Withdraws the announcement of a webhook that was not registered after all. None if there is none.
+pub fn withdraw(crd: &CustomResourceDefinition, endpoint: &Endpoint) -> Option<Value> {
+    let announced = standing(crd, endpoint) == Standing::Unconverted && is_announced(crd, endpoint);
+    announced.then(|| patch(crd, Value::Null, None))
 }
 
 /// A merge patch of the stanza, which fails if the CRD has changed since it was read.

@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
+use restow_lease::request::in_words;
 
 use super::plan::Definition;
+use super::watches::CrdMetadata;
 
 /// The CRDs of the groups that rules are for.
 pub(super) struct Definitions {
     api: Api<CustomResourceDefinition>,
+    /// The names of the CRDs that are followed; all if none.
+    named: Option<Vec<String>>,
     known: BTreeMap<String, CustomResourceDefinition>,
     /// Why CRDs could not be read, by their names.
     problems: BTreeMap<String, String>,
@@ -20,7 +23,7 @@ pub(super) struct Definitions {
 /// The name, uid and generation of a CRD.
 pub(super) type Revision = (String, Option<String>, Option<i64>);
 
-pub(super) fn revision(metadata: &PartialObjectMeta<CustomResourceDefinition>) -> Revision {
+pub(super) fn revision(metadata: &CrdMetadata) -> Revision {
     let metadata = &metadata.metadata;
     (metadata.name.clone().unwrap_or_default(), metadata.uid.clone(), metadata.generation)
 }
@@ -37,16 +40,12 @@ fn preferred<'a>(
 }
 
 impl Definitions {
-    pub(super) fn new(client: Client) -> Self {
-        Self { api: Api::all(client), known: BTreeMap::new(), problems: BTreeMap::new() }
+    pub(super) fn new(client: Client, named: Option<Vec<String>>) -> Self {
+        Self { api: Api::all(client), named, known: BTreeMap::new(), problems: BTreeMap::new() }
     }
 
     /// Reads those of the groups that have changed. Returns whether all could be read.
-    pub(super) async fn refresh(
-        &mut self,
-        all: &[Arc<PartialObjectMeta<CustomResourceDefinition>>],
-        groups: &BTreeSet<String>,
-    ) -> bool {
+    pub(super) async fn refresh(&mut self, all: &[Arc<CrdMetadata>], groups: &BTreeSet<String>) -> bool {
         let wanted: BTreeMap<_, _> = all
             .iter()
             .map(|metadata| revision(metadata))
@@ -64,15 +63,16 @@ impl Definitions {
                 Ok(Some(definition)) => drop(self.known.insert(name, definition)),
                 Ok(None) => {}
                 Err(error) => {
+                    let error = in_words(&error);
                     tracing::warn!(crd = name, "could not read a CRD: {error}");
-                    self.problems.insert(name, error.to_string());
+                    self.problems.insert(name, error);
                 }
             }
         }
         self.problems.is_empty()
     }
 
-    /// The CRD of a kind. One that could not be read may be the one.
+    /// The CRD of a kind. One that could not be read may be the one, and a named one that does not exist, too.
     pub(super) fn get(&self, group: &str, kind: &str) -> Definition<'_> {
         let is_of = |definition: &&CustomResourceDefinition| {
             (definition.spec.group.as_str(), definition.spec.names.kind.as_str()) == (group, kind)
@@ -82,8 +82,18 @@ impl Definitions {
             Some(definition) => Definition::Found(definition),
             None => match self.problems.iter().find(|(name, _)| of_group(name)) {
                 Some((_, problem)) => Definition::Unreadable(problem),
-                None => Definition::Absent,
+                None if self.may_come(group) => Definition::Absent,
+                None => Definition::NotFollowed,
             },
+        }
+    }
+
+    /// Whether a CRD of a group that does not exist would be followed.
+    fn may_come(&self, group: &str) -> bool {
+        let of_group = |name: &&String| name.split_once('.').is_some_and(|(_, found)| found == group);
+        match &self.named {
+            None => true,
+            Some(named) => named.iter().filter(of_group).any(|name| !self.known.contains_key(name)),
         }
     }
 }
@@ -122,6 +132,24 @@ mod tests {
             let crds: Vec<_> = states.iter().map(|(plural, status)| crd(plural, *status)).collect();
             let found = preferred(crds.iter()).and_then(|crd| crd.metadata.name.as_deref());
             assert_eq!(found, expected, "{states:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_named_crd_that_does_not_exist_may_be_the_one_and_others_are_not_followed() {
+        let config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
+        let client = Client::try_from(config).unwrap();
+        let known = BTreeMap::from([("a.example.com".to_owned(), crd("a", None))]);
+        for (named, expected) in [
+            (None, "Absent"),
+            (Some(vec!["a.example.com"]), "NotFollowed"),
+            (Some(vec!["a.example.com", "b.example.com"]), "Absent"),
+            (Some(vec!["b.example.org"]), "NotFollowed"),
+        ] {
+            let named = named.map(|names| names.into_iter().map(str::to_owned).collect());
+            let definitions = Definitions { known: known.clone(), ..Definitions::new(client.clone(), named) };
+            assert!(matches!(definitions.get("example.com", "Widget"), Definition::Found(_)));
+            assert_eq!(format!("{:?}", definitions.get("example.com", "Gadget")), expected);
         }
     }
 }

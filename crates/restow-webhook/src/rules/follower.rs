@@ -1,34 +1,29 @@
 //! Follows the ConversionRules of a cluster and the CRDs they are for, serves what is valid, and reports.
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
-use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
-use kube::core::PartialObjectMeta;
-use kube::runtime::reflector::{self as reflected, Store, store::Writer};
-use kube::runtime::{WatchStreamExt as _, reflector, watcher};
+use kube::runtime::reflector::{Store, store::Writer};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use restow_convert::Converter;
 use restow_convert::rules::{ConversionRules, ConversionRulesStatus};
+use restow_lease::request::in_words;
 use serde_json::json;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::definitions::{Definitions, Revision, revision};
 use super::plan::{RulesObject, Served, Validity, Verdict, plan};
 use super::replicas::{self, RENEW, UNREADY, every_replica_serves};
 use super::status::updated;
+use super::watches::{CrdMetadata, RULES, Watching, config};
 use crate::LiveConverters;
 
-/// The timeout of a watch in seconds: shorter than the time after which the client gives up a silent connection.
-const WATCH_TIMEOUT: u32 = 55;
 /// How long to wait before what failed is tried again.
 const RETRY: Duration = Duration::from_secs(3);
 /// How often a status is written again after somebody else wrote it.
@@ -41,8 +36,13 @@ pub struct RulesFollower {
     replica: String,
     live: Arc<LiveConverters>,
     others: Vec<Converter>,
+    /// The CRDs that are served; all that there are rules for if none.
+    crds: Option<Vec<String>>,
     served: ArcSwap<Served>,
+    /// The names of the objects with rules for these CRDs.
+    followed: ArcSwap<BTreeSet<String>>,
     reported: Mutex<Reported>,
+    watching: Watching,
 }
 
 /// When everything was reported last, and what went wrong since.
@@ -77,9 +77,19 @@ impl RulesFollower {
             replica: replica.into(),
             live,
             others,
+            crds: None,
             served: ArcSwap::default(),
+            followed: ArcSwap::default(),
             reported: Mutex::default(),
+            watching: Watching::default(),
         }
+    }
+
+    /// Follows only these CRDs, and needs no permission on others. Rules for other CRDs are left to other webhooks.
+    #[must_use]
+    pub fn only(mut self, crds: Vec<String>) -> Self {
+        self.crds = Some(crds);
+        self
     }
 
     /// The rules that this replica serves.
@@ -93,7 +103,8 @@ impl RulesFollower {
     /// When it has not: it must not get requests.
     pub fn check(&self, now: Timestamp) -> Result<(), String> {
         let reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        let problem = reported.problem.as_deref().unwrap_or("they are being read");
+        let problem = reported.problem.clone().or_else(|| self.watching.problem());
+        let problem = problem.unwrap_or_else(|| "they are being read".to_owned());
         match reported.at {
             None => Err(format!("the ConversionRules are not loaded yet: {problem}")),
             Some(at) if now.duration_since(at) >= UNREADY => {
@@ -116,11 +127,13 @@ impl RulesFollower {
         let served = self.served();
         let rules =
             served.rules_for_crd(&name).ok_or_else(|| format!("there are no valid rules for {name}"))?;
-        let failed = |error| format!("could not read the ConversionRules: {error}");
+        let failed = |error| format!("could not read the ConversionRules: {}", in_words(&error));
         let mut all = self.rules.list(&ListParams::default()).await.map_err(failed)?.items;
         let place = all.iter().position(|object| object.name_any() == rules);
         let object = all.swap_remove(place.ok_or_else(|| format!("{rules} does not exist any more"))?);
-        let others: Vec<_> = all.iter().map(status).collect();
+        let followed = self.followed.load();
+        let others: Vec<_> =
+            all.iter().filter(|other| followed.contains(&other.name_any())).map(status).collect();
         let generation = object.metadata.generation.unwrap_or_default();
         let wanted = definition.metadata.generation.unwrap_or_default();
         every_replica_serves(&status(&object), generation, wanted, &others, now)
@@ -130,20 +143,19 @@ impl RulesFollower {
 
     /// Follows until `stop` is cancelled.
     pub async fn run(&self, stop: &CancellationToken) {
-        let changed = Arc::new(Notify::new());
-        let config = watcher::Config::default().timeout(WATCH_TIMEOUT);
         let writer = Writer::<DynamicObject>::new(kind());
         let rules = writer.as_reader();
-        let rules_watch =
-            watch("ConversionRules", writer, watcher(self.rules.clone(), config.clone()), &changed);
-        let api: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(self.client.clone());
-        let writer = Writer::<PartialObjectMeta<CustomResourceDefinition>>::new(());
-        let definitions = writer.as_reader();
-        let definitions_watch = watch("CRDs", writer, watcher(api, config), &changed);
+        let events = watcher(self.rules.clone(), config());
+        let rules_watch = self.watching.follow(RULES.to_owned(), writer, events);
+        let (definitions, definitions_watch) = self.watching.definitions(&self.client, self.crds.as_deref());
         let work = async {
-            // Without both lists, nothing is known to be absent.
-            if rules.wait_until_ready().await.is_ok() && definitions.wait_until_ready().await.is_ok() {
-                self.work(&rules, &definitions, &changed).await;
+            // Without all lists, nothing is known to be absent.
+            let mut ready = rules.wait_until_ready().await.is_ok();
+            for definition in &definitions {
+                ready &= definition.wait_until_ready().await.is_ok();
+            }
+            if ready {
+                self.work(&rules, &definitions).await;
             }
         };
         tokio::select! {
@@ -154,17 +166,13 @@ impl RulesFollower {
         }
     }
 
-    async fn work(
-        &self,
-        rules: &Store<DynamicObject>,
-        metadata: &Store<PartialObjectMeta<CustomResourceDefinition>>,
-        changed: &Notify,
-    ) {
-        let mut definitions = Definitions::new(self.client.clone());
+    async fn work(&self, rules: &Store<DynamicObject>, metadata: &[Store<CrdMetadata>]) {
+        let mut definitions = Definitions::new(self.client.clone(), self.crds.clone());
         let mut seen = Inputs::default();
         let mut due = restow_clock::Instant::now();
         loop {
-            let (objects, all) = (rules.state(), metadata.state());
+            let objects = rules.state();
+            let all: Vec<_> = metadata.iter().flat_map(Store::state).collect();
             let inputs = Inputs {
                 rules: objects.iter().map(|object| identity(object)).collect(),
                 definitions: all.iter().map(|metadata| revision(metadata)).collect(),
@@ -177,7 +185,7 @@ impl RulesFollower {
                 seen = inputs;
             }
             tokio::select! {
-                () = changed.notified() => {}
+                () = self.watching.changed.notified() => {}
                 () = tokio::time::sleep_until(due) => {}
             }
         }
@@ -187,7 +195,7 @@ impl RulesFollower {
     async fn reconcile(
         &self,
         objects: &[Arc<DynamicObject>],
-        all: &[Arc<PartialObjectMeta<CustomResourceDefinition>>],
+        all: &[Arc<CrdMetadata>],
         definitions: &mut Definitions,
     ) -> bool {
         let parsed: Vec<_> = objects.iter().map(|object| parse(object)).collect();
@@ -195,6 +203,7 @@ impl RulesFollower {
         let all_read = definitions.refresh(all, &groups.collect()).await;
         let before = self.served();
         let (served, verdicts) = plan(&parsed, |group, kind| definitions.get(group, kind), &before);
+        self.followed.store(Arc::new(verdicts.iter().map(|verdict| verdict.name.clone()).collect()));
         self.live.replace(served.converters(&self.others));
         self.served.store(Arc::new(served));
         let mut problem = None;
@@ -202,6 +211,7 @@ impl RulesFollower {
             Some((object, verdicts.iter().find(|verdict| verdict.name == object.name_any())?))
         }) {
             if let Err(error) = self.report(object, verdict).await {
+                let error = in_words(&error);
                 tracing::warn!(rules = verdict.name, "could not report what is served: {error}");
                 problem = Some(format!("{}: {error}", verdict.name));
             }
@@ -275,28 +285,6 @@ impl RulesFollower {
         }
         Ok(())
     }
-}
-
-/// Keeps a store up to date, and tells of every change.
-async fn watch<K>(
-    what: &'static str,
-    writer: Writer<K>,
-    events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
-    changed: &Notify,
-) where
-    K: reflected::Lookup + Clone + Debug + 'static,
-    K::DynamicType: Eq + Hash + Clone,
-{
-    let events = reflector(writer, events.default_backoff());
-    events
-        .for_each(|event| {
-            match event {
-                Ok(_) => changed.notify_one(),
-                Err(error) => tracing::warn!("the watch of {what} failed; reopening it: {error}"),
-            }
-            std::future::ready(())
-        })
-        .await;
 }
 
 fn identity(object: &DynamicObject) -> (String, Option<String>, Option<i64>) {

@@ -37,6 +37,8 @@ pub enum Definition<'a> {
     Absent,
     /// It could not be read.
     Unreadable(&'a str),
+    /// It is none of those that are followed: its rules are left to other webhooks.
+    NotFollowed,
 }
 
 /// The rules that are served, by the names of their objects.
@@ -147,7 +149,12 @@ pub fn plan<'a>(
     }
     let mut served = Served::default();
     let mut verdicts = Vec::new();
-    for object in sorted {
+    let is_followed = |object: &&RulesObject| match &object.rules {
+        Ok(rules) => !matches!(definition(&rules.spec.group, &rules.spec.kind), Definition::NotFollowed),
+        // It may be for any kind.
+        Err(_) => true,
+    };
+    for object in sorted.into_iter().filter(is_followed) {
         let last = before.0.get(&object.name).filter(|last| is_last_good(last, object, &owners));
         let (entry, validity, reason, message) = match judge(object, &definition, last, &owners) {
             Ok(entry) => {
@@ -219,7 +226,7 @@ fn entry(
     let (group, kind) = (&rules.spec.group, &rules.spec.kind);
     let definition = match definition {
         Definition::Found(definition) => definition,
-        Definition::Absent => {
+        Definition::Absent | Definition::NotFollowed => {
             let message = format!("there is no CRD for {kind}.{group}; create it");
             return Err((Validity::Invalid, "NoDefinition", message));
         }

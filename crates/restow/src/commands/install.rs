@@ -11,6 +11,8 @@ pub(crate) mod manifest;
 pub(crate) mod manifests;
 pub(crate) mod ready;
 pub(crate) mod rules;
+pub(crate) mod webhook;
+pub(crate) mod webhook_crds;
 pub(crate) mod workload;
 
 use std::collections::BTreeSet;
@@ -36,6 +38,9 @@ pub(crate) async fn run(connection: &Connection, flags: &Install) -> Result<u8, 
     if flags.job {
         output::print(&job::yaml(&job::manifests(&job::JobSetup::of(connection, flags)?)));
         return Ok(0);
+    }
+    if flags.webhook {
+        return webhook::run(connection, flags).await;
     }
     if flags.crds && !flags.apply && !flags.dry_run {
         output::print(&manifests::yaml(&manifests::crds()));
@@ -72,7 +77,7 @@ async fn setup(cluster: &Cluster, connection: &Connection, flags: &Install) -> R
     let (mut choice, image) = earlier.keep(given.clone(), flags.image.as_ref())?;
     let image = image.filter(|_| !flags.without_deployment);
     if image.is_none() && !flags.without_deployment {
-        return Err(no_image());
+        return Err(flags::no_image());
     }
     let inventory = match cluster.inventory(choice.include_events).await {
         Ok(inventory) => inventory,
@@ -106,13 +111,6 @@ async fn setup(cluster: &Cluster, connection: &Connection, flags: &Install) -> R
         given: choice.words(),
         workload: image.map(|image| Workload { image, flags: arguments }),
     })
-}
-
-fn no_image() -> CliError {
-    CliError::usage("--image IMAGE is missing: the image that the Deployment runs").hint(
-        "give an image whose entrypoint is restow; use --without-deployment to omit the Deployment, or --crds for \
-        only the CRDs",
-    )
 }
 
 /// Whether Kubernetes itself serves the API of the built-in migrator.

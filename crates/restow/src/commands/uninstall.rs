@@ -2,6 +2,7 @@
 
 mod contents;
 mod release;
+mod webhook;
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::commands::install::flags::namespace;
 use crate::commands::install::manifest::{Manifest, is_ours};
 use crate::commands::install::manifests::{Setup, manifests};
 use crate::commands::install::ready::{self, Deleted};
-use crate::commands::install::rules::{InTree, Listing, NAME};
+use crate::commands::install::rules::{InTree, Listing, NAME, WEBHOOK};
 use crate::commands::install::workload::Workload;
 use crate::connect::connect;
 use crate::error::CliError;
@@ -29,12 +30,14 @@ use crate::render::text::counted;
 
 /// Delete what `restow install` created
 ///
-/// The definitions of migrations and storage states, and with them all such objects, stay unless --crds is given.
-/// Definitions that another program made always stay.
+/// The definitions of migrations, storage states and rules, and with them all such objects, stay unless --crds is given.
+/// Definitions that another program made always stay. While CRDs call the webhook, nothing is deleted: their objects
+/// could not be read without it.
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   restow uninstall --dry-run            what would be deleted
-  restow uninstall --wait               remove the controllers; keep migrations and storage states
+  restow uninstall --wait               remove the controllers and the webhook; keep migrations, states and rules
+  restow uninstall --keep-webhook       remove the controllers only
   restow uninstall --crds               delete these too: nothing is left")]
 pub(crate) struct Uninstall {
     /// The namespace that restow is installed in [default: detected]
@@ -43,6 +46,9 @@ pub(crate) struct Uninstall {
     /// Delete the definitions too, and with them all migrations and storage states, also your own
     #[arg(long)]
     crds: bool,
+    /// Leave the conversion webhook, its permissions and its certificates
+    #[arg(long, conflicts_with = "crds")]
+    keep_webhook: bool,
     /// Send every delete as a server-side dry run: nothing is deleted
     #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
@@ -67,8 +73,11 @@ enum UninstallResult {
 pub(crate) async fn run(connection: &Connection, flags: &Uninstall) -> Result<u8, CliError> {
     let cluster = connect(connection).await?;
     let namespace = place(cluster.server(), flags).await?;
+    if !flags.keep_webhook {
+        webhook::refuse_while_called(cluster.server(), &namespace, flags.crds).await?;
+    }
     let (mut deleted, mut stuck) = (Vec::new(), None);
-    for manifest in everything(&namespace) {
+    for manifest in everything(&namespace, flags.keep_webhook) {
         let Some(found) = look(cluster.server(), &manifest).await? else { continue };
         match remove(&cluster, &manifest, &found, flags).await? {
             UninstallResult::Deleted(object) => deleted.push(object),
@@ -105,8 +114,10 @@ async fn remove(
             Ok(others) => Ok(UninstallResult::Stuck(occupied(manifest.name(), &others))),
             Err(failure) => Ok(UninstallResult::Stuck(failure)),
         },
-        // Its pods created the Lease, which has no labels; the name and namespace identify it.
-        kind if is_ours(found) || kind == "Lease" => delete(server, manifest, found, flags, "").await,
+        // Pods created the Leases and the Secret, without all labels; name and namespace identify them.
+        kind if is_ours(found) || kind == "Lease" || webhook::is_certificates(found) => {
+            delete(server, manifest, found, flags, "").await
+        }
         _ => {
             say!("{} kept: restow install did not create it", manifest.title());
             Ok(UninstallResult::Kept)
@@ -128,8 +139,8 @@ async fn place(server: &Server, flags: &Uninstall) -> Result<String, CliError> {
     }
 }
 
-/// Everything that an install can have created, the last first, and the Lease of its pods.
-fn everything(namespace: &str) -> Vec<Manifest> {
+/// Everything that an install can have created, the last first, and what its pods created.
+fn everything(namespace: &str, keep_webhook: bool) -> Vec<Manifest> {
     let setup = Setup {
         namespace: namespace.to_owned(),
         resources: Vec::new(),
@@ -143,15 +154,19 @@ fn everything(namespace: &str) -> Vec<Manifest> {
     };
     let mut all = manifests(&setup);
     // After the roles are gone, so that no running pod creates it again.
-    let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": NAME, "namespace": namespace},
-    });
-    all.insert(1, Manifest::new("", lease));
-    // Last, because it identifies the namespace if the command has to be run again.
-    let is_binding = |manifest: &Manifest| manifest.kind() == "ClusterRoleBinding" && manifest.name() == NAME;
+    all.insert(1, webhook::lease(NAME, namespace));
+    if keep_webhook {
+        // The webhook is in it.
+        all.retain(|manifest| manifest.kind() != "Namespace");
+    } else {
+        webhook::add(&mut all, namespace);
+    }
+    // Last, because they identify the namespace if the command has to be run again.
+    let identifies = |manifest: &Manifest| {
+        manifest.kind() == "ClusterRoleBinding" && [NAME, WEBHOOK].contains(&manifest.name())
+    };
     all.reverse();
-    all.sort_by_key(is_binding);
+    all.sort_by_key(identifies);
     all
 }
 
@@ -228,9 +243,21 @@ mod tests {
 
     #[test]
     fn the_binding_that_shows_the_namespace_is_deleted_last() {
-        let titles: Vec<String> = everything("ops").iter().map(Manifest::title).collect();
-        assert_eq!(titles.first().map(String::as_str), Some("deployment/restow in ops"));
-        let last = ["lease/restow in ops", "namespace/ops", "clusterrolebinding/restow"];
-        assert_eq!(titles[titles.len() - 3..], last);
+        let titles = |keep_webhook| -> Vec<String> {
+            everything("ops", keep_webhook).iter().map(Manifest::title).collect()
+        };
+        let kept = titles(true);
+        assert_eq!(kept.first().map(String::as_str), Some("deployment/restow in ops"));
+        assert_eq!(kept[kept.len() - 2..], ["lease/restow in ops", "clusterrolebinding/restow"]);
+        assert!(!kept.iter().any(|title| title.contains("webhook")), "{kept:?}");
+        let all = titles(false);
+        assert_eq!(all.first().map(String::as_str), Some("deployment/restow-webhook in ops"));
+        let last = ["namespace/ops", "clusterrolebinding/restow-webhook", "clusterrolebinding/restow"];
+        assert_eq!(all[all.len() - 3..], last);
+        for title in ["secret/restow-webhook-certificates in ops", "lease/restow-webhook-certificates in ops"]
+        {
+            assert!(all.iter().any(|other| other == title), "{all:?}");
+        }
+        assert_eq!(all.iter().filter(|title| title.starts_with("namespace/")).count(), 1);
     }
 }

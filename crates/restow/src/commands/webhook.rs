@@ -2,13 +2,14 @@
 
 mod file_rules;
 mod managed;
+mod unregister;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use restow_lease::election;
 use restow_webhook::rules::RulesFollower;
 use restow_webhook::{CertificateFiles, LiveConverters, Server, Settings};
@@ -23,6 +24,7 @@ use crate::logging::LogFormat;
 use crate::signals::stop_on_signals;
 use file_rules::FileRules;
 use managed::{Keeping, Managed};
+use unregister::Unregister;
 
 /// How often files are read again.
 const RELOAD_EVERY: Duration = Duration::from_secs(5);
@@ -30,6 +32,8 @@ const RELOAD_EVERY: Duration = Duration::from_secs(5);
 /// Serve conversion between the versions of CRDs, by rules
 #[derive(Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     after_help = "It answers the ConversionReviews of API servers, at /convert/GROUP/KIND or for all kinds at /convert.
 Rules that change are used without a restart. Rules that do not fit their CRD keep the last good
 ones in use; the status of the ConversionRules object, or the log, says why.
@@ -38,19 +42,24 @@ Without --rules, it follows the ConversionRules objects of the cluster and the C
 With --service or --url, it also makes its own certificates, in a Secret that all replicas share,
 and registers itself in these CRDs: when every replica serves the rules, the webhook answers, and
 all live objects survive the conversion. It renews certificates without a failed request; the
-annotation restow.dev/rotate on the Secret asks for a new certificate authority.
+annotation restow.dev/rotate on the Secret asks for a new certificate authority. To install all that
+needs, see restow install --webhook.
 
 /healthz, /readyz and /metrics are on the same port. On SIGTERM, /readyz fails first, and requests
 in flight are answered.
 
 Examples:
   restow webhook --service restow-webhook --namespace restow-system
+  restow webhook --service restow-webhook --crds widgets.example.com     needs permissions on only this CRD
   restow webhook --url https://webhook.example.com:8443
+  restow webhook unregister widgets.example.com     let a CRD do without it, if that is safe
   restow webhook --rules rules.yaml --crd crd.yaml --tls-cert-file tls.crt --tls-private-key-file tls.key
   restow webhook --tls-cert-file tls.crt --tls-private-key-file tls.key     rules from the cluster
   restow webhook --listen 127.0.0.1:0 --rules r.yaml --crd c.yaml --tls-cert-file c --tls-private-key-file k"
 )]
 pub(crate) struct Webhook {
+    #[command(subcommand)]
+    command: Option<WebhookCommand>,
     /// The address to listen on; port 0 takes any free port
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
     listen: SocketAddr,
@@ -60,6 +69,9 @@ pub(crate) struct Webhook {
     /// A file with the CustomResourceDefinitions that the rules are for (may be repeated)
     #[arg(long, value_name = "FILE", requires = "rules")]
     crd: Vec<PathBuf>,
+    /// Serve only these CRDs, with permissions on no others [default: all that there are rules for]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "rules")]
+    crds: Vec<String>,
     /// The certificate to serve with, and its chain, as PEM; read again when it changes
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file",
           required_unless_present_any = ["service", "url"])]
@@ -83,7 +95,17 @@ pub(crate) struct Webhook {
     log_format: LogFormat,
 }
 
+#[derive(Subcommand)]
+enum WebhookCommand {
+    Unregister(Unregister),
+}
+
 impl Webhook {
+    /// Whether it serves, and does not only change something.
+    pub(crate) fn is_server(&self) -> bool {
+        self.command.is_none()
+    }
+
     pub(crate) fn log_format(&self) -> LogFormat {
         self.log_format
     }
@@ -118,6 +140,13 @@ struct Beside {
 
 /// Runs the command, and returns its exit code.
 pub(crate) async fn run(connection: &Connection, flags: &Webhook) -> Result<u8, CliError> {
+    match &flags.command {
+        Some(WebhookCommand::Unregister(flags)) => unregister::run(connection, flags).await,
+        None => serve(connection, flags).await,
+    }
+}
+
+async fn serve(connection: &Connection, flags: &Webhook) -> Result<u8, CliError> {
     let live = Arc::new(LiveConverters::default());
     let mut beside = Beside { certificate: flags.certificate()?, ..Beside::default() };
     if !flags.rules.is_empty() {
@@ -134,10 +163,14 @@ pub(crate) async fn run(connection: &Connection, flags: &Webhook) -> Result<u8, 
         let client = connect(connection).await?.server().client().clone();
         // A pod that is started again is the same replica.
         let replica = format!("{}:{}", election::host_name(), address.port());
-        let follower = Arc::new(RulesFollower::new(client.clone(), live, &*replica, Vec::new()));
+        let follower = RulesFollower::new(client.clone(), live, &*replica, Vec::new());
+        let follower = Arc::new(match flags.crds.is_empty() {
+            true => follower,
+            false => follower.only(flags.crds.clone()),
+        });
         let checked = Arc::clone(&follower);
         server = server.ready_when(move || checked.check(restow_clock::now()));
-        beside.keeping = flags.managed.keeping(&client, &follower, &replica);
+        beside.keeping = flags.managed.keeping(&client, &follower, &flags.crds, &replica);
         beside.follower = Some(follower);
     }
     let certificate: Arc<dyn ResolvesServerCert> = match (&beside.keeping, &beside.certificate) {

@@ -29,6 +29,7 @@ mod snapshot;
 mod support;
 mod terminal;
 mod traffic;
+mod webhook_pool;
 
 mod account;
 mod aggregated;
@@ -49,6 +50,7 @@ mod guarded;
 mod in_tree;
 mod initializing;
 mod install;
+mod installed_webhook;
 mod interruptions;
 mod job;
 mod keys;

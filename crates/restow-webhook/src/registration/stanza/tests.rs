@@ -175,7 +175,7 @@ fn a_crd_is_announced_before_it_is_registered() {
         registered.spec.conversion.as_ref().unwrap().webhook.as_ref().unwrap().conversion_review_versions,
         REVIEW_VERSIONS
     );
-    let removed = patched(&registered, &unregister(&registered, &endpoint()).unwrap());
+    let removed = patched(&registered, &unregister(&registered));
     assert_eq!(
         (standing(&removed, &endpoint()), trust(&removed, &endpoint())),
         (Standing::Unconverted, None)
@@ -183,22 +183,41 @@ fn a_crd_is_announced_before_it_is_registered() {
 }
 
 #[test]
-fn a_webhook_of_somebody_else_is_never_removed() {
+fn only_a_webhook_that_restow_registered_is_removed() {
     let (old, _) = bundles();
     let theirs = converted(json!({"service": {"namespace": "theirs", "name": "webhook"}}));
     let announced = json!({"metadata": {"annotations": {ANNOUNCED: "restow-system/webhook"}}});
+    let unannounced = {
+        let mut crd = ours(Some(&old));
+        crd["metadata"] = json!({});
+        crd
+    };
     for (what, crd, expected) in [
-        ("ours", crd(ours(Some(&old))), Some(Standing::Unconverted)),
-        ("announced only", crd(announced.clone()), Some(Standing::Unconverted)),
-        ("theirs, since then", merged(&[announced.clone(), theirs.clone()]), None),
-        ("theirs", crd(theirs), None),
-        ("never announced", crd(json!({})), None),
+        ("ours", crd(ours(Some(&old))), true),
+        ("ours, by hand", crd(unannounced), false),
+        ("announced only", crd(announced.clone()), false),
+        ("theirs, since then", merged(&[announced.clone(), theirs.clone()]), false),
+        ("theirs", crd(theirs), false),
+        ("never announced", crd(json!({})), false),
     ] {
-        let removed = unregister(&crd, &endpoint()).map(|patch| patched(&crd, &patch));
-        let standing = removed.as_ref().map(|crd| standing(crd, &endpoint()));
-        assert_eq!(standing, expected, "{what}");
-        assert_eq!(trust(&removed.unwrap_or(crd), &endpoint()), None, "{what}: no rotation waits for it");
+        assert_eq!(registrant(&crd).is_some(), expected, "{what}");
+        if expected {
+            let removed = patched(&crd, &unregister(&crd));
+            assert_eq!(standing(&removed, &endpoint()), Standing::Unconverted, "{what}");
+            assert_eq!(trust(&removed, &endpoint()), None, "{what}: no rotation waits for it");
+            assert!(is_opted_out(&removed) && !is_opted_out(&crd), "{what}");
+        }
     }
-    let crd = crd(announced);
-    assert_eq!(unregister(&crd, &endpoint()).unwrap().get("spec"), None, "there is no stanza to remove");
+}
+
+#[test]
+fn an_announcement_is_withdrawn_and_the_stanza_stays() {
+    let (old, _) = bundles();
+    let announced = crd(json!({"metadata": {"annotations": {ANNOUNCED: "restow-system/webhook"}}}));
+    let patch = withdraw(&announced, &endpoint()).unwrap();
+    assert_eq!(patch.get("spec"), None);
+    assert_eq!(trust(&patched(&announced, &patch), &endpoint()), None, "no rotation waits for it");
+    assert!(!is_opted_out(&patched(&announced, &patch)));
+    assert_eq!(withdraw(&crd(ours(Some(&old))), &endpoint()), None);
+    assert_eq!(withdraw(&crd(json!({})), &endpoint()), None);
 }

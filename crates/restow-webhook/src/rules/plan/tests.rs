@@ -194,3 +194,16 @@ fn the_last_good_rules_keep_a_field_that_the_crd_has_gained_since() {
     assert_eq!(newer["spec"], json!({"length": 1}));
     assert_eq!(converter.convert(newer, "v1").unwrap()["spec"], object["spec"]);
 }
+
+#[test]
+fn rules_for_crds_that_are_not_followed_are_left_to_other_webhooks() {
+    let widget = definition("Widget", 1);
+    let named = |_: &str, kind: &str| match kind {
+        "Widget" => Definition::Found(&widget),
+        _ => Definition::NotFollowed,
+    };
+    let all = [rules("w", "Widget", 1, true), rules("g", "Gadget", 1, true)];
+    let (served, said) = plan(&all, named, &Served::default());
+    assert_eq!(verdicts(&said), [("w", "Compiled", (1, 1))], "nothing is said about the other one");
+    assert_eq!(served.crds(), ["widgets.example.com"]);
+}

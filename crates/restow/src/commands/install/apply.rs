@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::changes::changes;
 use super::manifest::{Manifest, PART_OF, is_ours};
-use super::rules::NAME;
+use super::rules::{NAME, WEBHOOK};
 use crate::connect::unreached;
 use crate::error::CliError;
 use crate::output::say;
@@ -116,17 +116,20 @@ pub(crate) async fn look(server: &Server, manifest: &Manifest) -> Result<Option<
     }
 }
 
-/// The namespace of the ServiceAccount that the ClusterRole of restow is bound to.
+/// The namespace of the ServiceAccounts that the ClusterRoles of the controllers and of the webhook are bound to.
 pub(crate) async fn installed_in(server: &Server) -> Result<Option<String>, CliError> {
-    let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{NAME}");
-    match server.get::<Value>(&path).await {
-        Ok(binding) if is_ours(&binding) => {
-            Ok(binding["subjects"][0]["namespace"].as_str().map(str::to_owned))
+    for name in [NAME, WEBHOOK] {
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}");
+        match server.get::<Value>(&path).await {
+            Ok(binding) if is_ours(&binding) => {
+                return Ok(binding["subjects"][0]["namespace"].as_str().map(str::to_owned));
+            }
+            Ok(_) => {}
+            Err(error) if error.code() == Some(404) => {}
+            Err(error) => return Err(refused(server, &format!("clusterrolebinding/{name}"), &error)),
         }
-        Ok(_) => Ok(None),
-        Err(error) if error.code() == Some(404) => Ok(None),
-        Err(error) => Err(refused(server, &format!("clusterrolebinding/{NAME}"), &error)),
     }
+    Ok(None)
 }
 
 fn apply_action(manifest: &Manifest, found: Option<&Value>) -> ApplyAction {

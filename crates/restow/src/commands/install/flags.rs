@@ -7,6 +7,7 @@ use clap::Args as ClapArgs;
 use super::rules::{InTree, Listing};
 use crate::args::{DEFAULT_NAMESPACE, List, PaceName, duration, period};
 use crate::commands::controller::{Adopted, BackendName, Name as Controller};
+use crate::error::CliError;
 
 /// Print the manifests that the controllers need in a cluster, or apply them
 ///
@@ -68,6 +69,10 @@ pub(crate) struct Install {
     /// Print it as a hook of a Helm chart, which runs after each upgrade and rollback
     #[arg(long, requires = "job")]
     pub(crate) helm_hook: bool,
+    /// The conversion webhook instead of the controllers, with permissions on just the named CRDs; name all of them
+    #[arg(long, requires = "resources", conflicts_with_all = ["all", "crds", "job", "reset", "include_events",
+          "ControllerFlags"])]
+    pub(crate) webhook: bool,
     #[command(flatten)]
     pub(crate) controller: ControllerFlags,
 }
@@ -120,6 +125,14 @@ impl ControllerFlags {
             _ => InTree::Unused,
         }
     }
+}
+
+/// The image is missing.
+pub(super) fn no_image() -> CliError {
+    CliError::usage("--image IMAGE is missing: the image that the Deployment runs").hint(
+        "give an image whose entrypoint is restow; use --without-deployment to omit the Deployment, or --crds for \
+        only the CRDs",
+    )
 }
 
 fn image(text: &str) -> Result<String, String> {

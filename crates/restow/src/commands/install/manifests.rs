@@ -14,7 +14,7 @@ use super::rules::{self, InTree, Listing, NAME, Rule};
 use super::workload::{self, Workload};
 use crate::commands::controller::Name as Controller;
 
-const RBAC: &str = "rbac.authorization.k8s.io";
+pub(super) const RBAC: &str = "rbac.authorization.k8s.io";
 /// The label of ClusterRoles whose rules the migrator gets.
 const AGGREGATE: &str = "restow.dev/aggregate-to-migrator";
 /// The second pair of cluster-wide role and binding.
@@ -53,6 +53,12 @@ pub(crate) fn crds() -> Vec<Manifest> {
     ];
     let objects = definitions().map(|crd| serde_json::to_value(crd).unwrap_or_default());
     why.into_iter().zip(objects).map(|(why, object)| Manifest::new(why, object)).collect()
+}
+
+/// The CRD of rules alone, for the webhook.
+pub(super) fn rules_crd() -> Manifest {
+    let why = "Rules that convert objects between the versions of a CRD, instead of code.";
+    Manifest::new(why, serde_json::to_value(ConversionRules::crd()).unwrap_or_default())
 }
 
 /// The resources of these CRDs.
@@ -95,7 +101,7 @@ pub(crate) fn yaml(manifests: &[Manifest]) -> String {
     format!("{}---\n{}", comment(&head), texts.join("---\n"))
 }
 
-fn own_namespace(namespace: &str) -> Manifest {
+pub(super) fn own_namespace(namespace: &str) -> Manifest {
     let why = "restow's own namespace. Pod security is restricted: its pods cannot harm their node.";
     let object = json!({
         "apiVersion": "v1", "kind": "Namespace",
@@ -157,7 +163,7 @@ fn roles(own: &str) -> Vec<Manifest> {
     each.into_iter().flat_map(pair).collect()
 }
 
-fn meta(name: &str, namespace: Option<&str>) -> Value {
+pub(super) fn meta(name: &str, namespace: Option<&str>) -> Value {
     match namespace {
         Some(namespace) => json!({"name": name, "namespace": namespace}),
         None => json!({"name": name}),

@@ -29,6 +29,10 @@ pub(crate) struct Rule {
 const MIGRATION: &str = "migration.k8s.io";
 /// The name of the Lease, and of most objects that restow creates.
 pub(crate) const NAME: &str = "restow";
+/// The name of everything that the webhook needs.
+pub(crate) const WEBHOOK: &str = "restow-webhook";
+/// The name of the Secret of the webhook's certificates, and of its Lease.
+pub(crate) const CERTIFICATES: &str = "restow-webhook-certificates";
 
 fn rule(why: &'static str, group: &str, resources: &[&str], verbs: &[&'static str]) -> Rule {
     Rule {
@@ -38,6 +42,58 @@ fn rule(why: &'static str, group: &str, resources: &[&str], verbs: &[&'static st
         verbs: verbs.to_vec(),
         ..Rule::default()
     }
+}
+
+impl Rule {
+    /// Limits the rule to objects of these names.
+    fn named(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.resource_names = names.into_iter().collect();
+        self
+    }
+}
+
+/// What the webhook may do in all namespaces. A list or watch of one object counts as one of its name.
+pub(super) fn webhook(crds: &[GroupResource]) -> Vec<Rule> {
+    let (crd, extensions) = (["customresourcedefinitions"], "apiextensions.k8s.io");
+    let mut rules = vec![
+        rule("The rules to convert by.", "restow.dev", &["conversionrules"], &["get", "list", "watch"]),
+        rule("Which replica serves them.", "restow.dev", &["conversionrules/status"], &["patch"]),
+        rule(
+            "The schemas of these CRDs, and their spec.conversion.",
+            extensions,
+            &crd,
+            &["get", "list", "watch", "patch"],
+        )
+        .named(crds.iter().map(ToString::to_string)),
+    ];
+    rules.extend(crds.iter().map(|crd| {
+        rule("Would their objects survive the conversion?", &crd.group, &[&crd.resource], &["list"])
+    }));
+    rules
+}
+
+/// What the webhook may do in its own namespace.
+pub(super) fn webhook_own() -> Vec<Rule> {
+    let (core, coordination) = ("", "coordination.k8s.io");
+    let create = "Its Secret and its Lease. (RBAC cannot restrict create by name.)";
+    vec![
+        rule(create, core, &["secrets"], &["create"]),
+        rule(create, coordination, &["leases"], &["create"]),
+        rule(
+            "The Secret of its certificates; no other can be read.",
+            core,
+            &["secrets"],
+            &["get", "watch", "update"],
+        )
+        .named([CERTIFICATES.to_owned()]),
+        rule("One replica registers: its Lease.", coordination, &["leases"], &["get", "update"])
+            .named([CERTIFICATES.to_owned()]),
+    ]
+}
+
+/// What the webhook may do in the namespace default.
+pub(super) fn webhook_events() -> Vec<Rule> {
+    vec![rule("Events about CRDs belong there.", "events.k8s.io", &["events"], &["create"])]
 }
 
 /// How the controllers use `storagemigration.k8s.io`, the API of the built-in migrator.

@@ -7,7 +7,7 @@ use restow_core::resource::inventory::{Obstacle, Resource};
 use restow_migrate::cluster::Cluster;
 
 use crate::commands::install::manifest::PART_OF;
-use crate::commands::install::rules::NAME;
+use crate::commands::install::rules::{CERTIFICATES, NAME};
 use crate::connect::unanswered;
 use crate::error::CliError;
 
@@ -75,7 +75,13 @@ fn title(resource: &Resource, meta: &ObjectMeta) -> String {
 fn is_expected(kind: &str, meta: &ObjectMeta) -> bool {
     let labels = meta.labels.as_ref();
     let ours = |label: &str| labels.and_then(|labels| labels.get(label)).is_some_and(|value| value == NAME);
-    let known = [("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default"), ("Lease", NAME)];
+    let known = [
+        ("ConfigMap", "kube-root-ca.crt"),
+        ("ServiceAccount", "default"),
+        ("Lease", NAME),
+        ("Lease", CERTIFICATES),
+        ("Secret", CERTIFICATES),
+    ];
     let name = meta.name.as_deref().unwrap_or_default();
     (ours(PART_OF) && ours(restow_api::MANAGED_BY)) || known.contains(&(kind, name))
 }

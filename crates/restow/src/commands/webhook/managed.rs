@@ -21,30 +21,43 @@ const PATH: &str = "/convert";
 #[derive(Args)]
 pub(crate) struct Managed {
     /// The Service that API servers call: restow makes its certificates, and registers it in CRDs
-    #[arg(long, value_name = "NAME", help_heading = "Certificates and registration",
+    #[arg(long, value_name = "NAME", help_heading = "Certificates and registration", group = "endpoint",
           conflicts_with_all = ["url", "rules", "tls_cert_file"])]
     service: Option<String>,
     /// The port of that Service
-    #[arg(long, value_name = "PORT", default_value_t = 443, help_heading = "Certificates and registration")]
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 443,
+        help_heading = "Certificates and registration",
+        requires = "service"
+    )]
     port: u16,
     /// The URL that API servers call, instead of a Service
-    #[arg(long, value_name = "URL", value_parser = endpoint, help_heading = "Certificates and registration",
+    #[arg(long, value_name = "URL", value_parser = endpoint, help_heading = "Certificates and registration", group = "endpoint",
           conflicts_with_all = ["rules", "tls_cert_file"])]
     url: Option<Endpoint>,
     /// The namespace of the Service, the Secret and a Lease [default: the pod's own, or restow-system]
-    #[arg(long, value_name = "NAME", help_heading = "Certificates and registration")]
+    #[arg(long, value_name = "NAME", help_heading = "Certificates and registration", requires = "endpoint")]
     namespace: Option<String>,
     /// The Secret with the certificates, which all replicas share; one without restow's label is only read
     #[arg(
         long,
         value_name = "NAME",
         default_value = "restow-webhook-certificates",
-        help_heading = "Certificates and registration"
+        help_heading = "Certificates and registration",
+        requires = "endpoint"
     )]
     certificate_secret: String,
     /// How long every CRD must have trusted a certificate authority before it signs
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "5m", hide = true)]
     settle: Duration,
+    /// How long a serving certificate is valid
+    #[arg(long, value_name = "DURATION", value_parser = period, default_value = "720h", hide = true)]
+    certificate_lifetime: Duration,
+    /// How far the clock of an API server may be behind
+    #[arg(long, value_name = "DURATION", value_parser = period, default_value = "1h", hide = true)]
+    clock_skew: Duration,
     /// How often certificates and CRDs are checked
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "10s", hide = true)]
     check_interval: Duration,
@@ -76,7 +89,12 @@ impl Managed {
     }
 
     fn certificates(&self, endpoint: &Endpoint) -> CertificateSettings {
-        let lifetimes = Lifetimes { settle: self.settle, ..Lifetimes::default() };
+        let lifetimes = Lifetimes {
+            settle: self.settle,
+            leaf: self.certificate_lifetime,
+            skew: self.clock_skew,
+            ..Lifetimes::default()
+        };
         CertificateSettings {
             namespace: self.namespace(),
             secret: self.certificate_secret.clone(),
@@ -91,6 +109,7 @@ impl Managed {
         &self,
         client: &kube::Client,
         follower: &Arc<RulesFollower>,
+        crds: &[String],
         replica: &str,
     ) -> Option<Keeping> {
         let endpoint = self.endpoint()?;
@@ -100,7 +119,7 @@ impl Managed {
         let settings = RegistrationSettings {
             endpoint,
             certificates,
-            crds: None,
+            crds: (!crds.is_empty()).then(|| crds.to_vec()),
             check_every: self.check_interval,
             instance: replica.to_owned(),
         };
@@ -143,6 +162,29 @@ impl Keeping {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flags_of_the_registration_are_refused_without_one() {
+        #[derive(clap::Parser)]
+        struct Typed {
+            #[command(flatten)]
+            _webhook: crate::commands::webhook::Webhook,
+        }
+        let files = ["webhook", "--tls-cert-file=c", "--tls-private-key-file=k"];
+        for (given, good) in [
+            (&["--port=9443"][..], false),
+            (&["--namespace=x"], false),
+            (&["--certificate-secret=x"], false),
+            (&[], true),
+        ] {
+            let typed = <Typed as clap::Parser>::try_parse_from(files.iter().chain(given));
+            assert_eq!(typed.is_ok(), good, "{given:?}");
+        }
+        let service = ["webhook", "--service=s", "--port=9443", "--namespace=n", "--certificate-secret=x"];
+        assert!(<Typed as clap::Parser>::try_parse_from(service).is_ok());
+        let url = ["webhook", "--url=https://example.com", "--port=9443"];
+        assert!(<Typed as clap::Parser>::try_parse_from(url).is_err(), "a URL has its own port");
+    }
 
     #[test]
     fn a_url_without_a_path_means_the_path_of_reviews() {
