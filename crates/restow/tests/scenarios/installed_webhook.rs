@@ -46,7 +46,8 @@ async fn the_installed_webhook_has_all_permissions_it_needs_and_no_others(lab: L
     }
     has_no_other_permissions(&client, &gadgets).await;
     says_which_permission_is_missing(&how).await;
-    let other = restow.run(&["install", "--webhook", "a.example.com", "--without-deployment", "--apply"]).await;
+    let other =
+        restow.run(&["install", "--webhook", "a.example.com", "--without-deployment", "--apply"]).await;
     assert!(other.expect(1).stderr.contains(&format!("webhook unregister {crd}")));
     is_removed_only_if_that_is_safe(&client, &restow, &gadgets, &[&one, &two]).await;
     for replica in [one, two] {
@@ -101,7 +102,10 @@ async fn is_removed_only_if_that_is_safe(
     let crd = gadgets.crd_name();
     let path = format!("{CRDS}/{crd}");
     let refused = restow.run(&["uninstall"]).await.expect(1);
-    assert!(refused.stderr.contains("nothing was deleted") && refused.stderr.contains("unregister"), "{refused:#?}");
+    assert!(
+        refused.stderr.contains("nothing was deleted") && refused.stderr.contains("unregister"),
+        "{refused:#?}"
+    );
     let needed = restow.run(&["webhook", "unregister", &crd]).await.expect(4);
     assert!(needed.stderr.contains("needs its conversion webhook"), "{needed:#?}");
     assert_eq!(send(client, "GET", &path, None).await["spec"]["conversion"]["strategy"], "Webhook");
@@ -145,7 +149,8 @@ async fn the_printed_webhook_is_accepted(lab: Lab) {
     ] {
         let object = objects.iter().find(|object| object["kind"] == kind).unwrap();
         let accepted =
-            try_send(&client, "POST", &format!("{list}?dryRun=All&fieldValidation=Strict"), Some(object)).await;
+            try_send(&client, "POST", &format!("{list}?dryRun=All&fieldValidation=Strict"), Some(object))
+                .await;
         assert!(accepted.is_ok(), "{accepted:?}: {object:#}");
     }
     let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();

@@ -31,7 +31,13 @@ fn path(object: &Value) -> String {
 }
 
 /// Whether an account may do something: verb, resource with its group and subresource, name.
-pub(crate) async fn may(client: &kube::Client, account: &str, verb: &str, resource: &str, name: &str) -> bool {
+pub(crate) async fn may(
+    client: &kube::Client,
+    account: &str,
+    verb: &str,
+    resource: &str,
+    name: &str,
+) -> bool {
     let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let review = json!({

@@ -193,12 +193,7 @@ fn authorities(secret: &Value) -> (Vec<String>, String) {
 }
 
 /// Asks for a new authority, and returns when all replicas serve a leaf of it. Others edit the CRD meanwhile.
-pub(crate) async fn rotate(
-    client: &kube::Client,
-    gadgets: &Gadgets,
-    replicas: [&Replica; 2],
-    number: usize,
-) {
+pub(crate) async fn rotate(client: &kube::Client, gadgets: &Gadgets, replicas: [&Replica; 2], number: usize) {
     let path = replicas[0].secret.as_str();
     let (_, former) = authorities(&send(client, "GET", path, None).await);
     patch(client, path, &json!({"metadata": {"annotations": {"restow.dev/rotate": "now"}}})).await;
@@ -227,7 +222,8 @@ pub(crate) async fn rotate(
     let last = format!("{number}-{}", edits.load(Ordering::SeqCst) - 1);
     assert_eq!(crd["metadata"]["labels"]["rotation"], last, "the edit is kept");
     let bundle: ByteString =
-        serde_json::from_value(crd["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"].clone()).unwrap();
+        serde_json::from_value(crd["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"].clone())
+            .unwrap();
     let trusted: Vec<_> = CertificateDer::pem_slice_iter(&bundle.0).map(Result::unwrap).collect();
     let signer = pem(&after, "ca.crt").into_iter().nth(all.iter().position(|id| *id == signing).unwrap());
     assert!(trusted.contains(&signer.unwrap()), "the CRD trusts the authority that signs");
