@@ -25,7 +25,7 @@ pub(crate) fn of_command(verbose: u8) {
 pub(crate) fn of_server(verbose: u8, format: LogFormat) {
     let level = match verbose {
         // The code that sent a request logs its failure once, with the reason; the client would log it again.
-        0 => "info,kube_client=off",
+        0 => "info,kube_client=off,kube_runtime=error",
         1 => "info,restow=debug,restow_migrate=debug,restow_controller=debug",
         _ => "debug",
     };

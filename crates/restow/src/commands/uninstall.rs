@@ -36,7 +36,7 @@ use crate::render::text::counted;
 #[derive(ClapArgs)]
 #[command(after_help = "Examples:
   restow uninstall --dry-run            what would be deleted
-  restow uninstall --wait               remove the controllers and the webhook; keep migrations, states and rules
+  restow uninstall --wait               remove controllers and webhook; keep migrations and rules
   restow uninstall --keep-webhook       remove the controllers only
   restow uninstall --crds               delete these too: nothing is left")]
 pub(crate) struct Uninstall {

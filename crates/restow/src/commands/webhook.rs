@@ -50,7 +50,7 @@ in flight are answered.
 
 Examples:
   restow webhook --service restow-webhook --namespace restow-system
-  restow webhook --service restow-webhook --crds widgets.example.com     needs permissions on only this CRD
+  restow webhook --service restow-webhook --crds widgets.example.com    reads no other CRDs
   restow webhook --url https://webhook.example.com:8443
   restow webhook unregister widgets.example.com     let a CRD do without it, if that is safe
   restow webhook --rules rules.yaml --crd crd.yaml --tls-cert-file tls.crt --tls-private-key-file tls.key

@@ -23,7 +23,8 @@ use crate::error::CliError;
   restow install --apply                                again, after new CRDs were created
   restow install --crds --apply                         only the CRDs
   restow install --job widgets.example.com --image IMAGE -n widgets    a Job, to be run after an upgrade
-  restow install --job widgets.example.com --image IMAGE --helm-hook   the same as a hook of a Helm chart")]
+  restow install --job widgets.example.com --image IMAGE --helm-hook   the same as a hook of a Helm chart
+  restow install --webhook widgets.example.com --image IMAGE --apply   the conversion webhook")]
 pub(crate) struct Install {
     /// Resources that restow may rewrite, such as secrets or widgets.example.com [default: as installed, else all]
     #[arg(value_name = "RESOURCE", value_delimiter = ',')]

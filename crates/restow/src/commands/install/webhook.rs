@@ -116,7 +116,7 @@ fn service_account(namespace: &str) -> Manifest {
 
 fn roles(setup: &WebhookSetup) -> Vec<Manifest> {
     let cluster = "What the webhook may do in all namespaces. It can change only the CRDs that you named, and reads their\n\
-        objects before it is registered, or uses other rules: would all of them survive the conversion?";
+        objects before it is registered: would all of them survive the conversion?";
     let own = "What the webhook may do in its own namespace.";
     let default = "What the webhook may do in the namespace default.";
     let own_namespace = setup.namespace.as_str();

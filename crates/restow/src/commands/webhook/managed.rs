@@ -21,7 +21,7 @@ const PATH: &str = "/convert";
 #[derive(Args)]
 pub(crate) struct Managed {
     /// The Service that API servers call: restow makes its certificates, and registers it in CRDs
-    #[arg(long, value_name = "NAME", help_heading = "Certificates and registration", group = "endpoint",
+    #[arg(long, value_name = "NAME", help_heading = "Certificates and registration",
           conflicts_with_all = ["url", "rules", "tls_cert_file"])]
     service: Option<String>,
     /// The port of that Service
@@ -30,15 +30,20 @@ pub(crate) struct Managed {
         value_name = "PORT",
         default_value_t = 443,
         help_heading = "Certificates and registration",
-        requires = "service"
+        conflicts_with_all = ["url", "tls_cert_file"]
     )]
     port: u16,
     /// The URL that API servers call, instead of a Service
-    #[arg(long, value_name = "URL", value_parser = endpoint, help_heading = "Certificates and registration", group = "endpoint",
+    #[arg(long, value_name = "URL", value_parser = endpoint, help_heading = "Certificates and registration",
           conflicts_with_all = ["rules", "tls_cert_file"])]
     url: Option<Endpoint>,
     /// The namespace of the Service, the Secret and a Lease [default: the pod's own, or restow-system]
-    #[arg(long, value_name = "NAME", help_heading = "Certificates and registration", requires = "endpoint")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        help_heading = "Certificates and registration",
+        conflicts_with = "tls_cert_file"
+    )]
     namespace: Option<String>,
     /// The Secret with the certificates, which all replicas share; one without restow's label is only read
     #[arg(
@@ -46,7 +51,7 @@ pub(crate) struct Managed {
         value_name = "NAME",
         default_value = "restow-webhook-certificates",
         help_heading = "Certificates and registration",
-        requires = "endpoint"
+        conflicts_with = "tls_cert_file"
     )]
     certificate_secret: String,
     /// How long every CRD must have trusted a certificate authority before it signs
