@@ -2,7 +2,6 @@
 
 use restow_core::resource::name::GroupResource;
 use restow_migrate::client::Server;
-use restow_webhook::registration::stanza::{Standing, standing};
 use serde_json::{Value, json};
 
 use super::apply;
@@ -11,7 +10,7 @@ use super::manifest::{Manifest, labels};
 use super::manifests::{self, meta, own_namespace, rules_crd, yaml};
 use super::ready;
 use super::rules::{self, CERTIFICATES, Rule, WEBHOOK};
-use super::webhook_crds::{self, called_by};
+use super::webhook_crds;
 use super::workload::{container_security, pod_security};
 use crate::args::Connection;
 use crate::connect::connect;
@@ -69,12 +68,10 @@ pub(super) async fn run(connection: &Connection, flags: &Install) -> Result<u8, 
 /// Fails if a CRD that calls the webhook is not named any more: its caBundle would not be kept up to date. A named CRD that
 /// does not exist is reported.
 async fn keeps_registered(server: &Server, setup: &WebhookSetup) -> Result<(), CliError> {
-    let endpoint = called_by(&setup.namespace);
-    let crds = webhook_crds::all(server).await?;
     let is_named = |name: &str| setup.crds.iter().any(|named| named.to_string() == name);
-    for crd in &crds {
+    for crd in webhook_crds::calling(server, &setup.namespace).await? {
         let name = crd.metadata.name.as_deref().unwrap_or_default();
-        if !is_named(name) && standing(crd, &endpoint) == Standing::Ours {
+        if !is_named(name) {
             return Err(CliError::failed(format!("{name} calls the webhook, and is not named")).hint(
                 format!(
                     "name all CRDs that the webhook serves; or first run: {} webhook unregister {name}",
@@ -83,6 +80,7 @@ async fn keeps_registered(server: &Server, setup: &WebhookSetup) -> Result<(), C
             ));
         }
     }
+    let crds = webhook_crds::all(server).await?;
     for named in &setup.crds {
         if !crds.iter().any(|crd| crd.metadata.name.as_deref() == Some(&named.to_string())) {
             CliError::failed(format!("there is no CRD {named} yet"))

@@ -1,14 +1,15 @@
 //! The part of an uninstall that is about the conversion webhook.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use std::collections::BTreeSet;
+
 use restow_migrate::client::Server;
-use restow_webhook::registration::stanza::{self, Standing, standing};
+use restow_webhook::registration::stanza;
 use serde_json::{Value, json};
 
 use crate::commands::install::manifest::Manifest;
 use crate::commands::install::rules::CERTIFICATES;
 use crate::commands::install::webhook::{WebhookSetup, manifests};
-use crate::commands::install::webhook_crds::{self, called_by};
+use crate::commands::install::webhook_crds;
 use crate::error::CliError;
 use crate::program::program;
 
@@ -18,13 +19,13 @@ pub(super) async fn refuse_while_called(
     namespace: &str,
     rules_too: bool,
 ) -> Result<(), CliError> {
-    let endpoint = called_by(namespace);
-    let calls = |crd: &CustomResourceDefinition| {
-        standing(crd, &endpoint) == Standing::Ours || rules_too && stanza::registrant(crd).is_some()
-    };
-    let all = webhook_crds::all(server).await?;
-    let calling: Vec<&str> =
-        all.iter().filter(|crd| calls(crd)).filter_map(|crd| crd.metadata.name.as_deref()).collect();
+    let mut crds = webhook_crds::calling(server, namespace).await?;
+    if rules_too {
+        let all = webhook_crds::all(server).await?;
+        crds.extend(all.into_iter().filter(|crd| stanza::registrant(crd).is_some()));
+    }
+    let calling: BTreeSet<String> = crds.into_iter().filter_map(|crd| crd.metadata.name).collect();
+    let calling: Vec<String> = calling.into_iter().collect();
     if calling.is_empty() {
         return Ok(());
     }
