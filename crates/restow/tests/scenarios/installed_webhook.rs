@@ -54,7 +54,7 @@ async fn the_installed_webhook_has_all_permissions_it_needs_and_no_others(lab: L
     for replica in [one, two] {
         replica.end(&pool).await;
     }
-    let removed = restow.run(&["uninstall", "--wait"]).await.expect(0);
+    let removed = restow.run(&["uninstall"]).await.expect(0);
     assert!(removed.stderr.contains(&format!("secret/{SECRET} in restow-system deleted")), "{removed:#?}");
     let gone = try_send(&client, "GET", &how.secret_path(), None).await;
     assert!(gone.is_err_and(|error| error.to_string().contains("not found")));
