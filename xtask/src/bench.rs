@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: compares restow with a bare loader and the built-in controller, and measures what users notice, in one
 //! run on one real control plane.
 
+pub(crate) mod audit;
 mod built_in;
 pub(crate) mod convert;
 pub(crate) mod large;

@@ -27,6 +27,8 @@ struct Cli {
 enum Chore {
     /// Measure restow beside others on a real control plane.
     Bench(bench::Bench),
+    /// Measure how fast `restow audit` reads a large file of etcd.
+    BenchAudit(bench::audit::BenchAudit),
     /// Measure conversion webhooks: by rules, by Rust code, and in Go with controller-runtime.
     BenchConvert(bench::convert::BenchConvert),
     /// Measure what a run on very many objects takes: memory, bytes on the wire, work of the API server.
@@ -57,6 +59,7 @@ enum Chore {
 async fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::Bench(bench) => bench::run(bench).await,
+        Chore::BenchAudit(bench) => bench::audit::run(bench).await,
         Chore::BenchConvert(bench) => bench::convert::run(bench).await,
         Chore::BenchLarge(bench) => bench::large::run(bench).await,
         Chore::BenchRegistration(bench) => bench::registration::run(bench).await,

@@ -136,6 +136,28 @@ impl Etcd {
         revision.parse().context("etcd's answer has no revision")
     }
 
+    /// Takes a snapshot, as `etcdctl snapshot save` does.
+    pub async fn snapshot(&self) -> Result<Vec<u8>> {
+        #[derive(Deserialize)]
+        struct Answer {
+            result: Piece,
+        }
+        #[derive(Deserialize)]
+        struct Piece {
+            #[serde(default)]
+            blob: String,
+        }
+        let request =
+            Request::post(format!("{}/v3/maintenance/snapshot", self.url)).body(Full::from("{}"))?;
+        let response = self.http.request(request).await.context("asking etcd for a snapshot")?;
+        let body = response.into_body().collect().await.context("reading etcd's snapshot")?.to_bytes();
+        let mut snapshot = Vec::new();
+        for answer in serde_json::Deserializer::from_slice(&body).into_iter::<Answer>() {
+            snapshot.extend(decode(&answer.context("understanding etcd's snapshot")?.result.blob)?);
+        }
+        Ok(snapshot)
+    }
+
     /// Makes etcd refuse writes, as if its quota were used up, or accept them again.
     pub async fn set_full(&self, full: bool) -> Result<()> {
         let action = if full { "ACTIVATE" } else { "DEACTIVATE" };

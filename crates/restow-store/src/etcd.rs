@@ -4,9 +4,11 @@ mod client;
 mod compaction;
 mod entry;
 mod messages;
+mod pages;
 mod settings;
 mod store;
 mod watch;
 
+pub use pages::{Page, PageRange};
 pub use settings::{EtcdError, EtcdSettings, Identity};
 pub use store::EtcdStore;

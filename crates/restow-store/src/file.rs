@@ -7,7 +7,9 @@ mod compaction;
 mod errors;
 mod feed;
 mod handle;
+mod inspect;
 mod open;
+mod overlay;
 mod read;
 mod remaining;
 mod shared;
@@ -18,6 +20,7 @@ mod write;
 mod writer;
 
 pub use compaction::Keep;
+pub use inspect::inspect;
 pub use open::{FileSettings, OpenError};
 pub use store::FileStore;
 

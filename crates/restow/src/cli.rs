@@ -9,6 +9,7 @@ use restow_core::controller::steering::Request;
 
 use crate::args::Connection;
 use crate::commands::apiserver::Apiserver;
+use crate::commands::audit::Audit;
 use crate::commands::cancel::Cancel;
 use crate::commands::controller::Controller;
 use crate::commands::convert::Convert;
@@ -23,8 +24,8 @@ use crate::commands::steer::{Resume, Retry, Suspend};
 use crate::commands::uninstall::Uninstall;
 use crate::commands::webhook::Webhook;
 use crate::commands::{
-    apiserver, cancel, complete, controller, convert, demo, init, install, migrate, plan, retire, status,
-    steer, uninstall, webhook,
+    apiserver, audit, cancel, complete, controller, convert, demo, init, install, migrate, plan, retire,
+    status, steer, uninstall, webhook,
 };
 use crate::error::CliError;
 use crate::program::{program, version};
@@ -42,8 +43,9 @@ const EXIT_CODES: &str = "Exit codes:
   0  done and verified
   1  failed, or plan --needed, migrate --all or init could not check everything
   2  wrong usage
-  3  some objects were quarantined, or plan --needed found a resource to migrate
-  4  unsafe: the API servers disagree, the storage version changed during the run, or the encryption key is not proven
+  3  some objects were quarantined, plan --needed found a resource to migrate, or audit cannot decode a value
+  4  unsafe: the API servers disagree, the storage version changed during the run, the encryption key is not proven,
+     or audit found stale objects
   130  stopped by ctrl-C; continue with --resume";
 
 #[derive(Parser)]
@@ -64,6 +66,7 @@ enum Command {
     Plan(Plan),
     Migrate(Migrate),
     Retire(Retire),
+    Audit(Audit),
     Status(Status),
     Suspend(Suspend),
     Resume(Resume),
@@ -167,6 +170,8 @@ impl Cli {
             Command::Plan(flags) => plan::run(connection, &flags).await,
             Command::Migrate(flags) => migrate::run(connection, &flags).await,
             Command::Retire(flags) => retire::run(connection, &flags).await,
+            // It writes nothing, so a signal may end it anywhere.
+            Command::Audit(flags) => audit::run(connection, &flags).await,
             Command::Controller(flags) => controller::run(connection, &flags).await,
             Command::Apiserver(flags) => apiserver::run(&flags).await,
             // It stops within a page, and releases the Lease.

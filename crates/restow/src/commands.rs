@@ -1,6 +1,7 @@
 //! The commands, each with its flags beside its code.
 
 pub(crate) mod apiserver;
+pub(crate) mod audit;
 pub(crate) mod cancel;
 pub(crate) mod complete;
 pub(crate) mod controller;

@@ -1,5 +1,6 @@
 //! What is printed: tables, reports, progress bars and single values.
 
+pub(crate) mod audit;
 pub(crate) mod migration;
 pub(crate) mod pass;
 pub(crate) mod plan;

@@ -218,7 +218,7 @@ impl Running {
 }
 
 /// Follows the peak memory of a process until it has ended.
-fn look(pid: u32) -> watch::Receiver<u64> {
+pub(super) fn look(pid: u32) -> watch::Receiver<u64> {
     let (tell, peak) = watch::channel(0);
     tokio::spawn(async move {
         while let Some(bytes) = peak_memory(pid) {

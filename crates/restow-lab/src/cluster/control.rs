@@ -26,6 +26,20 @@ impl Cluster {
         self.daemon(part)?.kill(self.reaper()).with_context(|| format!("killing {part}"))
     }
 
+    /// Ends a part with SIGTERM, as an administrator does, and waits until it has saved everything and ended.
+    pub async fn terminate(&self, part: Part) -> Result<()> {
+        let daemon = self.daemon(part)?;
+        daemon.signal(Signal::TERM).with_context(|| format!("stopping {part}"))?;
+        let deadline = Instant::now() + READY_TIMEOUT;
+        while daemon.exited().is_none() {
+            if Instant::now() > deadline {
+                bail!("{part} has not stopped in {READY_TIMEOUT:?}\n{}", daemon.log_tail());
+            }
+            tokio::time::sleep(READY_POLL).await;
+        }
+        self.kill(part)
+    }
+
     /// Restarts a part on the same port with the same flags, and waits until it is ready; kills it first if it runs.
     pub async fn restart(&self, part: Part) -> Result<()> {
         self.restart_with(part, |_| ()).await

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
-use serde::{Deserialize, Deserializer, de::IgnoredAny};
+use serde::{Deserialize, Deserializer};
 
 use super::cipher::{self, Cipher};
 
@@ -91,7 +91,29 @@ struct Provider {
     aesgcm: Option<Keys>,
     secretbox: Option<Keys>,
     identity: Option<Identity>,
-    kms: Option<IgnoredAny>,
+    kms: Option<Kms>,
+}
+
+/// Only what is in the prefix of the values.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Kms {
+    api_version: String,
+    name: String,
+}
+
+impl Default for Kms {
+    fn default() -> Self {
+        Self { api_version: "v1".to_owned(), name: String::new() }
+    }
+}
+
+/// What to do about resources that a KMS plugin encrypts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plugins {
+    Refused,
+    /// Their values can be recognized and not decrypted.
+    Recognized,
 }
 
 #[derive(Deserialize)]
@@ -119,7 +141,10 @@ fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SecretString, D:
 }
 
 /// The keys of each resource, in order.
-pub(super) fn parse(file: &[u8]) -> Result<HashMap<Resource, Vec<Key>>, ConfigurationError> {
+pub(super) fn parse(
+    file: &[u8],
+    plugins: Plugins,
+) -> Result<HashMap<Resource, Vec<Key>>, ConfigurationError> {
     if file.trim_ascii().is_empty() {
         return Err(ConfigurationError::Empty);
     }
@@ -133,7 +158,7 @@ pub(super) fn parse(file: &[u8]) -> Result<HashMap<Resource, Vec<Key>>, Configur
     let mut rules: HashMap<Resource, Vec<Key>> = HashMap::new();
     for (index, rule) in file.resources.iter().enumerate() {
         let at = format!("resources[{index}]");
-        let keys = keys(rule, &at)?;
+        let keys = keys(rule, &at, plugins)?;
         for resource in resources(rule, &at, &rules)? {
             rules.entry(resource).or_default().extend(keys.iter().cloned());
         }
@@ -200,19 +225,23 @@ impl Resource {
     }
 }
 
-fn keys(rule: &Rule, at: &str) -> Result<Vec<Key>, ConfigurationError> {
+fn keys(rule: &Rule, at: &str, plugins: Plugins) -> Result<Vec<Key>, ConfigurationError> {
     if rule.providers.is_empty() {
         return Err(invalid(&format!("{at}.providers"), "at least one is required"));
     }
-    let provider = |(index, provider)| provider_keys(provider, &format!("{at}.providers[{index}]"));
+    let provider = |(index, provider)| provider_keys(provider, &format!("{at}.providers[{index}]"), plugins);
     let keys: Vec<Vec<Key>> = rule.providers.iter().enumerate().map(provider).collect::<Result<_, _>>()?;
     Ok(keys.into_iter().flatten().collect())
 }
 
-fn provider_keys(provider: &Provider, at: &str) -> Result<Vec<Key>, ConfigurationError> {
+fn provider_keys(provider: &Provider, at: &str, plugins: Plugins) -> Result<Vec<Key>, ConfigurationError> {
     let Provider { aescbc, aesgcm, secretbox, identity, kms } = provider;
-    if kms.is_some() {
-        return Err(ConfigurationError::Kms { at: at.to_owned() });
+    if let Some(Kms { api_version, name }) = kms {
+        if plugins == Plugins::Refused {
+            return Err(ConfigurationError::Kms { at: at.to_owned() });
+        }
+        let prefix = format!("k8s:enc:kms:{api_version}:{name}:");
+        return Ok(vec![Key { prefix, cipher: Some(cipher::plugin()) }]);
     }
     let aes: &[usize] = &[16, 24, 32];
     match (aescbc, aesgcm, secretbox, identity) {

@@ -264,3 +264,20 @@ proptest! {
         Transformers::parse(&text.as_bytes()[..cut.index(text.len())]).ok();
     }
 }
+
+#[test]
+fn values_of_a_kms_plugin_are_recognized_for_inspection() {
+    let kms =
+        |version: &str| format!("{{ kms: {{ {version}name: vault, endpoint: unix:///run/kms.sock }} }}");
+    for (version, prefix) in [("", "k8s:enc:kms:v1:vault:"), ("apiVersion: v2, ", "k8s:enc:kms:v2:vault:")] {
+        let file = file(&[("secrets", &[kms(version), identity()])]);
+        assert!(Transformers::parse(file.as_bytes()).is_err(), "a server could not read them");
+        let transformers = Transformers::parse_to_inspect(file.as_bytes()).unwrap();
+        let secrets = transformers.of("", "secrets");
+        assert!(secrets.is_current(format!("{prefix}x").as_bytes()));
+        assert!(!secrets.is_current(b"k8s:enc:kms:v1:other:x") && !secrets.is_current(b"{}"));
+        assert!(secrets.reveal("/registry/secrets/a/b", format!("{prefix}x").as_bytes()).is_err());
+        assert_eq!(secrets.reveal("/registry/secrets/a/b", b"{}").unwrap(), None);
+        assert!(transformers.of("", "pods").is_current(b"{}"));
+    }
+}

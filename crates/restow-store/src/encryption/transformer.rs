@@ -5,7 +5,9 @@ use std::{collections::HashMap, fmt, sync::Arc};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use super::configuration::{self, ConfigurationError, Key, Resource};
+use secrecy::zeroize::Zeroizing;
+
+use super::configuration::{self, ConfigurationError, Key, Plugins, Resource};
 
 /// The first bytes of all encrypted values.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
@@ -22,6 +24,9 @@ pub struct Transformers {
 pub struct Transformer {
     keys: Arc<[Key]>,
 }
+
+/// Plain bytes that are wiped when they are dropped.
+type Plain = Zeroizing<Vec<u8>>;
 
 /// A decrypted value.
 #[derive(Clone, PartialEq, Eq)]
@@ -60,9 +65,18 @@ pub enum EncryptionError {
 }
 
 impl Transformers {
-    /// Parses a configuration file.
+    /// Parses a configuration file. One that names a KMS plugin is refused, because its values could not be read.
     pub fn parse(file: &[u8]) -> Result<Self, ConfigurationError> {
-        let rules = configuration::parse(file)?;
+        Self::parse_with(file, Plugins::Refused)
+    }
+
+    /// Parses a configuration file for looking at stored values. Those of KMS plugins can be recognized and not decrypted.
+    pub fn parse_to_inspect(file: &[u8]) -> Result<Self, ConfigurationError> {
+        Self::parse_with(file, Plugins::Recognized)
+    }
+
+    fn parse_with(file: &[u8], plugins: Plugins) -> Result<Self, ConfigurationError> {
+        let rules = configuration::parse(file, plugins)?;
         let rules = rules.into_iter().map(|(resource, keys)| (resource, Transformer { keys: keys.into() }));
         Ok(Self { rules: rules.collect(), hash: hash(file), ..Self::default() })
     }
@@ -102,23 +116,43 @@ impl Transformer {
 
     /// Decrypts the value of a path.
     pub fn decrypt(&self, path: &str, stored: Bytes) -> Result<Decrypted, EncryptionError> {
+        let (plain, stale) = self.try_keys(path, &stored)?;
+        let plain = plain.map_or(stored, |mut plain| std::mem::take(&mut *plain).into());
+        Ok(Decrypted { plain, stale })
+    }
+
+    /// Decrypts the value of a path into memory that is wiped afterwards; `None` if the value is plain text.
+    pub fn reveal(&self, path: &str, stored: &[u8]) -> Result<Option<Plain>, EncryptionError> {
+        self.try_keys(path, stored).map(|(plain, _)| plain)
+    }
+
+    /// Whether a value is under the key that writes use.
+    pub fn is_current(&self, stored: &[u8]) -> bool {
+        match self.keys.first() {
+            Some(Key { prefix, cipher: Some(_) }) => stored.starts_with(prefix.as_bytes()),
+            _ => !stored.starts_with(ENCRYPTED),
+        }
+    }
+
+    /// The plain bytes, if the value is encrypted, and whether a write would encrypt it in another way now.
+    fn try_keys(&self, path: &str, stored: &[u8]) -> Result<(Option<Plain>, bool), EncryptionError> {
         let mut tried = false;
         for (at, key) in self.keys.iter().enumerate() {
             let stale = at != 0;
             match &key.cipher {
                 None if stored.starts_with(ENCRYPTED) => {}
-                None => return Ok(Decrypted { plain: stored, stale }),
+                None => return Ok((None, stale)),
                 Some(cipher) => {
                     let Some(encrypted) = stored.strip_prefix(key.prefix.as_bytes()) else { continue };
                     // Two keys may have the same name, so the next one is tried too.
                     tried = true;
                     if let Some(plain) = cipher.decrypt(path.as_bytes(), encrypted) {
-                        return Ok(Decrypted { plain: plain.into(), stale });
+                        return Ok((Some(Zeroizing::new(plain)), stale));
                     }
                 }
             }
         }
-        let (path, under) = (path.to_owned(), under(&stored));
+        let (path, under) = (path.to_owned(), under(stored));
         Err(if tried {
             EncryptionError::Changed { path, under }
         } else {

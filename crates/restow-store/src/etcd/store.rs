@@ -35,12 +35,12 @@ impl EtcdStore {
         Ok(Self { client, _compaction: Arc::new(compaction) })
     }
 
-    async fn range(&self, ask: RangeRequest) -> Result<RangeResponse, Refused> {
+    pub(super) async fn range(&self, ask: RangeRequest) -> Result<RangeResponse, Refused> {
         self.client.ask(RANGE, ask).await
     }
 
     /// Whether a refused revision is compacted or in the future: etcd uses the same code for both.
-    async fn out_of_range(&self, asked: u64) -> StoreError {
+    pub(super) async fn out_of_range(&self, asked: u64) -> StoreError {
         match self.revision().await {
             Ok(newest) if asked > newest => StoreError::Future { asked, newest },
             Ok(_) => match watch::oldest(&self.client, asked).await {

@@ -133,7 +133,7 @@ impl Snapshot {
     }
 
     /// The versions that existed at a revision, in the order of their keys.
-    fn live(&self, prefix: &str, start: &str, revision: u64) -> Result<Live<'_>, StoreError> {
+    pub(super) fn live(&self, prefix: &str, start: &str, revision: u64) -> Result<Live<'_>, StoreError> {
         let range = self.index.range(index_start(start).as_slice()..).map_err(failed)?;
         Ok(Live { snapshot: self, prefix: index_start(prefix), revision, range, at: None, ended: false })
     }
@@ -167,7 +167,7 @@ pub(super) fn check(asked: u64, compacted: u64, newest: u64) -> Result<(), Store
 }
 
 /// An iterator over the index.
-struct Live<'a> {
+pub(super) struct Live<'a> {
     snapshot: &'a Snapshot,
     prefix: Vec<u8>,
     revision: u64,

@@ -35,6 +35,7 @@ mod account;
 mod aggregated;
 mod agreement;
 mod apiserver;
+mod audit;
 mod beliefs;
 mod cli;
 mod controller;
