@@ -44,8 +44,7 @@ const EXIT_CODES: &str = "Exit codes:
   1  failed, or plan --needed, migrate --all or init could not check everything
   2  wrong usage
   3  some objects were quarantined, plan --needed found a resource to migrate, or audit cannot decode a value
-  4  unsafe: the API servers disagree, the storage version changed during the run, the encryption key is not proven,
-     or audit found stale objects
+  4  unsafe: the API servers disagree, the storage version changed during the run, the encryption key is not proven, or audit found stale objects
   130  stopped by ctrl-C; continue with --resume";
 
 #[derive(Parser)]

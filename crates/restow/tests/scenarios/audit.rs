@@ -212,7 +212,8 @@ fn damage(backup: &[u8], database: &[u8]) {
         let mut file = database.to_vec();
         // Mostly where pages begin, because values are most of the rest.
         let page = random.usize(..file.len() / 4096) * 4096;
-        let at = page + random.usize(..if random.u8(..4) == 0 { 4096 } else { 80 });
+        let within = if random.u8(..4) == 0 { 4096 } else { 80 };
+        let at = page + random.usize(..within);
         file[at] ^= 1 << random.u8(..8);
         match keys(file) {
             Err(_) => refused += 1,

@@ -24,7 +24,7 @@ pub(super) async fn read(
     max_names: usize,
     stale_names: Option<&Path>,
 ) -> Result<Report, CliError> {
-    let names = stale_names.map(|path| Names::create(path)).transpose()?;
+    let names = stale_names.map(Names::create).transpose()?;
     let tally = Tally::new(prefix, expected).max_names(max_names);
     let meter = Arc::new(Meter::default());
     let reading = {
