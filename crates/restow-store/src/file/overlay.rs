@@ -88,6 +88,11 @@ impl StorageBackend for Overlay {
         state.file_len = state.file_len.min(len);
         state.len = len;
         state.blocks.retain(|block, _| block * (BLOCK as u64) < len);
+        // What is added again later is zero.
+        let within = usize::try_from(len % BLOCK as u64).unwrap_or_default();
+        if let Some(last) = state.blocks.get_mut(&(len / BLOCK as u64)) {
+            last[within..].fill(0);
+        }
         Ok(())
     }
 
