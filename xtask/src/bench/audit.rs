@@ -72,7 +72,7 @@ async fn plant(etcd: &Etcd, bench: &BenchAudit) -> Result<()> {
     let padding = "x".repeat(bench.bytes.saturating_sub(150));
     for some in indices.chunks(AT_ONCE) {
         let object = |index: &usize| {
-            let version = if index % 10 == 0 { "v1" } else { "v2" };
+            let version = if index.is_multiple_of(10) { "v1" } else { "v2" };
             let value = format!(
                 r#"{{"apiVersion":"bench.example.com/{version}","kind":"Widget","metadata":{{"name":"w-{index:07}","namespace":"default"}},"spec":{{"padding":"{padding}"}}}}"#
             );
