@@ -48,7 +48,7 @@ impl<'r> Record<'r> {
             (true, key) if last == 1 => Ok(Self::Deletion { key }),
             (true, _) => Err("it is a deletion and has a value"),
             (false, _) if modified != at.main => Err("it is kept under another revision than its own"),
-            (false, _) if created == 0 || created > modified || version == 0 || version > modified => {
+            (false, _) if created == 0 || created > modified || version == 0 => {
                 Err("its numbers are not possible")
             }
             (false, key) => Ok(Self::Put { key, value, version }),

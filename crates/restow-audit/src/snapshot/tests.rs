@@ -11,6 +11,8 @@ use crate::bolt::BoltError;
 use build::{PAGE, Write, database, snapshot};
 
 type Found = BTreeMap<String, usize>;
+/// Writes as in [`Write`].
+type History = Vec<(u64, u64, String, Option<Vec<u8>>)>;
 
 fn read(file: Vec<u8>, max_keys: usize) -> Result<(u64, Found), FileError> {
     let mut found = Found::new();
@@ -31,7 +33,7 @@ fn found(entries: &[(&str, usize)]) -> Found {
 }
 
 /// Some hundred writes of some dozen keys, with deletions, transactions and large values.
-fn history(seed: u64, writes: usize, keys: usize) -> (Vec<(u64, u64, String, Option<Vec<u8>>)>, Found) {
+fn history(seed: u64, writes: usize, keys: usize) -> (History, Found) {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut all, mut live) = (Vec::new(), Found::new());
     let (mut main, mut sub) = (1, 0);
@@ -52,7 +54,7 @@ fn history(seed: u64, writes: usize, keys: usize) -> (Vec<(u64, u64, String, Opt
     (all, live)
 }
 
-fn built(history: &[(u64, u64, String, Option<Vec<u8>>)], compacted: u64) -> Vec<u8> {
+fn built(history: &History, compacted: u64) -> Vec<u8> {
     let writes: Vec<Write<'_>> =
         history.iter().map(|(main, sub, key, value)| (*main, *sub, key.as_str(), value.clone())).collect();
     database(&writes, compacted)
