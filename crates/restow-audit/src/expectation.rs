@@ -39,7 +39,11 @@ pub enum ExpectationError {
 impl Expectations {
     /// Expects a version, such as `example.com/v2`, for all resources of its group. Several versions of a group are alternatives.
     pub fn expect_version(&mut self, api_version: &str) -> Result<(), ExpectationError> {
-        if !is_api_version(api_version) {
+        // In the core group, a mistyped name of a group must not pass for a version.
+        let is_core = !api_version.contains('/');
+        let is_numbered =
+            api_version.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        if !is_api_version(api_version) || is_core && !is_numbered {
             return Err(ExpectationError::NotAVersion(api_version.to_owned()));
         }
         let group = group_of(api_version).to_owned();
@@ -119,7 +123,9 @@ mod tests {
         assert_eq!(current(&expected, "widgets.example.com", "example.com", "example.com/v1"), Some(false));
         assert_eq!(current(&expected, "gadgets.example.com", "example.com", "example.com/v3"), Some(true));
         assert_eq!(current(&expected, "secrets", "", "v1"), Some(true));
-        assert!(expected.expect_version("example.com").is_err());
+        for wrong in ["example.com", "apps", "v", ""] {
+            assert!(expected.expect_version(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

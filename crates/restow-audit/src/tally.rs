@@ -107,6 +107,10 @@ impl<'l> Tally<'l> {
 
     /// Counts one key.
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
+        if !key.starts_with(self.prefix.as_bytes()) {
+            self.outside += 1;
+            return;
+        }
         let Ok(text) = str::from_utf8(key) else {
             return self.add_undecodable(key, "its key is not text");
         };

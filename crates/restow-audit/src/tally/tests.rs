@@ -31,6 +31,7 @@ fn expecting(versions: &[&str]) -> Expectations {
 
 fn audit(expected: Expectations, entries: &[(&str, &[u8])]) -> Report {
     let mut tally = Tally::new("/registry", expected);
+    tally.add(b"\xff", b"not of the cluster");
     entries.iter().for_each(|(key, value)| tally.add(key.as_bytes(), value));
     tally.report("test", 1)
 }
@@ -55,7 +56,7 @@ fn versions_are_compared_with_what_is_expected() {
         widgets.versions.iter().map(|(version, count)| (version.as_str(), *count)).collect::<Vec<_>>(),
         [("example.com/v1", 2), ("example.com/v2", 1),]
     );
-    assert_eq!((report.outside, report.finding()), (1, Finding::Stale));
+    assert_eq!((report.outside, report.finding()), (2, Finding::Stale));
     let text = serde_json::to_string(&report).unwrap() + &format!("{report:?}");
     assert!(!text.contains("canary"), "{text}");
     assert_eq!(audit(expecting(&["example.com/v1", "example.com/v2"]), &entries).finding(), Finding::Nothing);

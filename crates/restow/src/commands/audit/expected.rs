@@ -72,7 +72,7 @@ pub(super) async fn expected(
         config_hash = Some(transformers.hash().to_owned());
         expected.set_transformers(transformers);
     }
-    let comparison = match cluster(connection, offline).await? {
+    let comparison = match cluster(connection, offline, versions.is_empty()).await? {
         None => Comparison::none(),
         Some(cluster) => ask(&cluster, &mut expected, config_hash.as_deref(), !versions.is_empty()).await,
     };
@@ -80,7 +80,11 @@ pub(super) async fn expected(
 }
 
 /// The cluster to ask, if there is one.
-async fn cluster(connection: &Connection, offline: bool) -> Result<Option<Cluster>, CliError> {
+async fn cluster(
+    connection: &Connection,
+    offline: bool,
+    is_needed: bool,
+) -> Result<Option<Cluster>, CliError> {
     if offline {
         return Ok(None);
     }
@@ -88,7 +92,9 @@ async fn cluster(connection: &Connection, offline: bool) -> Result<Option<Cluste
         Ok(cluster) => Ok(Some(cluster)),
         // Without any flag for it, no cluster need be meant.
         Err(error) if !is_named(connection) => {
-            say!("no cluster was asked for its storage versions: {error}");
+            if is_needed {
+                say!("no cluster was asked for its storage versions: {error}");
+            }
             Ok(None)
         }
         Err(error) => Err(error),

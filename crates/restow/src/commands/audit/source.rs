@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::Args as ClapArgs;
+use clap::{ArgGroup, Args as ClapArgs};
 use restow_audit::{DataDir, EtcdFile, LiveEtcd, Source};
 use restow_store::etcd::{EtcdSettings, Identity};
 
@@ -11,10 +11,10 @@ use crate::error::{CliError, chain};
 
 /// What to read.
 #[derive(ClapArgs)]
-#[command(next_help_heading = "Source")]
+#[command(next_help_heading = "Source", group = ArgGroup::new("source").required(true).args(["etcd", "snapshot", "data_dir"]))]
 pub(crate) struct AuditSource {
     /// A running etcd: one or more addresses of it. It is read slowly, at one revision
-    #[arg(long, value_name = "URL", value_delimiter = ',', required_unless_present_any = ["snapshot", "data_dir"])]
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
     etcd: Vec<http::Uri>,
     /// The CA certificate that verifies etcd's certificate
     #[arg(long, visible_alias = "etcd-cacert", value_name = "FILE", requires = "etcd")]
@@ -26,10 +26,10 @@ pub(crate) struct AuditSource {
     #[arg(long, visible_alias = "etcd-key", value_name = "FILE", requires_all = ["etcd", "etcd_certfile"])]
     etcd_keyfile: Option<PathBuf>,
     /// A snapshot of etcd, or the database or data directory of a stopped one
-    #[arg(long, value_name = "FILE", conflicts_with = "etcd")]
+    #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
     /// The data directory of a stopped restow apiserver
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["etcd", "snapshot"])]
+    #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }
 
