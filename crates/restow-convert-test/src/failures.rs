@@ -54,9 +54,3 @@ impl fmt::Debug for Failures {
 }
 
 impl std::error::Error for Failures {}
-
-/// An error and its causes, as a client of the API server reads them.
-pub(crate) fn message(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |message, cause| format!("{message}: {cause}"))
-}

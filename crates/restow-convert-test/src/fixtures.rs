@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use restow_convert::Convertible;
+use restow_convert::{Convertible, causes};
 use serde_json::Value;
 
 use crate::compare::{text_difference, yaml};
-use crate::failures::{Failure, Failures, message};
+use crate::failures::{Failure, Failures};
 use crate::object::version_of;
 
 /// The environment variable that makes [`Fixtures::check`] write the snapshots instead of comparing them.
@@ -147,12 +147,12 @@ impl Checked<'_> {
                         }
                     }
                     Err(error) => {
-                        self.fail(snapshot, format!("it cannot be converted back: {}", message(&error)))
+                        self.fail(snapshot, format!("it cannot be converted back: {}", causes(&error)))
                     }
                 }
                 yaml(&there)
             }
-            Err(error) => format!("# cannot be converted: {}\n", message(&error)),
+            Err(error) => format!("# cannot be converted: {}\n", causes(&error)),
         };
         if self.update {
             if let Err(error) = fs::write(snapshot, found) {

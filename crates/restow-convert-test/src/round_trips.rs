@@ -1,11 +1,11 @@
 //! Round trips of generated objects: each is converted to every other version and back.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use restow_convert::{Convertible, Generator};
+use restow_convert::{Convertible, Generator, causes};
 use serde_json::Value;
 
 use crate::compare::{difference, yaml};
-use crate::failures::{Failure, Failures, message};
+use crate::failures::{Failure, Failures};
 use crate::object::{remove, without_annotation};
 use crate::schema::{misfit, schemas};
 use crate::shrink::shrink;
@@ -135,7 +135,7 @@ impl Trip<'_> {
     fn failure(&self, object: &Value) -> Option<String> {
         let there = match self.converter.convert(object.clone(), self.to) {
             Ok(there) => there,
-            Err(error) => return Some(format!("the conversion to {} failed: {}", self.to, message(&error))),
+            Err(error) => return Some(format!("the conversion to {} failed: {}", self.to, causes(&error))),
         };
         if let Some(misfit) = misfit(&there, self.schema) {
             return Some(format!(
@@ -147,7 +147,7 @@ impl Trip<'_> {
         let back = match self.converter.convert(there.clone(), self.from) {
             Ok(back) => back,
             Err(error) => {
-                return Some(format!("the conversion back to {} failed: {}", self.from, message(&error)));
+                return Some(format!("the conversion back to {} failed: {}", self.from, causes(&error)));
             }
         };
         let shown = difference(&self.without_lossy(object.clone()), &self.without_lossy(back))?;

@@ -1,10 +1,10 @@
 //! Table tests: a name, an object, and what it becomes or why it is refused.
 
-use restow_convert::Convertible;
+use restow_convert::{Convertible, causes};
 use serde_json::Value;
 
 use crate::compare::{difference, yaml};
-use crate::failures::{Failure, Failures, message};
+use crate::failures::{Failure, Failures};
 use crate::object::{is_annotated, version_of, without_annotation};
 
 /// Rows that a conversion must fulfil.
@@ -50,7 +50,7 @@ impl Row {
                 };
                 match converter.convert(self.input.clone(), version) {
                     Ok(found) => differs(output, found),
-                    Err(error) => Some(format!("the conversion to {version} failed: {}", message(&error))),
+                    Err(error) => Some(format!("the conversion to {version} failed: {}", causes(&error))),
                 }
             }
             Expected::Error { version, message: wanted } => {
@@ -60,7 +60,7 @@ impl Row {
                         yaml(&found)
                     )),
                     Err(error) => {
-                        let found = message(&error);
+                        let found = causes(&error);
                         (!found.contains(wanted))
                             .then(|| format!("the error should contain\n  {wanted}\nbut it is\n  {found}"))
                     }

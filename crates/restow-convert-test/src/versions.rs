@@ -3,11 +3,11 @@
 use std::error::Error;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use restow_convert::{Convertible, version_order};
+use restow_convert::{Convertible, causes, version_order};
 use serde_json::Value;
 
 use crate::compare::difference;
-use crate::failures::{Failure, Failures, message};
+use crate::failures::{Failure, Failures};
 use crate::object::version_of;
 
 /// One object through the versions of a CRD, from the lowest to the highest and back, with your own test before the first
@@ -105,13 +105,13 @@ impl VersionTest {
                 0 => steps.begin(self.seed.clone()).await,
                 _ => steps.convert(version).await,
             };
-            let converted = taken.map_err(|error| self.failed(way.len(), &name(), message(&*error)))?;
+            let converted = taken.map_err(|error| self.failed(way.len(), &name(), causes(&*error)))?;
             if let Some(why) = wrong_version(&converted, version) {
                 return Err(self.failed(way.len(), &name(), why));
             }
             let tested = test(&converted).await.map_err(Into::into);
             tested.map_err(|error| {
-                self.failed(way.len(), &name(), format!("the test failed: {}", message(&*error)))
+                self.failed(way.len(), &name(), format!("the test failed: {}", causes(&*error)))
             })?;
             let before = first.get_or_insert_with(|| converted.object.clone());
             if number + 1 == way.len()

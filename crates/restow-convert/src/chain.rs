@@ -72,7 +72,7 @@ pub enum ChainError {
     /// A version is of another group or kind than the first one.
     #[error("version {version} is of {found}, not of {expected}")]
     AnotherKind {
-        /// The version.
+        /// The version that does not belong to the chain.
         version: String,
         /// The kind and group of the oldest version.
         expected: String,
@@ -118,7 +118,7 @@ impl Chain {
         &self.group
     }
 
-    /// The kind.
+    /// The kind of the objects that it converts, such as Widget.
     pub fn kind(&self) -> &str {
         &self.kind
     }

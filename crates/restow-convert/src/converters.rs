@@ -55,7 +55,7 @@ impl Converter {
         &self.group
     }
 
-    /// The kind.
+    /// The kind of the objects that it converts, such as Widget.
     pub fn kind(&self) -> &str {
         &self.kind
     }

@@ -70,3 +70,9 @@ pub enum Error {
         paths: Vec<String>,
     },
 }
+
+/// An error followed by its causes, from the outermost to the first one, in one line.
+pub fn causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |message, cause| format!("{message}: {cause}"))
+}

@@ -7,6 +7,7 @@
 //! - [`rules`]: the same without code, from a document of rules.
 //! - [`Unchanged`]: for CRDs whose versions all have the same schema.
 //! - [`Pruning`]: what API servers do without a webhook, to know what that would lose.
+//! - [`Validation`]: whether an object fits the schema of a version.
 //! - [`try_on`] and [`Generator`]: whether objects survive the way to every other version and back, those that there are
 //!   and those that a schema allows.
 //! - [`review`]: answers what an API server asks of a conversion webhook, for the kinds of a [`Converters`] set.
@@ -91,15 +92,17 @@ mod schema;
 mod trial;
 mod unchanged;
 mod untouched;
+mod validation;
 mod version;
 
 pub use chain::{Chain, ChainBuilder, ChainError, DEFAULT_LIMIT, SimpleConverter};
 pub use converters::{Converter, Converters, TwoConverters};
 pub use convertible::Convertible;
-pub use error::Error;
+pub use error::{Error, causes};
 pub use generate::Generator;
 pub use kept::ANNOTATION;
 pub use pruning::Pruning;
 pub use trial::{Refusal, Trial, lost_fields, try_on};
 pub use unchanged::{SchemasDiffer, Unchanged};
+pub use validation::{Problem, Validation};
 pub use version::version_order;

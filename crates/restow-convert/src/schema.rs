@@ -1,4 +1,4 @@
-//! What a conversion asks of a CRD's schema: defaults, and the keys of lists.
+//! What a conversion asks of a CRD's schema: defaults, pruning, and the keys of lists.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use serde_json::{Map, Value};
 
 /// The fields that every object has, whatever its schema says.
-const ENVELOPE: [&str; 3] = ["apiVersion", "kind", "metadata"];
+pub(crate) const ENVELOPE: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// The schema of a label and of an annotation.
 pub(crate) static TEXT: LazyLock<Value> = LazyLock::new(|| serde_json::json!({"type": "string"}));

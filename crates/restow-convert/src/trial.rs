@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::kept::{Counterpart, Sections, compare};
 use crate::schema::Schema;
-use crate::{Chain, Convertible, Error};
+use crate::{Chain, Convertible, Error, causes};
 
 /// What came of the conversions from one version to another one and back.
 #[derive(Debug, Default, PartialEq, Serialize)]
@@ -86,7 +86,7 @@ impl Trial {
                 lost.into_iter().for_each(|place| *self.lost.entry(place).or_default() += 1);
             }
             Err(error) => {
-                self.refused.push(Refusal { object: name.to_owned(), message: message(&error) });
+                self.refused.push(Refusal { object: name.to_owned(), message: causes(&error) });
             }
         }
     }
@@ -105,10 +105,4 @@ impl Trial {
         };
         Ok((places(kept), places(lost)))
     }
-}
-
-/// An error and its causes.
-fn message(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |message, cause| format!("{message}: {cause}"))
 }

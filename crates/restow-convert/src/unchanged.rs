@@ -23,9 +23,9 @@ pub struct Unchanged {
 #[derive(Debug, PartialEq, thiserror::Error)]
 #[error("the schemas of {one} and {other} differ at {path}: a conversion is needed")]
 pub struct SchemasDiffer {
-    /// A version.
+    /// The first version of the CRD.
     pub one: String,
-    /// Another version.
+    /// The first one whose schema is not the same.
     pub other: String,
     /// The first field that differs.
     pub path: String,
@@ -59,7 +59,7 @@ impl Unchanged {
         &self.group
     }
 
-    /// The kind.
+    /// The kind of the objects that it converts, such as Widget.
     pub fn kind(&self) -> &str {
         &self.kind
     }

@@ -12,8 +12,8 @@ mod trust;
 mod x509;
 
 pub use issue::{AuthorityPem, IssueError, LeafPem};
+pub(crate) use keeper::read_bundle;
 pub use keeper::{CertificateError, CertificateKeeper, CertificateSettings};
-pub(crate) use keeper::{causes, read_bundle};
 pub use secret::{Bundle, Certificates, ContentError, ROTATE};
 pub use serving::{NotServing, ServingCertificate};
 pub use trust::{CrdTrust, SharedTrust, Trust};

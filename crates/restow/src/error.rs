@@ -3,6 +3,9 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+/// An error followed by its causes.
+pub(crate) use restow_convert::causes as chain;
+
 use crate::output::say;
 
 /// A failure with a message for the user.
@@ -41,10 +44,15 @@ impl CliError {
         self
     }
 
+    /// The message, and the hint behind it.
+    pub(crate) fn with_hint(&self) -> String {
+        let hint = self.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
+        format!("{}{hint}", self.message)
+    }
+
     /// Prints it to stderr as a warning.
     pub(crate) fn warn(&self) {
-        let hint = self.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
-        say!("warning: {}{hint}", self.message);
+        say!("warning: {}", self.with_hint());
     }
 
     /// Prints it to stderr.
@@ -55,15 +63,4 @@ impl CliError {
         }
         ExitCode::from(self.code)
     }
-}
-
-/// An error and its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }

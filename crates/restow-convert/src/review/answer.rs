@@ -11,7 +11,7 @@ use crate::converters::Converter;
 pub struct Pair {
     /// The API group.
     pub group: String,
-    /// The kind.
+    /// The kind of the objects, such as Widget.
     pub kind: String,
     /// The version of the objects.
     pub from: String,
@@ -29,7 +29,7 @@ impl Pair {
 /// How many objects of a review were converted between two versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairCount {
-    /// The versions.
+    /// Between which versions, and of which kind.
     pub pair: Pair,
     /// How many objects.
     pub objects: u64,

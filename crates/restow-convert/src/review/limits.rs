@@ -33,7 +33,7 @@ pub enum Scope<'a> {
     Kind {
         /// The API group.
         group: &'a str,
-        /// The kind.
+        /// The only kind whose objects a review may have.
         kind: &'a str,
     },
 }

@@ -42,7 +42,7 @@ pub enum MalformedReview {
     TooLarge {
         /// The length of the body.
         bytes: usize,
-        /// The limit.
+        /// The most that [`Limits`](crate::review::Limits) allow.
         limit: usize,
     },
     /// It is not JSON, or fields are missing or of another type.
@@ -53,7 +53,7 @@ pub enum MalformedReview {
         "expected a ConversionReview of apiextensions.k8s.io/v1 or v1beta1, found {kind} of {api_version}"
     )]
     AnotherKind {
-        /// The kind.
+        /// What the body says it is.
         kind: String,
         /// The apiVersion.
         api_version: String,

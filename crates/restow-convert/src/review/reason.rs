@@ -22,7 +22,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The label.
+    /// The value of the label `reason` in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TooLarge => "too_large",

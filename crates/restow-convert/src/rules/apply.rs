@@ -34,7 +34,7 @@ pub enum RuleError {
         path: String,
         /// What went wrong.
         problem: String,
-        /// The expression.
+        /// The text of the expression, as the rule has it.
         expression: String,
     },
     /// A field that a rule sets lies in something that is no object.

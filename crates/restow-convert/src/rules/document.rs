@@ -112,7 +112,7 @@ pub struct Set {
     /// The field, if the newer version has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newer: Option<Path>,
-    /// The value.
+    /// What the field is set to.
     #[schemars(schema_with = "any")]
     pub value: Value,
 }
@@ -223,7 +223,7 @@ pub struct Join {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Part {
-    /// The field.
+    /// The field that has this part.
     pub path: Path,
     /// Its type; string if none is given.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
@@ -300,7 +300,7 @@ pub struct Cel {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Computed {
-    /// The field.
+    /// The field that the expression computes.
     pub path: Path,
     /// A CEL expression for its value. There, self is the object in the other version, with only the fields of this rule. A
     /// field without an expression is not set when an object comes from the other version.

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{PostParams, WatchParams};
+use restow_convert::causes;
 use restow_lease::Stop;
 use restow_lease::request::{ObjectError, ask, find};
 
@@ -309,12 +310,6 @@ pub(crate) async fn read_bundle(
     let found = secret::read(&secret, settings.foreign);
     secret::erase(secret);
     Ok(secret::trusted(&found?)?)
-}
-
-/// An error and its causes.
-pub(crate) fn causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |message, cause| format!("{message}: {cause}"))
 }
 
 #[cfg(test)]

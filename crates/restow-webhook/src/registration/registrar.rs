@@ -12,6 +12,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::ListParams;
 use restow_clock::Instant;
+use restow_convert::causes;
 use restow_lease::Stop;
 use restow_lease::request::{ObjectError, ask, find};
 use serde_json::Value;
@@ -24,7 +25,7 @@ use super::probe::{probe, review};
 use super::stanza::{self, Change, Standing};
 use super::survey::{SurveyError, survey};
 use super::write::write;
-use crate::certificates::{Bundle, CertificateError, CertificateSettings, SharedTrust, causes, read_bundle};
+use crate::certificates::{Bundle, CertificateError, CertificateSettings, SharedTrust, read_bundle};
 
 /// Where a webhook is registered, and with which certificates.
 #[derive(Clone, Debug)]

@@ -16,11 +16,11 @@ const LONGEST_MESSAGE: usize = 8192;
 /// A ConversionRules object as it was read.
 #[derive(Clone, Debug)]
 pub struct RulesObject {
-    /// Its name.
+    /// `metadata.name`, by which objects of the same age are told apart.
     pub name: String,
-    /// Its uid.
+    /// `metadata.uid`, so that an object that was made again is another one.
     pub uid: String,
-    /// Its generation.
+    /// `metadata.generation`, which counts changes of the rules.
     pub generation: i64,
     /// When it was created, in seconds.
     pub created: i64,
@@ -86,7 +86,7 @@ pub enum Validity {
 /// What is said about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Its name.
+    /// The ConversionRules object that gets it in its status.
     pub name: String,
     /// The generation that this is about.
     pub generation: i64,
