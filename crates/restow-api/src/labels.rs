@@ -4,7 +4,8 @@
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The name of restow in labels, Leases and Events.
 pub const MANAGER: &str = "restow";
-/// The annotation that requests a retry of a failed migration; the controller removes it when the retry begins.
+/// The annotation that requests a retry of a failed migration, whose controller removes it when the retry begins, or of a failed
+/// Conversion, whose status then has its value.
 pub const RETRY: &str = "restow.dev/retry";
 
 /// The label of migrations that a controller creates by itself, with the value [`TRIGGER`] or [`CONVERSION`].
@@ -28,3 +29,6 @@ pub const DELEGATED_RUN: &str = "restow.dev/delegated-run";
 pub const CONVERTING: &str = "restow.dev/converting-in-place";
 /// The annotation of an object that was converted in place: the value of [`CONVERTING`] then.
 pub const CONVERTED: &str = "restow.dev/converted-in-place";
+/// The annotation of a CustomResourceDefinition with the versions that `restow retire` has dropped from it, separated by
+/// commas. It tells a version that was retired from one that was never there.
+pub const RETIRED: &str = "restow.dev/retired-versions";

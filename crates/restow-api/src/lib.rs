@@ -29,7 +29,7 @@ pub use in_tree::{
 };
 pub use labels::{
     ADOPTED, ADOPTED_AT, CONVERSION, CONVERTED, CONVERTING, CREATED_BY, DELEGATED_RUN, MANAGED_BY, MANAGER,
-    RETRY, SUSPENDED_BY, TRIGGER,
+    RETIRED, RETRY, SUSPENDED_BY, TRIGGER,
 };
 pub use migration::{
     Checkpoint, ConditionStatus, ConditionType, MigrationCondition, MigrationProgress, QuarantinedObject,

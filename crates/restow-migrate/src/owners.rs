@@ -78,8 +78,10 @@ pub async fn field_owners(
 ) -> Result<Option<FieldOwners>, PageError> {
     let vanished = || PageError::Vanished(resource.name.clone());
     let mut target = Target::of(resource).ok_or_else(vanished)?;
-    // Requests through the version would look like those of a client.
+    // Requests through the version would look like those of a client. A webhook that is down answers none through another one.
+    let converts = resource.crd.as_ref().is_some_and(|crd| crd.webhook);
     if target.version == *version
+        && !converts
         && let Some(other) = resource.served.iter().find(|served| *served != version)
     {
         target.version = other.clone();

@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use self::carry_out::Run;
 use self::check::Check;
+pub(super) use self::check::survival;
 use self::converter::compile;
 use self::converters::{Converters, Defined};
 use self::files::{read, read_all};
@@ -38,9 +39,10 @@ use crate::render::text::{json, yaml};
 is not the same in both versions needs a rule. What the wanted version cannot express is kept in
 the annotation restow.dev/conversion-data, and restored when the object is converted back.
 
-Without --rules, the cluster's conversion is used: its ConversionRules object for the kind, else the CRD's webhook,
-which restow calls as an API server does. A webhook that is a Service can be called through kubectl port-forward and
---webhook-url. A CRD without a webhook is converted only if all its versions have the same schema.
+Without --rules, objects are converted as the cluster does: by the CRD's webhook, which restow calls as an API server
+does. A webhook that is a Service can be called through kubectl port-forward and --webhook-url; otherwise the
+ConversionRules object for the kind is used, if there is one, and restow says so. Without a webhook only apiVersion
+changes; an object that would lose fields is an error.
 
 Objects of other kinds are printed as they are.
 

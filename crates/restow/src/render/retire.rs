@@ -1,5 +1,7 @@
 //! What `restow retire` shows: who uses a version, the steps, and what to do when a gate says no.
 
+mod report;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use restow_core::controller::retirement::{
 use restow_migrate::owners::FieldOwners;
 use serde_json::Value;
 
+pub(crate) use self::report::report;
 use crate::render::table::wrap;
 use crate::render::text::{count, counted, yaml};
 
@@ -41,7 +44,7 @@ pub(crate) fn usage(
     line(
         "converted",
         match crd.webhook {
-            true => format!("by a webhook; what it would lose, restow convert check {} shows", crd.name),
+            true => "by a webhook".to_owned(),
             false => "by API servers: only apiVersion differs".to_owned(),
         },
     );
@@ -126,12 +129,18 @@ pub(crate) fn plan(shown: &Shown<'_>, steps: &[Step], watch: Duration, width: Op
 /// One step, before it is taken, and how to undo it.
 pub(crate) fn step(shown: &Shown<'_>, step: &Step, watch: Duration) -> String {
     let name = &shown.observed.crd.name;
+    if step.only_reads() {
+        return format!("{name}: {}", what(shown, step, watch));
+    }
     format!("{name}: next: {}\n  undo: {}", what(shown, step, watch), undo(shown, step))
 }
 
 fn what(shown: &Shown<'_>, step: &Step, watch: Duration) -> String {
     let version = &shown.observed.version;
     match step {
+        Step::Check { from, to } => {
+            format!("convert every object from {} to {to} and back, and compare", from.join(", "))
+        }
         Step::SetStorage { to } => format!("make {to} the storage version"),
         Step::Rewrite => "rewrite all objects, verify that, and prune storedVersions".to_owned(),
         Step::WatchRequests => format!("count requests for {version} for {}s", watch.as_secs()),
@@ -157,7 +166,7 @@ fn undo(shown: &Shown<'_>, step: &Step) -> String {
             "not possible; to keep the CRD as it is now: kubectl get crd {name} -o yaml > {name}.yaml",
             name = observed.crd.name
         ),
-        Step::Rewrite | Step::MoveOwners | Step::WatchRequests | Step::Done => {
+        Step::Check { .. } | Step::Rewrite | Step::MoveOwners | Step::WatchRequests | Step::Done => {
             "not needed: objects keep their content, and every version can still be read".to_owned()
         }
     }
@@ -208,9 +217,23 @@ pub(crate) fn refusal(shown: &Shown<'_>, refusal: &Refusal) -> String {
             "{refusal}\n  By Kubernetes' policy, {policy}. To begin, set deprecated: true for {version} in the CRD: clients \
              then get a warning. --undeprecated-ok retires it without that."
         ),
-        Refusal::Loses { .. } => format!(
-            "{refusal}\n  API servers would drop these fields when an object is rewritten. To see which objects have some, run: \
-             restow convert check {name}. If none has, --lost-fields-ok goes on."
+        Refusal::Loses { to, losses } => {
+            let mut text = format!("objects would not survive being stored in {to}:\n");
+            for loss in losses {
+                let _ = writeln!(text, "  {loss}");
+            }
+            text + &format!(
+                "  To see all of it, run: restow convert check {name}. Correct the conversion or these objects, and run the same \
+                 command again. --lost-fields-ok goes on without this check."
+            )
+        }
+        Refusal::Unchecked { .. } => format!(
+            "{refusal}\n  Let the conversion webhook answer, and run the same command again. --lost-fields-ok goes on without this \
+             check."
+        ),
+        Refusal::NoSuchVersion { version, .. } => format!(
+            "{refusal}\n  If {version} is no typing error, it was dropped without restow: no object has managedFields entries of it, \
+             and nothing is left to do."
         ),
         Refusal::Requested(Requests::Unknown(_)) => format!(
             "{refusal}\n  Grant get on the nonResourceURL /metrics and let every API server answer. If you know that \
@@ -256,7 +279,7 @@ pub(crate) fn refusal(shown: &Shown<'_>, refusal: &Refusal) -> String {
 
 #[cfg(test)]
 mod tests {
-    use restow_core::controller::retirement::Accepted;
+    use restow_core::controller::retirement::{Accepted, Survival};
     use restow_core::resource::inventory::Crd;
     use restow_core::resource::name::GroupResource;
     use serde_json::json;
@@ -281,7 +304,8 @@ mod tests {
             deprecated: true,
             to: None,
             others: vec!["v1".to_owned()],
-            lost: Vec::new(),
+            survival: Survival::Unchecked,
+            retired: false,
             owned: 480,
             unreadable: 0,
             proof: None,
@@ -335,10 +359,20 @@ mod tests {
             },
             Refusal::WrongTarget { to: "v9".to_owned(), why: "has no such version" },
             Refusal::NothingServed("v1beta1".to_owned()),
+            Refusal::NoSuchVersion {
+                version: "v1betal".to_owned(),
+                known: vec!["v1".to_owned(), "v1beta1".to_owned()],
+            },
             Refusal::Loses {
-                version: "v1beta1".to_owned(),
                 to: "v1".to_owned(),
-                fields: vec!["spec.color".to_owned()],
+                losses: vec![
+                    "default/a would lose spec.color".to_owned(),
+                    "and 7 objects more from v1beta1".to_owned(),
+                ],
+            },
+            Refusal::Unchecked {
+                to: "v1".to_owned(),
+                why: "the conversion webhook failed: refused".to_owned(),
             },
             Refusal::Requested(Requests::Unknown("forbidden".to_owned())),
             Refusal::Requested(Requests::Some([("GET".to_owned(), 3)].into())),
@@ -350,6 +384,13 @@ mod tests {
             let _ = writeln!(text, "{}", refusal(&shown, &one));
         }
         text += &done(&shown);
+        let taken = [Step::SetStorage { to: "v1".to_owned() }];
+        let refused = Refusal::Loses {
+            to: "v1".to_owned(),
+            losses: vec!["default/a would lose spec.color".to_owned()],
+        };
+        let report = report(&observed, &owners, &taken, Some(&refused));
+        let _ = write!(text, "\n{}", yaml(&report));
         crate::snapshots::check("retire", &text);
     }
 }

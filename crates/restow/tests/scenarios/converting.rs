@@ -104,10 +104,28 @@ async fn a_webhook_that_loses_a_field_of_some_objects_is_found_out(lab: Lab) {
     let there = pair(&report, "v1", "v2");
     assert_eq!(there["refused"], 1, "{there:#}");
     assert!(there["named"].to_string().contains("not this one"), "{there:#}");
+    webhook.mend();
+
+    // retire does what convert check does, before it changes anything.
+    let crd = format!("{CRDS}/{}", widgets.name());
+    let untouched = send(&client, "GET", &crd, None).await;
+    let full = widgets.name();
+    let retire = ["retire", &full, "v1", "--yes", "--undeprecated-ok", "--ignore-requests", "-o", "json"];
+    let refused = restow.run(&retire).await.expect(4);
+    let report = refused.report();
+    assert_eq!(report["refused"]["reason"], "FieldsLost", "{report:#}");
+    let losses =
+        ["w-00003", "w-00077", "w-00129"].map(|name| json!(format!("default/{name} would lose spec.size")));
+    assert_eq!(report["refused"]["losses"], json!(losses), "{report:#}");
+    assert!(refused.stderr.contains("default/w-00077 would lose spec.size"), "{refused:#?}");
+
     webhook.down().await;
     let down = check(&restow, &widgets, &[]).await.expect(1);
     assert!(down.stderr.contains("webhook failed"), "{down:#?}");
+    let dead = restow.run(&retire).await.expect(4);
+    assert_eq!(dead.report()["refused"]["reason"], "Unchecked", "{dead:#?}");
     webhook.up().await.unwrap();
+    assert_eq!(send(&client, "GET", &crd, None).await, untouched, "the CRD was changed");
     assert!(contents(&client, &widgets.path("v1", "")).await == before, "something was written");
 }
 
@@ -127,10 +145,23 @@ async fn fields_that_another_version_lacks_are_found_out_without_a_webhook(lab: 
     // retire does not take that step either.
     let refused =
         restow.run(&["retire", &widgets.name(), "v1", "--yes", "--undeprecated-ok"]).await.expect(4);
-    assert!(
-        refused.stderr.contains("v2 lacks fields of v1") && refused.stderr.contains("spec.color"),
-        "{refused:#?}"
-    );
+    for index in [7, 57, 107] {
+        let words = format!("default/{} would lose spec.color", name(index));
+        assert!(refused.stderr.contains(&words), "{refused:#?}");
+    }
+    // Nor does convert: the file would lack the field.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("widget.json");
+    for (index, code) in [(7, 1), (8, 0)] {
+        let object = send(&client, "GET", &widgets.path("v1", &name(index)), None).await;
+        std::fs::write(&file, object.to_string()).unwrap();
+        let ran = restow.run(&["convert", "-f", file.to_str().unwrap(), "--to", "v2"]).await.expect(code);
+        assert_eq!(
+            ran.stderr.contains("API servers would drop what v2 lacks: spec.color"),
+            code == 1,
+            "{ran:#?}"
+        );
+    }
     assert!(contents(&client, &widgets.path("v1", "")).await == before, "something was written");
 }
 

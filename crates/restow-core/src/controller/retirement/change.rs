@@ -20,7 +20,7 @@ pub fn changed(versions: &[Value], version: &str, step: &Step) -> Vec<Value> {
                 .for_each(|one| one["served"] = json!(false));
         }
         Step::Drop => changed.retain(|one| one["name"] != version),
-        Step::Rewrite | Step::WatchRequests | Step::MoveOwners | Step::Done => {}
+        Step::Check { .. } | Step::Rewrite | Step::WatchRequests | Step::MoveOwners | Step::Done => {}
     }
     changed
 }

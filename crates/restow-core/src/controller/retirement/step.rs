@@ -2,6 +2,7 @@
 
 use super::policy::stability;
 use super::requests::Requests;
+use super::survival::{Survival, rewritten_from};
 use crate::resource::inventory::Crd;
 
 /// What is known about a CRD, one of whose versions is retired.
@@ -17,8 +18,10 @@ pub struct Observed {
     pub to: Option<String>,
     /// The other versions that are served, the newest first.
     pub others: Vec<String>,
-    /// The fields of the version that its successor would not store, if no webhook converts: see [`successor`].
-    pub lost: Vec<String>,
+    /// Whether objects survive the conversion to the version that they will be stored in: see [`successor`].
+    pub survival: Survival,
+    /// Whether the CRD says that restow has retired the version.
+    pub retired: bool,
     /// How many objects have managedFields entries of the version.
     pub owned: u64,
     /// How many objects cannot be read: they may be stored in the version, and nobody knows who owns their fields.
@@ -37,7 +40,7 @@ pub struct Observed {
 pub struct Accepted {
     /// Retire a version that is not deprecated.
     pub undeprecated: bool,
-    /// Store objects in a version that lacks some of their fields.
+    /// Store objects in a version that some do not survive, or of which that is not known.
     pub losses: bool,
     /// Stop serving a version that is requested, or of which that is not known.
     pub requests: bool,
@@ -46,6 +49,13 @@ pub struct Accepted {
 /// One step of a retirement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
+    /// Convert every object to the version that it will be stored in and back, and compare; nothing is written.
+    Check {
+        /// The versions that objects may be stored in.
+        from: Vec<String>,
+        /// The version that they will be stored in.
+        to: String,
+    },
     /// Store objects in another version from now on.
     SetStorage {
         /// That version.
@@ -70,6 +80,25 @@ impl Step {
     pub fn changes_crd(&self) -> bool {
         matches!(self, Self::SetStorage { .. } | Self::StopServing | Self::Drop)
     }
+
+    /// Whether the step writes nothing.
+    pub fn only_reads(&self) -> bool {
+        matches!(self, Self::Check { .. } | Self::WatchRequests | Self::Done)
+    }
+
+    /// The name in reports for programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Check { .. } => "check",
+            Self::SetStorage { .. } => "setStorage",
+            Self::Rewrite => "rewrite",
+            Self::WatchRequests => "watchRequests",
+            Self::StopServing => "stopServing",
+            Self::MoveOwners => "moveOwners",
+            Self::Drop => "drop",
+            Self::Done => "done",
+        }
+    }
 }
 
 /// Why there is no next step.
@@ -78,10 +107,18 @@ pub enum Refusal {
     /// It is the only version.
     #[error("{0} is the only version of the CRD")]
     OnlyVersion(String),
+    /// The CRD has no such version, and nothing shows that it ever had.
+    #[error("there is no version {version}; the CRD has {}", known.join(", "))]
+    NoSuchVersion {
+        /// What the user typed.
+        version: String,
+        /// The versions that the CRD has.
+        known: Vec<String>,
+    },
     /// It is not deprecated.
     #[error("{version} is not deprecated")]
     Undeprecated {
-        /// The version.
+        /// The version to retire, which clients may rely on.
         version: String,
         /// How long Kubernetes' policy keeps such a version after its deprecation.
         policy: &'static str,
@@ -89,23 +126,29 @@ pub enum Refusal {
     /// The version to store objects in cannot be used.
     #[error("objects cannot be stored in {to}: the CRD {why}")]
     WrongTarget {
-        /// That version.
+        /// The version that the user named, or the newest other one.
         to: String,
-        /// Why not.
+        /// What the CRD does, after "the CRD".
         why: &'static str,
     },
     /// No other version is served.
     #[error("no other version than {0} is served")]
     NothingServed(String),
-    /// The version that objects are stored in lacks fields.
-    #[error("{to} lacks fields of {version}, and no webhook converts: {}", .fields.join(", "))]
+    /// Objects would not survive being stored in the version.
+    #[error("objects would not survive being stored in {to}: {}", .losses.join("; "))]
     Loses {
-        /// The version.
-        version: String,
         /// The version to store objects in.
         to: String,
-        /// The fields.
-        fields: Vec<String>,
+        /// Which objects, and what they would lose.
+        losses: Vec<String>,
+    },
+    /// It is not known whether objects would survive.
+    #[error("it could not be checked whether objects survive being stored in {to}: {why}")]
+    Unchecked {
+        /// The version to store objects in.
+        to: String,
+        /// Why not.
+        why: String,
     },
     /// Clients request the version, or that is not known.
     #[error("{0}")]
@@ -113,7 +156,7 @@ pub enum Refusal {
     /// managedFields have entries of the version.
     #[error("{objects} with managedFields entries of {version}", objects = crate::rewrite::progress::objects(*.owned))]
     Owned {
-        /// The version.
+        /// The version to retire.
         version: String,
         /// How many objects have them.
         owned: u64,
@@ -128,6 +171,25 @@ pub enum Refusal {
     StillStored(String),
 }
 
+impl Refusal {
+    /// The name in reports for programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::OnlyVersion(_) => "OnlyVersion",
+            Self::NoSuchVersion { .. } => "NoSuchVersion",
+            Self::Undeprecated { .. } => "Undeprecated",
+            Self::WrongTarget { .. } => "WrongTarget",
+            Self::NothingServed(_) => "NothingServed",
+            Self::Loses { .. } => "FieldsLost",
+            Self::Unchecked { .. } => "Unchecked",
+            Self::Requested(_) => "Requested",
+            Self::Owned { .. } => "Owned",
+            Self::Unreadable(_) => "Unreadable",
+            Self::StillStored(_) => "StillStored",
+        }
+    }
+}
+
 /// Decides the next step.
 pub fn next_step(seen: &Observed) -> Result<Step, Refusal> {
     let Observed { version, crd, .. } = seen;
@@ -140,14 +202,16 @@ pub fn next_step(seen: &Observed) -> Result<Step, Refusal> {
     check_policy(seen)?;
     let to = successor(seen)?;
     let stored = crd.stored_versions.contains(version);
-    if (stored || crd.storage_version == *version) && !seen.accepted.losses {
-        check_losses(seen, &to)?;
+    if let Some(check) = check_survival(seen, &to)? {
+        return Ok(check);
     }
     if crd.storage_version == *version {
         return Ok(Step::SetStorage { to });
     }
     match (served, &seen.requests) {
         (true, _) if stored => Ok(Step::Rewrite),
+        // Its owners can move only while it is served, because restow cannot move them.
+        (true, _) if crd.webhook && seen.owned > 0 => Err(owned(seen)),
         (true, _) if seen.accepted.requests => Ok(Step::StopServing),
         (true, Requests::Unobserved) => Ok(Step::WatchRequests),
         (true, Requests::None) => Ok(Step::StopServing),
@@ -182,7 +246,10 @@ fn take(seen: &mut Observed, step: &Step) {
     let Observed { version, crd, .. } = seen;
     crd.generation += i64::from(step.changes_crd());
     match step {
+        Step::Check { .. } => seen.survival = Survival::Proven,
         Step::SetStorage { to } => {
+            // Objects may be written between the check and this step.
+            seen.survival = Survival::Unchecked;
             crd.storage_version.clone_from(to);
             crd.stored_versions.push(to.clone());
         }
@@ -206,7 +273,12 @@ fn after_drop(seen: &Observed) -> Result<Step, Refusal> {
     match seen.owned {
         // What was stored in the version can no longer be decoded.
         0 if seen.unreadable > 0 => Err(Refusal::Unreadable(seen.unreadable)),
-        0 => Ok(Step::Done),
+        0 if seen.retired || seen.proof.is_some() => Ok(Step::Done),
+        // It may be a typing error, which must not look like a success.
+        0 => Err(Refusal::NoSuchVersion {
+            version: seen.version.clone(),
+            known: seen.crd.versions.iter().map(|(name, _)| name.clone()).collect(),
+        }),
         _ if seen.crd.webhook || seen.proof.as_ref() == Some(&seen.crd.definition()) => Err(owned(seen)),
         _ => Ok(Step::MoveOwners),
     }
@@ -226,13 +298,19 @@ fn check_policy(seen: &Observed) -> Result<(), Refusal> {
     }
 }
 
-/// Without a webhook, API servers drop what the schema of the storage version lacks.
-fn check_losses(seen: &Observed, to: &str) -> Result<(), Refusal> {
-    if seen.crd.webhook || seen.lost.is_empty() {
-        return Ok(());
+/// Every object must survive each conversion that a rewrite makes, whichever version it is stored in.
+fn check_survival(seen: &Observed, to: &str) -> Result<Option<Step>, Refusal> {
+    let from = rewritten_from(&seen.crd, to);
+    if from.is_empty() || seen.accepted.losses {
+        return Ok(None);
     }
-    let (version, to) = (seen.version.clone(), to.to_owned());
-    Err(Refusal::Loses { version, to, fields: seen.lost.clone() })
+    let to = to.to_owned();
+    match &seen.survival {
+        Survival::Proven => Ok(None),
+        Survival::Unchecked => Ok(Some(Step::Check { from, to })),
+        Survival::Lossy(losses) => Err(Refusal::Loses { to, losses: losses.clone() }),
+        Survival::Unknown(why) => Err(Refusal::Unchecked { to, why: why.clone() }),
+    }
 }
 
 /// The version that objects will be stored in.

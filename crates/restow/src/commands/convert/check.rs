@@ -2,20 +2,23 @@
 
 mod live;
 mod pairs;
+mod rewrite;
 mod server;
+mod trip;
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use restow_convert::{Convertible as _, try_on};
+use restow_convert::{Convertible as _, Pruning, Validation, try_on};
 use restow_migrate::definition;
 use serde_json::Value;
 
 use self::live::Live;
-use self::pairs::{Pairs, differences};
-use super::source::Source;
+use self::pairs::Pairs;
+pub(in crate::commands) use self::rewrite::survival;
+use self::trip::{Trip, Way};
+use super::source::{Source, typed};
 use super::test::take_accepted;
-use super::webhook::{Webhook, WebhookError};
 use crate::args::Connection;
 use crate::connect::{connect, unanswered, unreached};
 use crate::error::{CliError, chain};
@@ -26,9 +29,12 @@ use crate::resources;
 /// Check that every live object survives the conversion to every other version and back; nothing is written
 #[derive(Args)]
 #[command(
-    after_help = "Conversion is by --rules, else by the ConversionRules object for the kind in the cluster, else by the CRD's
-webhook. A webhook that is a Service can be called through kubectl port-forward and --webhook-url. Otherwise the
-API servers convert: objects are read in every served version, and written back as a server-side dry run.
+    after_help = "Conversion is by --rules, else as the cluster converts: by the CRD's webhook, or by the API servers alone. The
+report says which. A webhook that is a Service can be called through kubectl port-forward and --webhook-url; otherwise
+the ConversionRules object for the kind is used, if there is one. Without any of these, objects are read in every
+served version, and written back as a server-side dry run.
+
+An object that would not fit the schema of the other version counts as one that cannot be converted.
 
 restow reads whole objects here, page by page. It needs list on the resource; update too for dry runs.
 
@@ -76,26 +82,30 @@ pub(super) async fn run(connection: &Connection, flags: &Check) -> Result<u8, Cl
     let definition = read.ok_or_else(undefined)?;
     let source =
         Source::of(server, &definition, flags.rules.as_deref(), flags.webhook_url.as_deref()).await?;
+    source.explain();
     let mut pairs = Pairs::new(resource.name.to_string(), source.name());
     let mut live = Live::of(server, resource).ok_or_else(undefined)?;
+    let crd = typed(&definition)?;
+    let (pruning, validation) = (Pruning::of(&crd), Validation::of(&crd));
     match &source {
-        Source::Rules(chain, rules) => {
+        Source::Rules { chain, rules, .. } => {
             while let Some(page) = live.next().await? {
-                page.iter().for_each(|object| by_rules(&mut pairs, chain, rules, object));
+                page.iter().for_each(|object| by_rules(&mut pairs, chain, rules, &validation, object));
             }
         }
         Source::Webhook(webhook) => {
             let versions: Vec<String> =
                 definition.crd.versions.iter().map(|(name, _)| name.clone()).collect();
+            let trip = Trip { way: Way::Webhook(webhook), pruning: &pruning, validation: &validation };
             while let Some(page) = live.next().await? {
-                by_webhook(&mut pairs, webhook, &versions, page).await?;
+                by_webhook(&mut pairs, &trip, &versions, page).await?;
             }
         }
         Source::Unreachable(why) => {
             pairs.not_checked(format!("the way from the storage version to another one and back: {why}"));
             server::check(&mut pairs, server, resource, live, false).await?;
         }
-        Source::None => server::check(&mut pairs, server, resource, live, true).await?,
+        Source::None { .. } => server::check(&mut pairs, server, resource, live, true).await?,
     }
     output::print(&match flags.output {
         Format::Json => json(&pairs),
@@ -109,6 +119,7 @@ fn by_rules(
     pairs: &mut Pairs,
     chain_of_rules: &restow_convert::Chain,
     rules: &restow_convert::rules::ConversionRules,
+    validation: &Validation,
     object: &Value,
 ) {
     let name = live::name(object);
@@ -123,6 +134,11 @@ fn by_rules(
             // The pair of the object's own version and this one shows it.
             Err(_) => continue,
         };
+        let problems = validation.new_problems((object, &from), (&converted, version));
+        if !problems.is_empty() {
+            let words: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            pairs.refused(&from, version, &name, &format!("in {version}, {}", words.join("; ")));
+        }
         match try_on(chain_of_rules, vec![(name.clone(), converted)]) {
             Ok(trials) => {
                 for mut trial in trials {
@@ -138,7 +154,7 @@ fn by_rules(
 /// Has the webhook convert a page to every version, and from there to every other one and back.
 async fn by_webhook(
     pairs: &mut Pairs,
-    webhook: &Webhook,
+    trip: &Trip<'_>,
     versions: &[String],
     page: Vec<Value>,
 ) -> Result<(), CliError> {
@@ -147,39 +163,11 @@ async fn by_webhook(
         let starts = match *from == stored {
             true => page.clone(),
             // What is refused here is shown for the pair of the stored version and this one.
-            false => convert(webhook, &page, from, |_, _| ()).await?,
+            false => trip.convert(&page, from, |_, _| ()).await?,
         };
         for to in versions.iter().filter(|to| *to != from) {
-            pairs.counted(from, to, starts.len() as u64);
-            let mut refused = |name: &str, why: &str| pairs.refused(from, to, name, why);
-            let there = convert(webhook, &starts, to, &mut refused).await?;
-            let back = convert(webhook, &there, from, &mut refused).await?;
-            for after in &back {
-                let same = |before: &&Value| before["metadata"]["uid"] == after["metadata"]["uid"];
-                if let Some(before) = starts.iter().find(same) {
-                    pairs.lost(from, to, &live::name(before), differences(before, after));
-                }
-            }
+            trip.make(pairs, (from, to), &starts).await?;
         }
     }
     Ok(())
-}
-
-/// Converts what can be converted; the rest is reported.
-async fn convert(
-    webhook: &Webhook,
-    objects: &[Value],
-    to: &str,
-    mut refused: impl FnMut(&str, &str),
-) -> Result<Vec<Value>, CliError> {
-    let mut converted = Vec::new();
-    for (object, result) in objects.iter().zip(webhook.convert_each(objects, to).await) {
-        match result {
-            Ok(object) => converted.push(object),
-            // A webhook that is down says nothing about objects.
-            Err(error @ WebhookError::Call(_)) => return Err(CliError::failed(chain(&error))),
-            Err(error) => refused(&live::name(object), &chain(&error)),
-        }
-    }
-    Ok(converted)
 }

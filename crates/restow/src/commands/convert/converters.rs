@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use restow_convert::{Chain, Convertible as _, Unchanged};
+use restow_convert::{Chain, Convertible as _, Pruning, lost_fields};
 use restow_core::resource::inventory::Resource;
 use restow_migrate::cluster::{Cluster, Inventory};
 use restow_migrate::definition::{self, Definition};
@@ -19,7 +19,8 @@ use crate::output::say;
 /// Converts the objects of one kind.
 pub(super) enum Converter {
     Rules(Box<Chain>),
-    Unchanged(Unchanged),
+    /// API servers change apiVersion and drop what the other schema lacks; what would be dropped is an error.
+    ApiServer(Pruning),
     Webhook(Webhook),
 }
 
@@ -27,7 +28,18 @@ impl Converter {
     async fn convert(&self, object: Value, to: &str) -> Result<Value, String> {
         match self {
             Self::Rules(rules) => rules.convert(object, to).map_err(|error| chain(&error)),
-            Self::Unchanged(unchanged) => unchanged.convert(object, to).map_err(|error| chain(&error)),
+            Self::ApiServer(pruning) => {
+                let converted = pruning.convert(object.clone(), to).map_err(|error| chain(&error))?;
+                let mut as_before = converted.clone();
+                as_before["apiVersion"] = object["apiVersion"].clone();
+                match lost_fields(&object, &as_before) {
+                    lost if lost.is_empty() => Ok(converted),
+                    lost => Err(format!(
+                        "no webhook converts, so API servers would drop what {to} lacks: {}; to convert by rules, give --rules FILE",
+                        lost.join(", ")
+                    )),
+                }
+            }
             Self::Webhook(_) if version(&object) == to => Ok(object),
             Self::Webhook(webhook) => match webhook.convert(&[object], to).await {
                 Ok(mut converted) => converted.pop().ok_or_else(|| "the webhook returned nothing".to_owned()),
@@ -86,16 +98,12 @@ impl Defined {
         }
         let source =
             Source::of(self.cluster.server(), &definition, None, self.webhook_url.as_deref()).await?;
+        source.explain();
         match source {
-            Source::Rules(chain, _) => Ok(Some(Converter::Rules(chain))),
+            Source::Rules { chain, .. } => Ok(Some(Converter::Rules(chain))),
             Source::Webhook(webhook) => Ok(Some(Converter::Webhook(webhook))),
             Source::Unreachable(why) => Err(why),
-            Source::None => match Unchanged::of(&typed(&definition)?) {
-                Ok(unchanged) => Ok(Some(Converter::Unchanged(unchanged))),
-                Err(differ) => Err(CliError::failed(format!("{}: {differ}", definition.crd.name)).hint(
-                    "the CRD has no conversion: API servers only change apiVersion; give rules with --rules FILE",
-                )),
-            },
+            Source::None { .. } => Ok(Some(Converter::ApiServer(Pruning::of(&typed(&definition)?)))),
         }
     }
 }

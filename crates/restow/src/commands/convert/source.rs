@@ -14,48 +14,87 @@ use super::files::read;
 use super::webhook::Webhook;
 use crate::connect::unreached;
 use crate::error::CliError;
+use crate::output::say;
 
 /// Where a conversion comes from.
 pub(super) enum Source {
     /// Rules, compiled for the CRD.
-    Rules(Box<Chain>, Box<ConversionRules>),
+    Rules {
+        chain: Box<Chain>,
+        rules: Box<ConversionRules>,
+        /// Why they are used although the user did not name them.
+        why: Option<String>,
+    },
     /// A webhook that can be called.
     Webhook(Webhook),
     /// A webhook that only API servers can call; the hint says how to call it.
     Unreachable(CliError),
     /// The API server changes nothing but apiVersion.
-    None,
+    None {
+        /// The name of a ConversionRules object that the cluster does not use.
+        unused: Option<String>,
+    },
 }
 
 impl Source {
-    /// The conversion of a CRD: by rules in a file, else by rules in the cluster, else as its API servers do it.
+    /// The conversion of a CRD: by rules in a file, else as its API servers do it.
+    ///
+    /// Rules in the cluster take part only if a webhook converts. If that can be called, it is. If it is a Service, which cannot
+    /// be called from here, the rules show what a webhook does that serves them.
     pub(super) async fn of(
         server: &Server,
         definition: &Definition,
         rules: Option<&Path>,
         webhook: Option<&str>,
     ) -> Result<Self, CliError> {
-        let rules = match rules {
-            Some(path) => Some(read(path)?),
-            None if webhook.is_some() => None,
-            None => stored_rules(server, definition).await?,
-        };
-        if let Some(rules) = rules {
-            let chain = compile(&rules, &typed(definition)?)?;
-            return Ok(Self::Rules(Box::new(chain), Box::new(rules)));
+        if let Some(path) = rules {
+            return Self::rules(read(path)?, definition, None);
         }
-        Ok(match definition.crd.webhook {
-            true => Webhook::of(definition, webhook).map_or_else(Self::Unreachable, Self::Webhook),
-            false => Self::None,
-        })
+        if !definition.crd.webhook {
+            let unused = stored_rules(server, definition).await.ok().flatten();
+            return Ok(Self::None { unused: unused.and_then(|rules| rules.metadata.name) });
+        }
+        let unreachable = match Webhook::of(definition, webhook) {
+            Ok(webhook) => return Ok(Self::Webhook(webhook)),
+            Err(unreachable) => unreachable,
+        };
+        if webhook.is_some() {
+            return Err(unreachable);
+        }
+        match stored_rules(server, definition).await? {
+            Some(rules) => {
+                let name = rules.metadata.name.clone().unwrap_or_default();
+                let why = format!(
+                    "{unreachable}; the ConversionRules {name} are used instead, which is right if that webhook serves them"
+                );
+                Self::rules(rules, definition, Some(why))
+            }
+            None => Ok(Self::Unreachable(unreachable)),
+        }
+    }
+
+    fn rules(rules: ConversionRules, definition: &Definition, why: Option<String>) -> Result<Self, CliError> {
+        let chain = compile(&rules, &typed(definition)?)?;
+        Ok(Self::Rules { chain: Box::new(chain), rules: Box::new(rules), why })
+    }
+
+    /// Says what is used where a user may expect something else.
+    pub(super) fn explain(&self) {
+        match self {
+            Self::Rules { why: Some(why), .. } => say!("{why}"),
+            Self::None { unused: Some(name) } => say!(
+                "the CRD has no webhook, so the API servers do not use the ConversionRules {name}; to use rules, give --rules FILE"
+            ),
+            _ => {}
+        }
     }
 
     /// What the report calls it.
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Self::Rules(..) => "rules",
+            Self::Rules { .. } => "rules",
             Self::Webhook(_) => "webhook",
-            Self::Unreachable(_) | Self::None => "API server",
+            Self::Unreachable(_) | Self::None { .. } => "API server",
         }
     }
 }

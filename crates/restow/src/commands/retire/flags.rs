@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::args::{Pace, Scope, duration};
+use crate::args::{Pace, ReportOutput, Scope, duration};
 
 /// Retire a version of a CRD: from the storage version to its removal, step by step
 #[derive(Args)]
 #[command(
-    after_help = "It shows who still uses the version, and each step before it takes it: set another storage version,
-rewrite and verify all objects, prune storedVersions, stop serving the version, move managedFields to
-the storage version, and drop the version from the CRD. All steps but the last can be undone.
+    after_help = "It shows who still uses the version, and each step before it takes it: check that every object survives,
+set another storage version, rewrite and verify all objects, prune storedVersions, stop serving the
+version, move managedFields to the storage version, and drop the version from the CRD. All steps but the
+last can be undone.
 
 It can be interrupted at any time: run the same command again, and it continues.
 
@@ -22,6 +23,7 @@ Examples:
   restow retire widgets.example.com v1beta1 --dry-run   what would be done?
   restow retire widgets.example.com v1beta1             asks before each step
   restow retire widgets.example.com v1beta1 --yes       for scripts
+  restow retire widgets.example.com v1beta1 --yes -o json
   restow retire widgets.example.com v1beta1 --manifest crd.yaml    the CRD is managed by Helm, Argo CD or Flux"
 )]
 pub(crate) struct Retire {
@@ -45,9 +47,12 @@ pub(crate) struct Retire {
     /// Retire a beta or stable version that the CRD does not call deprecated
     #[arg(long)]
     pub(super) undeprecated_ok: bool,
-    /// Store objects in a version that lacks some of their fields, although no webhook converts them
+    /// Do not check whether objects survive being stored in the other version; what is lost is lost
     #[arg(long)]
     pub(super) lost_fields_ok: bool,
+    /// Where the CRD's webhook can be reached from here, if it is a Service
+    #[arg(long, value_name = "URL", conflicts_with = "lost_fields_ok")]
+    pub(super) webhook_url: Option<String>,
     /// Stop serving the version although clients request it, or although that is not known
     #[arg(long)]
     pub(super) ignore_requests: bool,
@@ -65,6 +70,9 @@ pub(crate) struct Retire {
     pub(super) timeout: Option<Duration>,
     #[command(flatten)]
     pub(super) pace: Pace,
+    /// How to print what was done; json and yaml print one object at the end
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = ReportOutput::Table)]
+    pub(super) output: ReportOutput,
     /// Where to keep the progress of rewriting [default: $XDG_STATE_HOME/restow]
     #[arg(long, value_name = "DIR")]
     pub(super) state_dir: Option<PathBuf>,

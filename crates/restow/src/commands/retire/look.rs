@@ -5,7 +5,7 @@ use std::time::Duration;
 use restow_clock::Instant;
 use restow_convert::version_order;
 use restow_core::controller::crd_manager::{CrdManager, crd_manager};
-use restow_core::controller::retirement::{Accepted, Observed, lost_fields, successor};
+use restow_core::controller::retirement::{Accepted, Observed, Survival};
 use restow_core::resource::inventory::{Crd, Resource};
 use restow_core::resource::name::{GroupResource, GroupVersion};
 use restow_migrate::client::access::{self, Missing};
@@ -58,7 +58,9 @@ impl Retirement<'_> {
     pub(super) async fn look(&mut self) -> Result<Look, Halt> {
         let stop = self.stop.clone();
         let (resource, definition) = stop.unless(self.settled()).await.ok_or(Halt::Stopped)??;
-        let matters = self.owners.is_none() || self.proof.as_ref() == Some(&definition.crd.definition());
+        let proven = self.proof.as_ref() == Some(&definition.crd.definition());
+        // Behind a webhook owners move by themselves, and restow waits for them before it stops serving the version.
+        let matters = self.owners.is_none() || proven || definition.crd.webhook;
         let owners = match &self.owners {
             Some(owners) if !matters => owners.clone(),
             _ => self.count_owners(&resource).await?,
@@ -66,6 +68,7 @@ impl Retirement<'_> {
         self.owners = Some(owners.clone());
         let manager = crd_manager(&definition.object);
         let observed = self.observed(&definition, &owners);
+        self.seen = Some(observed.clone());
         Ok(Look { resource, definition, observed, owners, manager })
     }
 
@@ -76,12 +79,15 @@ impl Retirement<'_> {
             .versions()
             .iter()
             .any(|one| one["name"] == version.as_str() && one["deprecated"] == true);
-        let mut observed = Observed {
+        let checked = self.survival.as_ref().filter(|(checked, _)| *checked == crd.definition());
+        let retired = definition.object["metadata"]["annotations"][restow_api::RETIRED].as_str();
+        Observed {
             version: version.clone(),
             deprecated,
             to: self.flags.to.clone(),
             others: others(&crd, version),
-            lost: Vec::new(),
+            survival: checked.map_or(Survival::Unchecked, |(_, survival)| survival.clone()),
+            retired: retired.is_some_and(|all| all.split(',').any(|one| one.trim() == version)),
             owned: owners.owned,
             unreadable: owners.unreadable,
             proof: self.proof.clone(),
@@ -92,14 +98,7 @@ impl Retirement<'_> {
                 requests: self.flags.ignore_requests,
             },
             crd,
-        };
-        let find = |name: &str| definition.versions().iter().find(|one| one["name"] == name);
-        if let Ok(to) = successor(&observed)
-            && let (Some(from), Some(to)) = (find(version), find(&to))
-        {
-            observed.lost = lost_fields(from, to);
         }
-        observed
     }
 
     /// The resource and its CRD, once discovery serves what the CRD says.

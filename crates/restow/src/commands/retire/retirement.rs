@@ -1,6 +1,6 @@
 //! A retirement under way, and why it may end early.
 
-use restow_core::controller::retirement::{Requests, Step};
+use restow_core::controller::retirement::{Observed, Refusal, Requests, Step, Survival};
 use restow_lease::Stop;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::owners::FieldOwners;
@@ -39,7 +39,15 @@ pub(super) struct Retirement<'a> {
     pub(super) requests: Requests,
     pub(super) proof: Option<String>,
     pub(super) owners: Option<FieldOwners>,
+    /// Whether objects survive, and the state of the CRD (uid and generation) that this was checked for.
+    pub(super) survival: Option<(String, Survival)>,
     pub(super) conflicts: u32,
     /// The changes of the CRD that were made.
     pub(super) written: Vec<Step>,
+    /// The steps that were taken, for the report.
+    pub(super) taken: Vec<Step>,
+    /// What was seen last.
+    pub(super) seen: Option<Observed>,
+    /// Why it did not go on.
+    pub(super) refused: Option<Refusal>,
 }

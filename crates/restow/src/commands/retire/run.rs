@@ -6,13 +6,14 @@ use super::ask;
 use super::flags::Retire;
 use super::look::Look;
 use super::retirement::{Halt, Retirement};
-use crate::args::Connection;
+use crate::args::{Connection, ReportOutput};
 use crate::connect::connect;
 use crate::error::CliError;
 use crate::output::{self, say};
 use crate::program::program;
 use crate::render::retire as render;
 use crate::render::table::width;
+use crate::render::text::{json, yaml};
 use crate::signals::{STOPPED, stop_on_signals};
 
 /// Runs the command, and returns its exit code.
@@ -29,10 +30,16 @@ pub(crate) async fn run(connection: &Connection, flags: &Retire) -> Result<u8, C
         requests: Requests::Unobserved,
         proof: None,
         owners: None,
+        survival: None,
         conflicts: 0,
         written: Vec::new(),
+        taken: Vec::new(),
+        seen: None,
+        refused: None,
     };
-    match retirement.retire().await {
+    let ended = retirement.retire().await;
+    retirement.report();
+    match ended {
         Ok(()) => Ok(0),
         Err(Halt::Exit(code)) => Ok(code),
         Err(Halt::Failed(error)) => Err(error),
@@ -47,11 +54,13 @@ impl Retirement<'_> {
     async fn retire(&mut self) -> Result<(), Halt> {
         let mut look = self.look().await?;
         let counted = self.cluster.request_counts(&look.resource.name, &self.flags.version).await;
-        output::print(&render::usage(&look.shown(), &counted, width()));
         let (steps, refusal) = plan(&look.observed);
-        output::print(&render::plan(&look.shown(), &steps, self.flags.watch_requests, width()));
+        if self.prints_text() {
+            output::print(&render::usage(&look.shown(), &counted, width()));
+            output::print(&render::plan(&look.shown(), &steps, self.flags.watch_requests, width()));
+        }
         if self.flags.dry_run {
-            return refusal.map_or(Ok(()), |refusal| Err(self.refuse(&look, &refusal)));
+            return self.dry_run(look, refusal).await;
         }
         let asks = !self.flags.yes;
         if asks && !steps.is_empty() && !ask::can_ask() {
@@ -73,11 +82,38 @@ impl Retirement<'_> {
                 return Err(self.change_source(&look, &step)?);
             }
             say!("{}", render::step(&look.shown(), &step, self.flags.watch_requests));
-            if asks && step != Step::WatchRequests {
+            if asks && !step.only_reads() {
                 self.ask().await?;
             }
             self.take(&look, &step).await?;
             look = self.look().await?;
+        }
+    }
+
+    /// Whether stdout is for a person.
+    pub(super) fn prints_text(&self) -> bool {
+        self.flags.output == ReportOutput::Table
+    }
+
+    /// Looks for what would stop the steps. The check writes nothing, so it is made for real.
+    async fn dry_run(&mut self, mut look: Look, refusal: Option<Refusal>) -> Result<(), Halt> {
+        if let Ok(step @ Step::Check { .. }) = next_step(&look.observed) {
+            say!("{}", render::step(&look.shown(), &step, self.flags.watch_requests));
+            self.take(&look, &step).await?;
+            look = self.look().await?;
+        }
+        let refusal = next_step(&look.observed).err().or(refusal);
+        refusal.map_or(Ok(()), |refusal| Err(self.refuse(&look, &refusal)))
+    }
+
+    /// Prints what was done as one object, if that was asked for.
+    fn report(&self) {
+        let (Some(seen), Some(owners)) = (&self.seen, &self.owners) else { return };
+        let report = render::report(seen, owners, &self.taken, self.refused.as_ref());
+        match self.flags.output {
+            ReportOutput::Table => {}
+            ReportOutput::Json => output::print(&json(&report)),
+            ReportOutput::Yaml => output::print(&yaml(&report)),
         }
     }
 
@@ -93,11 +129,12 @@ impl Retirement<'_> {
     }
 
     /// Says why there is no next step, and what to do.
-    fn refuse(&self, look: &Look, refusal: &Refusal) -> Halt {
+    fn refuse(&mut self, look: &Look, refusal: &Refusal) -> Halt {
+        self.refused = Some(refusal.clone());
         let name = &look.resource.name;
         say!("{name}: {}", render::refusal(&look.shown(), refusal));
         Halt::Exit(match refusal {
-            Refusal::OnlyVersion(_) | Refusal::WrongTarget { .. } => 2,
+            Refusal::OnlyVersion(_) | Refusal::NoSuchVersion { .. } | Refusal::WrongTarget { .. } => 2,
             Refusal::Unreadable(_) => 3,
             _ => 4,
         })

@@ -12,6 +12,7 @@ use restow_migrate::definition::write_versions;
 use super::look::Look;
 use super::manifest;
 use super::retirement::{CONFLICTS, Halt, REPEATS, Retirement};
+use crate::commands::convert::survival;
 use crate::commands::migrate;
 use crate::commands::migrate::flags::Migrate;
 use crate::error::CliError;
@@ -30,7 +31,18 @@ impl Retirement<'_> {
     pub(super) async fn take(&mut self, look: &Look, step: &Step) -> Result<(), Halt> {
         // Requests count only for the very next step.
         self.requests = Requests::Unobserved;
+        let written = self.written.len();
+        self.act(look, step).await?;
+        // After a conflict the step is decided again.
+        if !step.changes_crd() || self.written.len() > written {
+            self.taken.push(step.clone());
+        }
+        Ok(())
+    }
+
+    async fn act(&mut self, look: &Look, step: &Step) -> Result<(), Halt> {
         match step {
+            Step::Check { from, to } => self.check(look, (from, to)).await,
             Step::SetStorage { .. } | Step::StopServing => self.write(look, step).await,
             Step::Drop => {
                 self.unserved_everywhere(look).await?;
@@ -49,11 +61,24 @@ impl Retirement<'_> {
         }
     }
 
+    /// Converts every object as the rewrite will, and keeps what came of it for this state of the CRD.
+    async fn check(&mut self, look: &Look, pair: (&[String], &str)) -> Result<(), Halt> {
+        let server = self.cluster.server();
+        let url = self.flags.webhook_url.as_deref();
+        let stop = self.stop.clone();
+        let check = survival(server, &look.resource, &look.definition, pair, url);
+        let survival = stop.unless(check).await.ok_or(Halt::Stopped)??;
+        self.survival = Some((look.definition.crd.definition(), survival));
+        Ok(())
+    }
+
     /// Rewrites all objects, and keeps the proof.
     async fn rewrite(&mut self, look: &Look) -> Result<(), Halt> {
         let flags = Migrate::whole(self.flags.pace.clone(), self.flags.state_dir.clone());
         let report = migrate::run_one(self.cluster, &look.resource, flags, &self.stop).await?;
-        output::print(&summary(&report, "", width()));
+        if self.prints_text() {
+            output::print(&summary(&report, "", width()));
+        }
         match report.end {
             End::Succeeded => {
                 self.proof.clone_from(&report.progress.definition);
@@ -126,7 +151,8 @@ impl Retirement<'_> {
             say!("find out what writes the CRD (its managedFields name it), and run the same command again");
             return Err(Halt::Exit(4));
         }
-        let error = match write_versions(self.cluster.server(), &look.definition, &versions, false).await {
+        let retired = (*step == Step::Drop).then_some(self.flags.version.as_str());
+        let error = match write_versions(self.cluster.server(), &look.definition, &versions, retired).await {
             Ok(()) => {
                 self.written.push(step.clone());
                 return Ok(());
@@ -153,24 +179,27 @@ impl Retirement<'_> {
     pub(super) fn change_source(&self, look: &Look, step: &Step) -> Result<Halt, Halt> {
         let version = &self.flags.version;
         let after = changed(look.definition.versions(), version, step);
-        output::print(&render::source_change(&look.shown(), &after));
+        match self.prints_text() {
+            true => output::print(&render::source_change(&look.shown(), &after)),
+            false => say!("{}", render::source_change(&look.shown(), &after).trim_end()),
+        }
         let name = look.resource.name.to_string();
+        let again = match step {
+            Step::Drop => format!("with that, {version} is retired"),
+            _ => "then run the same command again".to_owned(),
+        };
         let next = match &self.flags.manifest {
             Some(path) => {
                 let change = |versions: &[serde_json::Value]| changed(versions, version, step);
                 match manifest::edit_file(path, &name, look.definition.versions(), change)? {
-                    true => {
-                        format!("{} was changed; apply it, and run the same command again", path.display())
-                    }
-                    false => format!(
-                        "{} has this change already; apply it, and run the same command again",
-                        path.display()
-                    ),
+                    true => format!("{} was changed; apply it; {again}", path.display()),
+                    false => format!("{} has this change already; apply it; {again}", path.display()),
                 }
             }
-            None => "make this change in the source, and run the same command again when it has arrived; \
-                     --manifest FILE edits a file, --change-managed-crd changes the CRD in the cluster"
-                .to_owned(),
+            None => format!(
+                "make this change in the source, and let it arrive; {again} (--manifest FILE edits a file, \
+                 --change-managed-crd changes the CRD in the cluster)"
+            ),
         };
         say!("{name}: {next}");
         Ok(Halt::Exit(4))

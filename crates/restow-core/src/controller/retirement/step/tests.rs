@@ -31,7 +31,8 @@ fn seen(crd: Crd) -> Observed {
         deprecated: true,
         to: None,
         others: others.map(|(name, _)| name.clone()).collect(),
-        lost: Vec::new(),
+        survival: Survival::Proven,
+        retired: false,
         owned: 0,
         unreadable: 0,
         proof: None,
@@ -57,7 +58,7 @@ fn the_next_step_follows_from_what_the_cluster_shows() {
     let stored = || seen(crd("v1 v1beta1", "v1", "v1 v1beta1"));
     let served = || seen(crd("v1 v1beta1", "v1", "v1"));
     let unserved = || seen(crd("v1 -v1beta1", "v1", "v1"));
-    let dropped = || seen(crd("v1", "v1", "v1"));
+    let dropped = || Observed { retired: true, ..seen(crd("v1", "v1", "v1")) };
     let requested = |requests| Observed { requests, ..served() };
     let willing = Accepted { requests: true, ..Accepted::default() };
     for (what, seen, expected) in [
@@ -82,7 +83,8 @@ fn the_next_step_follows_from_what_the_cluster_shows() {
         ("it was never stored by restow", seen(crd("v1 -v1beta1", "v1", "v1 v1beta1")), Step::MoveOwners),
         ("all is proven", proven(unserved()), Step::Drop),
         ("it is gone", dropped(), Step::Done),
-        ("dropped too early", Observed { owned: 1, ..dropped() }, Step::MoveOwners),
+        ("dropped too early", Observed { owned: 1, retired: false, ..dropped() }, Step::MoveOwners),
+        ("and repaired since", Observed { retired: false, ..proven(dropped()) }, Step::Done),
         (
             "the CRD has changed since the proof",
             Observed { proof: Some("u/2".to_owned()), ..unserved() },
@@ -131,6 +133,16 @@ fn a_gate_refuses_with_its_reason() {
         ("requests", requested(&some), Refusal::Requested(some.clone())),
         ("nobody knows", requested(&unknown), Refusal::Requested(unknown.clone())),
         ("owners behind a webhook", webhook(Observed { owned: 3, ..proven(unserved()) }), owned(true)),
+        (
+            "owners behind a webhook while it is served, so that they can still move by themselves",
+            webhook(Observed { owned: 3, ..seen(crd("v1 v1beta1", "v1", "v1")) }),
+            owned(true),
+        ),
+        (
+            "a version that was never there",
+            seen(crd("v2 v1", "v1", "v1")),
+            Refusal::NoSuchVersion { version: OLD.to_owned(), known: vec!["v2".to_owned(), "v1".to_owned()] },
+        ),
         ("owners that could not be moved", Observed { owned: 3, ..proven(unserved()) }, owned(false)),
         (
             "dropped too early behind a webhook",
@@ -181,45 +193,84 @@ fn only_alpha_versions_go_without_being_deprecated() {
 
 #[test]
 fn a_plan_takes_the_remaining_steps_from_everywhere() {
-    let all =
-        [set("v1"), Step::Rewrite, Step::WatchRequests, Step::StopServing, Step::MoveOwners, Step::Drop];
-    for (seen, first) in [
-        (seen(crd("v1 v1beta1", OLD, OLD)), 0),
-        (seen(crd("v1 v1beta1", "v1", "v1beta1 v1")), 1),
-        (seen(crd("v1 v1beta1", "v1", "v1")), 2),
-        (seen(crd("v1 -v1beta1", "v1", "v1beta1 v1")), 4),
-        (seen(crd("v1 -v1beta1", "v1", "v1")), 4),
-        (seen(crd("v1", "v1", "v1")), 6),
+    let check = |from: &[&str]| Step::Check {
+        from: from.iter().map(|version| (*version).to_owned()).collect(),
+        to: "v1".to_owned(),
+    };
+    let end = [Step::WatchRequests, Step::StopServing, Step::MoveOwners, Step::Drop];
+    let plus = |first: &[Step], rest: &[Step]| [first, rest].concat();
+    for (crd, expected) in [
+        // It is checked again what was written before the storage version was set.
+        (crd("v1 v1beta1", OLD, OLD), plus(&[check(&[OLD]), set("v1"), check(&[OLD]), Step::Rewrite], &end)),
+        (crd("v1 v1beta1", "v1", "v1beta1 v1"), plus(&[check(&[OLD]), Step::Rewrite], &end)),
+        (crd("v1 v1beta1", "v1", "v1"), end.to_vec()),
+        (crd("v1 -v1beta1", "v1", "v1beta1 v1"), plus(&[check(&[OLD])], &end[2..])),
+        (crd("v1 -v1beta1", "v1", "v1"), end[2..].to_vec()),
+        (crd("v1", "v1", "v1"), vec![]),
     ] {
-        let seen = Observed { requests: Requests::Unobserved, owned: 0, ..seen };
-        assert_eq!(plan(&seen), (all[first..].to_vec(), None));
+        let seen = Observed {
+            requests: Requests::Unobserved,
+            survival: Survival::Unchecked,
+            retired: true,
+            ..seen(crd)
+        };
+        assert_eq!(plan(&seen), (expected, None));
     }
 }
 
 #[test]
 fn a_plan_ends_at_the_gate_that_is_closed() {
-    let mut behind = Observed { owned: 2, ..seen(crd("v1 v1beta1", "v1", "v1")) };
+    let mut behind = Observed { owned: 2, ..seen(crd("v1 v1beta1", "v1", "v1 v1beta1")) };
     behind.crd.webhook = true;
     let (steps, refusal) = plan(&behind);
-    assert_eq!(steps, [Step::StopServing, Step::MoveOwners]);
+    assert_eq!(steps, [Step::Rewrite]);
     assert_eq!(refusal, Some(Refusal::Owned { version: OLD.to_owned(), owned: 2, webhook: true }));
 }
 
 #[test]
-fn objects_are_not_stored_in_a_version_that_lacks_their_fields() {
-    let lossy = |crd: Crd| Observed { lost: vec!["spec.a".to_owned()], ..seen(crd) };
-    let mut converted = lossy(crd("v1 v1beta1", OLD, OLD));
-    converted.crd.webhook = true;
-    let mut accepted = lossy(crd("v1 v1beta1", OLD, OLD));
-    accepted.accepted.losses = true;
-    for (what, seen, refused) in [
-        ("it is the storage version", lossy(crd("v1 v1beta1", OLD, OLD)), true),
-        ("objects may be stored in it", lossy(crd("v1 v1beta1", "v1", "v1 v1beta1")), true),
-        ("and it is not served", lossy(crd("v1 -v1beta1", "v1", "v1 v1beta1")), true),
-        ("no object is stored in it", lossy(crd("v1 v1beta1", "v1", "v1")), false),
-        ("a webhook converts", converted, false),
-        ("the user accepts it", accepted, false),
+fn every_version_that_a_rewrite_converts_from_is_checked() {
+    for (what, crd, to, expected) in [
+        ("stored in the retired version", crd("v1 v1beta1", OLD, OLD), "v1", &[OLD][..]),
+        (
+            "in a third version too",
+            crd("v1 v1beta1 v1alpha1", OLD, "v1alpha1 v1beta1"),
+            "v1",
+            &["v1alpha1", OLD],
+        ),
+        ("in a third version only", crd("v1 v1beta1 v1alpha1", "v1", "v1alpha1 v1"), "v1", &["v1alpha1"]),
+        ("storedVersions were pruned by hand", crd("v1 v1beta1", OLD, ""), "v1", &[OLD]),
+        ("in the successor already", crd("v1 v1beta1", "v1", "v1"), "v1", &[]),
     ] {
-        assert_eq!(matches!(next_step(&seen), Err(Refusal::Loses { .. })), refused, "{what}");
+        assert_eq!(rewritten_from(&crd, to), expected, "{what}");
     }
+}
+
+#[test]
+fn objects_are_not_stored_in_a_version_that_they_would_not_survive() {
+    let places = || {
+        [
+            ("it is the storage version", crd("v1 v1beta1", OLD, OLD)),
+            ("objects may be stored in it", crd("v1 v1beta1", "v1", "v1 v1beta1")),
+            ("and it is not served", crd("v1 -v1beta1", "v1", "v1 v1beta1")),
+            ("objects may be stored in a third one", crd("v1 v1beta1 v1alpha1", "v1", "v1alpha1 v1")),
+        ]
+    };
+    let losses = vec!["default/w would lose spec.a".to_owned()];
+    for webhook in [false, true] {
+        for (what, mut crd) in places() {
+            crd.webhook = webhook;
+            let with = |survival| next_step(&Observed { survival, ..seen(crd.clone()) });
+            let to = || "v1".to_owned();
+            assert!(matches!(with(Survival::Unchecked), Ok(Step::Check { .. })), "{what}");
+            let lossy = Refusal::Loses { to: to(), losses: losses.clone() };
+            assert_eq!(with(Survival::Lossy(losses.clone())), Err(lossy), "{what}");
+            let dead = Refusal::Unchecked { to: to(), why: "connection refused".to_owned() };
+            assert_eq!(with(Survival::Unknown("connection refused".to_owned())), Err(dead), "{what}");
+            let accepted = Accepted { losses: true, ..Accepted::default() };
+            let seen = Observed { survival: Survival::Lossy(losses.clone()), accepted, ..seen(crd.clone()) };
+            assert!(!matches!(next_step(&seen), Err(Refusal::Loses { .. })), "{what}, and it is accepted");
+        }
+    }
+    let stored_in_v1 = Observed { survival: Survival::Unchecked, ..seen(crd("v1 v1beta1", "v1", "v1")) };
+    assert_eq!(next_step(&stored_in_v1), Ok(Step::StopServing), "nothing is converted");
 }

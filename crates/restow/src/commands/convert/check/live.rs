@@ -1,7 +1,7 @@
 //! Reads all live objects, page by page.
 
 use restow_core::resource::inventory::Resource;
-use restow_core::resource::name::GroupVersion;
+use restow_core::resource::name::{GroupResource, GroupVersion};
 use restow_migrate::client::Server;
 use serde::Deserialize;
 use serde_json::Value;
@@ -44,6 +44,12 @@ impl<'a> Live<'a> {
     pub(super) fn of(server: &'a Server, resource: &Resource) -> Option<Self> {
         let path = format!("{}/{}", resource.endpoint()?.path(), resource.name.resource);
         Some(Self { server, path, next: Some(String::new()), last: String::new(), restarts: 0 })
+    }
+
+    /// The objects in one version.
+    pub(super) fn in_version(server: &'a Server, name: &GroupResource, version: &str) -> Self {
+        let path = format!("{}/{}", GroupVersion::new(&name.group, version).path(), name.resource);
+        Self { server, path, next: Some(String::new()), last: String::new(), restarts: 0 }
     }
 
     /// The next page; none after the last one.

@@ -107,6 +107,19 @@ impl Pairs {
         }
     }
 
+    /// Which objects would not survive, and what they would lose; the rest is counted.
+    pub(super) fn losses(&self) -> Vec<String> {
+        let mut losses = Vec::new();
+        for pair in self.pairs.values() {
+            losses.extend(pair.named.iter().map(|named| format!("{} {}", named.object, named.message)));
+            let more = (pair.refused + pair.losing).saturating_sub(pair.named.len() as u64);
+            if more > 0 {
+                losses.push(format!("and {} more from {}", counted(more, "object"), pair.from));
+            }
+        }
+        losses
+    }
+
     /// Adds what came of the trial of one object.
     pub(super) fn tried(&mut self, object: &str, trial: &Trial, accepted: Vec<String>) {
         self.counted(&trial.from, &trial.to, 1);
