@@ -10,6 +10,11 @@ pub fn unique(stem: &str, occasion: &str) -> String {
     with_suffix(stem, '-', &digest(occasion))
 }
 
+/// The same, at most `most` bytes long.
+pub fn unique_within(stem: &str, occasion: &str, most: usize) -> String {
+    cut(stem, '-', &digest(occasion), most)
+}
+
 /// The name itself if it is short enough, else its beginning and a digest of the whole.
 pub fn bounded(name: &str) -> String {
     within(name, MAX_NAME_LENGTH)

@@ -68,7 +68,7 @@ async fn the_job_has_all_permissions_it_needs_and_no_others(lab: Lab) {
     for object in rights {
         send(&client, "POST", &path(object), Some(object)).await;
     }
-    let name = job["metadata"]["name"].as_str().unwrap();
+    let name = job["spec"]["template"]["spec"]["serviceAccountName"].as_str().unwrap();
     let account = format!("system:serviceaccount:job-rights:{name}");
     wait("the roles to be known", || async { may(&client, &account, "list", &widgets.name(), "").await })
         .await;

@@ -1,5 +1,7 @@
 //! `restow install --job`: a Job that migrates some custom resources once, for operators in any language.
 
+use std::collections::BTreeSet;
+
 use restow_core::controller::object_name;
 use restow_core::resource::name::GroupResource;
 use serde_json::{Value, json};
@@ -15,6 +17,8 @@ use crate::error::CliError;
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// The longest name of a Job whose pods get its name as a label.
 const LONGEST_NAME: usize = 63;
+/// How long a Job stays after its end.
+const KEPT_SECONDS: u32 = 86_400;
 /// Where the progress is kept while the pod runs.
 const STATE: &str = "/state";
 
@@ -49,10 +53,26 @@ impl JobSetup {
         })
     }
 
-    /// The name of all objects: one operator's do not replace another's.
+    /// The name of all objects but the Job: one operator's do not replace another's. Dots become dashes, so that only the digest
+    /// tells some resources apart.
     fn name(&self) -> String {
-        let names: Vec<String> = self.resources.iter().map(ToString::to_string).collect();
-        object_name::within(&format!("restow-migrate-{}", names.join("-")).replace('.', "-"), LONGEST_NAME)
+        object_name::unique_within(&self.stem(), &self.names().join(","), LONGEST_NAME)
+    }
+
+    /// The name of the Job, which cannot be changed: with another image or other arguments it is another Job.
+    fn job_name(&self) -> String {
+        let occasion = format!("{} {} {}", self.names().join(","), self.image, arguments(self).join(" "));
+        object_name::unique_within(&self.stem(), &occasion, LONGEST_NAME)
+    }
+
+    fn stem(&self) -> String {
+        format!("restow-migrate-{}", self.names().join("-")).replace('.', "-")
+    }
+
+    /// The resources, each once, in an order that does not depend on how they were typed.
+    fn names(&self) -> Vec<String> {
+        let names: BTreeSet<String> = self.resources.iter().map(ToString::to_string).collect();
+        names.into_iter().collect()
     }
 }
 
@@ -78,7 +98,8 @@ pub(super) fn manifests(setup: &JobSetup) -> Vec<Manifest> {
 pub(super) fn yaml(manifests: &[Manifest]) -> String {
     let head = format!(
         "Migrates custom resources to their storage version once, with restow {}. It exits as restow migrate does.\n\
-         To run it again, delete the Job and apply it again; as a hook of a Helm chart it runs after each upgrade.",
+         To run it again, delete the Job and apply it again; it is deleted by itself a day after its end. With another image\n\
+         or other arguments it is another Job. As a hook of a Helm chart it runs after each upgrade.",
         env!("CARGO_PKG_VERSION")
     );
     let texts: Vec<String> = manifests.iter().map(Manifest::yaml).collect();
@@ -140,7 +161,7 @@ fn binding(setup: &JobSetup, namespace: Option<&str>) -> Manifest {
 /// The arguments of the container.
 fn arguments(setup: &JobSetup) -> Vec<String> {
     let mut all = vec!["migrate".to_owned()];
-    all.extend(setup.resources.iter().map(ToString::to_string));
+    all.extend(setup.names());
     all.extend(["--prune-stored-versions", "--repair-managed-fields", "--list=chunked"].map(str::to_owned));
     all.push(format!("--state-dir={STATE}"));
     all.extend(setup.servers.iter().cloned());
@@ -151,9 +172,11 @@ fn job(setup: &JobSetup) -> Manifest {
     let why = "Wrong usage (2) and quarantined objects (3) end the Job at once: another try would end the same way.\n\
         Other failures are retried, such as API servers that disagree during an upgrade (4).";
     let object = json!({
-        "apiVersion": "batch/v1", "kind": "Job", "metadata": meta(setup, Some(&setup.namespace)),
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": setup.job_name(), "labels": labels(), "namespace": setup.namespace},
         "spec": {
             "backoffLimit": 6,
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
             "podFailurePolicy": {"rules": [
                 {"action": "FailJob", "onExitCodes": {"containerName": "migrate", "operator": "In", "values": [2, 3]}},
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
@@ -185,8 +208,6 @@ fn pod(setup: &JobSetup) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::commands::install::manifest::is_ours;
 
@@ -237,11 +258,35 @@ mod tests {
             &["widgets.example.org"],
             &["widgets.example.com", "gadgets.example.com"],
             &[&long],
+            // Without the dots these are the same.
+            &["widgets-example.com"],
+            &["widgets.example-com"],
+            &["a.b", "c.d"],
+            &["a.b-c.d"],
         ]
         .map(|names| setup(names, false).name())
         .into();
-        assert_eq!(names.len(), 4);
+        assert_eq!(names.len(), 8);
         assert!(names.iter().all(|name| name.len() <= 63 && !name.contains('.')), "{names:?}");
+    }
+
+    #[test]
+    fn a_job_with_another_image_or_other_arguments_is_another_job() {
+        let one = setup(&["widgets.example.com", "gadgets.example.com"], false);
+        let image = JobSetup {
+            image: "registry.example/restow:2".to_owned(),
+            ..setup(&["widgets.example.com", "gadgets.example.com"], false)
+        };
+        let flags = JobSetup {
+            servers: vec!["--assume-single-server".to_owned()],
+            ..setup(&["widgets.example.com", "gadgets.example.com"], false)
+        };
+        let typed = setup(&["gadgets.example.com", "widgets.example.com", "widgets.example.com"], false);
+        let jobs: BTreeSet<String> = [&one, &image, &flags].map(JobSetup::job_name).into();
+        assert_eq!(jobs.len(), 3);
+        assert!(jobs.iter().all(|name| name.len() <= 63), "{jobs:?}");
+        assert_eq!(one.name(), image.name(), "roles are updated");
+        assert_eq!((one.name(), one.job_name()), (typed.name(), typed.job_name()));
     }
 
     #[test]
