@@ -5,6 +5,7 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::labels::RETRY;
 use crate::migration::{MigrationProgress, QuarantinedObject};
 
 /// Which kind to move from which version to which one.
@@ -29,6 +30,9 @@ use crate::migration::{MigrationProgress, QuarantinedObject};
         .message("only spec.suspend can be changed: create another Conversion"),
     validation = Rule::new("has(self.convertInPlace) == has(oldSelf.convertInPlace) \
         && (!has(self.convertInPlace) || self.convertInPlace == oldSelf.convertInPlace)")
+        .message("only spec.suspend can be changed: create another Conversion"),
+    validation = Rule::new("has(self.changeManagedDefinition) == has(oldSelf.changeManagedDefinition) \
+        && (!has(self.changeManagedDefinition) || self.changeManagedDefinition == oldSelf.changeManagedDefinition)")
         .message("only spec.suspend can be changed: create another Conversion"),
 )]
 #[kube(
@@ -77,6 +81,10 @@ pub struct ConversionSpec {
     /// writes such an object meanwhile, through any version: with this, you state that nobody does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub convert_in_place: Option<bool>,
+    /// If true, the definition is changed although Helm, Argo CD or Flux manages it. Otherwise the Conversion waits until the
+    /// change arrives from their source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change_managed_definition: Option<bool>,
     /// If true, the conversion stops within a page. It resumes from there when this is false or removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
@@ -107,12 +115,19 @@ pub struct ConversionStatus {
     /// How many objects were checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<ConversionCheck>,
-    /// The first 100 objects that would not survive the conversion; `check.refused` counts all of them.
+    /// The check after the storage version was set: of the objects that were written since the first check, or of all if the
+    /// definition was changed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recheck: Option<ConversionCheck>,
+    /// The first 100 objects that would not survive the conversion; `check.refused` and `recheck.refused` count all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedObject>,
     /// The uid and generation of the CustomResourceDefinition since which the new version is the storage version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<String>,
+    /// The value of the annotation restow.dev/retry that this attempt follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retried: Option<String>,
     /// How many objects were converted by rules, if no webhook converts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_place: Option<InPlaceProgress>,
@@ -141,6 +156,9 @@ pub struct ConversionCheck {
     /// The number of objects that would not survive.
     #[schemars(with = "i64")]
     pub refused: u64,
+    /// The resourceVersion at which the check began: an object with a greater one was written since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_version: Option<String>,
     /// The continue token of the next page; absent at the beginning and at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continue_token: Option<String>,
@@ -258,9 +276,16 @@ impl ConversionSpec {
 }
 
 impl Conversion {
-    /// Whether it has succeeded or failed.
+    /// Whether it has succeeded or failed, and no retry was requested since.
     pub fn is_finished(&self) -> bool {
-        self.status.as_ref().is_some_and(ConversionStatus::is_finished)
+        self.status.as_ref().is_some_and(ConversionStatus::is_finished) && self.retry().is_none()
+    }
+
+    /// The value of the annotation that requests a retry, if it failed and this value was not followed yet.
+    pub fn retry(&self) -> Option<&str> {
+        let status = self.status.as_ref().filter(|status| status.is(ConversionConditionType::Failed))?;
+        let requested = self.metadata.annotations.as_ref()?.get(RETRY)?;
+        (status.retried.as_ref() != Some(requested)).then_some(requested)
     }
 }
 
@@ -281,6 +306,30 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("$ref"), "{text}");
+    }
+
+    #[test]
+    fn a_failed_conversion_is_unfinished_when_another_retry_is_requested() {
+        for (condition, requested, followed, unfinished) in [
+            ("Failed", None, None, false),
+            ("Failed", Some("1"), None, true),
+            ("Failed", Some("1"), Some("1"), false),
+            ("Failed", Some("2"), Some("1"), true),
+            ("Succeeded", Some("1"), None, false),
+        ] {
+            let mut object: Conversion = serde_json::from_value(serde_json::json!({
+                "metadata": {"name": "x"},
+                "spec": {"group": "g", "kind": "K", "oldVersion": "v1", "newVersion": "v2"},
+                "status": {"retried": followed, "conditions": [{
+                    "type": condition, "status": "True", "reason": "R", "message": "",
+                    "lastTransitionTime": "2026-11-15T12:00:00Z",
+                }]},
+            }))
+            .unwrap();
+            object.metadata.annotations =
+                requested.map(|value: &str| [(RETRY.to_owned(), value.to_owned())].into());
+            assert_eq!(!object.is_finished(), unfinished, "{condition} {requested:?} {followed:?}");
+        }
     }
 
     #[test]

@@ -48,6 +48,8 @@ reasons! {
     ConvertingInPlace,
     /// The CustomResourceDefinition was changed meanwhile.
     DefinitionChanged,
+    /// Helm, Argo CD or Flux manages the CustomResourceDefinition.
+    DefinitionManaged,
     /// No CustomResourceDefinition defines the kind, or it is not established.
     DefinitionMissing,
     /// The migration of the built-in controller failed.
@@ -74,6 +76,8 @@ reasons! {
     Forbidden,
     /// Another controller wrote the StorageState.
     ForeignState,
+    /// The spec cannot be carried out as it is written.
+    InvalidSpec,
     /// The API server refused to list the objects.
     ListRefused,
     /// A migration was verified.

@@ -99,6 +99,7 @@ async fn schedule(rounds: &Rounds<'_>, conversions: &Store<Conversion>, mut hear
             }
         }
         stop.unless(rounds.delete_orphans()).await;
+        stop.unless(rounds.resume_abandoned()).await;
         let next = due.values().min().map(|due| due.saturating_duration_since(Instant::now()));
         let next = next.unwrap_or(IDLE_INTERVAL).clamp(Duration::from_millis(100), IDLE_INTERVAL);
         tokio::select! {

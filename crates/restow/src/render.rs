@@ -1,6 +1,7 @@
 //! What is printed: tables, reports, progress bars and single values.
 
 pub(crate) mod audit;
+pub(crate) mod conversion;
 pub(crate) mod migration;
 pub(crate) mod pass;
 pub(crate) mod plan;

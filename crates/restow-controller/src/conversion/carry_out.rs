@@ -12,7 +12,7 @@ use restow_api::{
 };
 use restow_core::controller::condition::Stage;
 use restow_core::controller::conversion::{
-    self as decide, IN_PLACE, InPlace, Step, Work, patch_converted, patch_served, patch_storage,
+    self as decide, IN_PLACE, InPlace, Pass, Step, Work, patch_converted, patch_served, patch_storage,
     patch_storage_in_place,
 };
 use restow_migrate::client::access::{self, Missing};
@@ -20,7 +20,7 @@ use restow_migrate::cluster::AgreementError;
 use restow_migrate::prune::{PruneError, prune_stored_versions};
 use serde_json::Value;
 
-use super::check::check;
+use super::check::Check;
 use super::definitions::{self, Found};
 use super::error::RoundError;
 use super::in_place;
@@ -76,11 +76,14 @@ impl Round<'_, '_> {
                 self.record.ends(Stage::Succeeded, Reason::Converted, &message).await?;
                 Ok(LATER)
             }
-            (Step::Check, Some(found)) => {
-                let (rounds, name, object) = (self.rounds, self.name(), self.record.object.clone());
-                check(&mut self.record, &found, || rounds.goes_on(&name, &object)).await?;
-                Ok(SOON)
+            (Step::AwaitSource { manager, change }, _) => self.await_source(&manager, &change).await,
+            (Step::Check, Some(found)) => self.check(&Check::first(), &found).await,
+            (Step::Recheck(since), Some(found)) => {
+                // A rewrite would lose what the check looks for.
+                self.hold(&found).await?;
+                self.check(&Check::again(since), &found).await
             }
+            (Step::SetBack, Some(found)) => self.set_back(&found).await,
             (Step::ConvertInPlace, Some(found)) => {
                 if let Some(wait) = self.settling(&found).await? {
                     return Ok(wait);
@@ -112,6 +115,8 @@ impl Round<'_, '_> {
             // These steps are decided only with a definition.
             (
                 Step::Check
+                | Step::Recheck(_)
+                | Step::SetBack
                 | Step::ConvertInPlace
                 | Step::EndInPlace
                 | Step::SetStorageVersion
@@ -140,6 +145,42 @@ impl Round<'_, '_> {
             .await?;
         self.record.publish(EventType::Normal, reason, message);
         Ok(SOON)
+    }
+
+    async fn check(&mut self, check: &Check, found: &Found) -> Result<Duration, RoundError> {
+        let (rounds, name, object) = (self.rounds, self.name(), self.record.object.clone());
+        let resource = found.definition.name.to_string();
+        // One that was created meanwhile is suspended in the next round.
+        let is_held = || check.pass == Pass::First || rounds.at_work(&resource).is_empty();
+        check.run(&mut self.record, found, || rounds.goes_on(&name, &object) && is_held()).await?;
+        Ok(SOON)
+    }
+
+    /// Says what the source of a managed definition must change, and waits for it.
+    async fn await_source(&mut self, manager: &str, change: &str) -> Result<Duration, RoundError> {
+        let message = format!(
+            "the CustomResourceDefinition is managed by {manager}; set {change} in its source, and the Conversion goes on when that has \
+             arrived; or create it with changeManagedDefinition: true"
+        );
+        let running = self.status().condition(Condition::Running).map(|running| running.reason.clone());
+        self.record.waits(Reason::DefinitionManaged, &message).await?;
+        if running.as_deref() != Some(Reason::DefinitionManaged.as_str()) {
+            self.record.publish(EventType::Warning, Reason::DefinitionManaged, &message);
+        }
+        Ok(LATER)
+    }
+
+    /// Sets the storage version back before an object is rewritten that would not survive, and ends the Conversion.
+    async fn set_back(&mut self, found: &Found) -> Result<Duration, RoundError> {
+        let old = self.spec.old_version.clone();
+        if self.change(found, patch_storage(&found.raw, &old)).await?.is_none() {
+            // Somebody else has changed the definition: it is decided again.
+            return Ok(SOON);
+        }
+        let message =
+            format!("{}; {old} is the storage version again", decide::rechecked_summary(&self.status()));
+        self.record.ends(Stage::Failed, Reason::FieldsLost, &message).await?;
+        Ok(LATER)
     }
 
     async fn record_storage_version(&mut self, mark: String) -> Result<Duration, RoundError> {

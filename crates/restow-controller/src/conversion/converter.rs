@@ -1,10 +1,11 @@
 //! What converts objects between versions, and what that would lose.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::ListParams;
 use restow_api::{CONVERTED, ConversionSpec, RefusedObject};
 use restow_convert::rules::{self, ConversionRules};
-use restow_convert::{Chain, Convertible as _, Pruning, Unchanged, lost_fields};
+use restow_convert::{Chain, Convertible as _, Pruning, Unchanged, Validation, causes, lost_fields};
 use restow_core::controller::conversion::{IN_PLACE, InPlace, Strategy};
 use serde_json::Value;
 
@@ -23,17 +24,23 @@ pub(super) enum Converter {
     /// All versions have the same schema: nothing can be lost.
     Unchanged,
     /// API servers drop what the other schema does not have.
-    Pruning(Pruning),
+    Pruning(Box<Schemas>),
     /// A webhook, and what API servers drop from its answers.
-    Webhook(Box<Reviewer>, Pruning),
+    Webhook(Box<Reviewer>, Box<Schemas>),
     /// Rules, with which restow converts in place.
     Rules(Box<InPlaceRules>),
+}
+
+/// What API servers do with the schemas of a definition.
+pub(super) struct Schemas {
+    pub(super) pruning: Pruning,
+    validation: Validation,
 }
 
 /// Rules for a conversion in place.
 pub(super) struct InPlaceRules {
     pub(super) chain: Chain,
-    pub(super) pruning: Pruning,
+    pub(super) schemas: Schemas,
     /// Whether the status of the new version can only be written by itself.
     separate_status: bool,
     /// The conversion in place that has begun already.
@@ -47,19 +54,19 @@ impl Converter {
         found: &Found,
         spec: &ConversionSpec,
     ) -> Result<Self, RoundError> {
-        let pruning = || Pruning::of(&found.crd);
+        let schemas = || Box::new(Schemas::of(&found.crd));
         if found.definition.strategy == Strategy::Webhook {
-            return Ok(Self::Webhook(Box::new(Reviewer::of(&found.crd).await?), pruning()));
+            return Ok(Self::Webhook(Box::new(Reviewer::of(&found.crd).await?), schemas()));
         }
         if Unchanged::of(&found.crd).is_ok() {
             return Ok(Self::Unchanged);
         }
         if spec.convert_in_place != Some(true) {
-            return Ok(Self::Pruning(pruning()));
+            return Ok(Self::Pruning(schemas()));
         }
         match InPlaceRules::of(client, found, spec).await? {
             Some(rules) => Ok(Self::Rules(Box::new(rules))),
-            None => Ok(Self::Pruning(pruning())),
+            None => Ok(Self::Pruning(schemas())),
         }
     }
 
@@ -80,14 +87,32 @@ impl Converter {
     ) -> Result<Vec<RefusedObject>, RoundError> {
         match self {
             Self::Unchanged => Ok(Vec::new()),
-            Self::Pruning(pruning) => {
-                Ok(objects.iter().filter_map(|object| pruned(pruning, object, spec)).collect())
+            Self::Pruning(schemas) => {
+                Ok(objects.iter().filter_map(|object| pruned(schemas, object, spec)).collect())
             }
-            Self::Webhook(reviewer, pruning) => reviewed(reviewer, pruning, objects, spec).await,
+            Self::Webhook(reviewer, schemas) => reviewed(reviewer, schemas, objects, spec).await,
             Self::Rules(rules) => {
                 Ok(objects.iter().filter_map(|object| rules.refused(object, spec)).collect())
             }
         }
+    }
+}
+
+impl Schemas {
+    fn of(crd: &CustomResourceDefinition) -> Self {
+        Self { pruning: Pruning::of(crd), validation: Validation::of(crd) }
+    }
+
+    /// Why an object cannot be changed by users any more in the new version; none if it fits, or did not fit before either.
+    fn misfit(&self, object: &Value, there: &Value, spec: &ConversionSpec) -> Option<RefusedObject> {
+        let (old, new) = (&spec.old_version, &spec.new_version);
+        let problems = self.validation.new_problems((object, old), (there, new));
+        if problems.is_empty() {
+            return None;
+        }
+        let words: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let message = format!("would not fit the schema of {new}: {}", words.join("; "));
+        Some(refusal(object, problems.into_iter().map(|problem| problem.path).collect(), message))
     }
 }
 
@@ -116,7 +141,7 @@ impl InPlaceRules {
         let subresources = version.and_then(|version| version.subresources.as_ref());
         Ok(Some(Self {
             chain,
-            pruning: Pruning::of(crd),
+            schemas: Schemas::of(crd),
             separate_status: subresources.is_some_and(|subresources| subresources.status.is_some()),
             begun: found.definition.converting.clone(),
         }))
@@ -129,21 +154,24 @@ impl InPlaceRules {
         }
         let mut there = match self.chain.convert(object.clone(), &spec.new_version) {
             Ok(there) => there,
-            Err(error) => return Some(refusal(object, Vec::new(), chain(&error))),
+            Err(error) => return Some(refusal(object, Vec::new(), causes(&error))),
         };
         // A write of the object keeps its status as the API server reads it in the new version.
         if self.separate_status {
-            let kept = self.pruning.convert(object.clone(), &spec.new_version).unwrap_or_default();
+            let kept = self.schemas.pruning.convert(object.clone(), &spec.new_version).unwrap_or_default();
             if kept["status"] != there["status"] {
                 let message =
                     "its status differs in the new version, and cannot be written with the rest of it";
                 return Some(refusal(object, vec!["status".to_owned()], message.to_owned()));
             }
         }
-        self.pruning.prune(&mut there, &spec.new_version);
+        self.schemas.pruning.prune(&mut there, &spec.new_version);
+        if let Some(misfit) = self.schemas.misfit(object, &there, spec) {
+            return Some(misfit);
+        }
         match self.chain.convert(there, &spec.old_version) {
             Ok(back) => lost(object, &back),
-            Err(error) => Some(refusal(object, Vec::new(), chain(&error))),
+            Err(error) => Some(refusal(object, Vec::new(), causes(&error))),
         }
     }
 }
@@ -155,53 +183,66 @@ pub(super) fn is_converted(object: &Value, begun: &InPlace) -> bool {
 }
 
 /// What would be lost without a webhook.
-fn pruned(pruning: &Pruning, object: &Value, spec: &ConversionSpec) -> Option<RefusedObject> {
-    let there = pruning.convert(object.clone(), &spec.new_version);
-    match there.and_then(|there| pruning.convert(there, &spec.old_version)) {
+fn pruned(schemas: &Schemas, object: &Value, spec: &ConversionSpec) -> Option<RefusedObject> {
+    let there = match schemas.pruning.convert(object.clone(), &spec.new_version) {
+        Ok(there) => there,
+        Err(error) => return Some(refusal(object, Vec::new(), causes(&error))),
+    };
+    if let Some(misfit) = schemas.misfit(object, &there, spec) {
+        return Some(misfit);
+    }
+    match schemas.pruning.convert(there, &spec.old_version) {
         Ok(back) => lost(object, &back),
-        Err(error) => Some(refusal(object, Vec::new(), error.to_string())),
+        Err(error) => Some(refusal(object, Vec::new(), causes(&error))),
     }
 }
 
 /// What would be lost with a webhook. A review that fails as a whole is repeated object by object.
 async fn reviewed(
     reviewer: &Reviewer,
-    pruning: &Pruning,
+    schemas: &Schemas,
     objects: Vec<Value>,
     spec: &ConversionSpec,
 ) -> Result<Vec<RefusedObject>, RoundError> {
     if objects.is_empty() {
         return Ok(Vec::new());
     }
-    if let Ok(back) = there_and_back(reviewer, pruning, &objects, spec).await? {
-        return Ok(objects.iter().zip(&back).filter_map(|(object, back)| lost(object, back)).collect());
+    if let Ok(refused) = there_and_back(reviewer, schemas, &objects, spec).await? {
+        return Ok(refused);
     }
     let mut refused = Vec::new();
     for object in &objects {
-        match there_and_back(reviewer, pruning, std::slice::from_ref(object), spec).await? {
-            Ok(back) => refused.extend(back.first().and_then(|back| lost(object, back))),
+        match there_and_back(reviewer, schemas, std::slice::from_ref(object), spec).await? {
+            Ok(one) => refused.extend(one),
             Err(why) => refused.push(refusal(object, Vec::new(), format!("the webhook refuses it: {why}"))),
         }
     }
     Ok(refused)
 }
 
-/// The objects after the way to the new version and back, as API servers would store and show them.
+/// Has the webhook convert objects to the new version and back, as API servers would store and show them; returns those that do
+/// not survive.
 async fn there_and_back(
     reviewer: &Reviewer,
-    pruning: &Pruning,
+    schemas: &Schemas,
     objects: &[Value],
     spec: &ConversionSpec,
-) -> Result<Result<Vec<Value>, String>, RoundError> {
-    let mut converted = objects.to_vec();
-    for version in [&spec.new_version, &spec.old_version] {
-        converted = match reviewer.convert(&converted, version).await? {
-            Reviewed::Converted(converted) => converted,
-            Reviewed::Refused(why) => return Ok(Err(why)),
-        };
-        converted.iter_mut().for_each(|object| pruning.prune(object, version));
-    }
-    Ok(Ok(converted))
+) -> Result<Result<Vec<RefusedObject>, String>, RoundError> {
+    let mut there = match reviewer.convert(objects, &spec.new_version).await? {
+        Reviewed::Converted(converted) => converted,
+        Reviewed::Refused(why) => return Ok(Err(why)),
+    };
+    there.iter_mut().for_each(|object| schemas.pruning.prune(object, &spec.new_version));
+    let mut back = match reviewer.convert(&there, &spec.old_version).await? {
+        Reviewed::Converted(converted) => converted,
+        Reviewed::Refused(why) => return Ok(Err(why)),
+    };
+    back.iter_mut().for_each(|object| schemas.pruning.prune(object, &spec.old_version));
+    let ways = objects.iter().zip(there.iter().zip(&back));
+    let refused = ways.filter_map(|(object, (there, back))| {
+        schemas.misfit(object, there, spec).or_else(|| lost(object, back))
+    });
+    Ok(Ok(refused.collect()))
 }
 
 fn lost(object: &Value, back: &Value) -> Option<RefusedObject> {
@@ -221,10 +262,4 @@ pub(super) fn refusal(object: &Value, mut fields: Vec<String>, message: String) 
         None => message,
     };
     RefusedObject { namespace: text("namespace"), name: text("name"), uid: text("uid"), fields, message }
-}
-
-/// An error and its causes.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |message, cause| format!("{message}: {cause}"))
 }

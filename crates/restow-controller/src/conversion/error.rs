@@ -31,6 +31,9 @@ pub(crate) enum RoundError {
     /// The objects could not be written in the new version, which is known before anything is changed.
     #[error("the objects may not be written in place: {0}")]
     Missing(String),
+    /// The spec cannot be carried out; another try would end the same way.
+    #[error("{0}")]
+    Invalid(String),
     /// Another client wrote the Conversion, or this process stops: the next round reads it again.
     #[error("the Conversion has changed")]
     Changed,
@@ -45,6 +48,7 @@ impl RoundError {
             Self::Webhook { .. } => return Reason::WebhookUnavailable,
             Self::Rules(_) => return Reason::RulesInvalid,
             Self::Missing(_) => return Reason::Forbidden,
+            Self::Invalid(_) => return Reason::InvalidSpec,
             Self::Answer(_) | Self::Changed => None,
         };
         if code == Some(403) { Reason::Forbidden } else { Reason::WaitingForServer }

@@ -10,16 +10,16 @@ use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use restow_api::ConversionConditionType as Condition;
 use restow_api::{CONVERTED, ConversionSpec, InPlaceProgress, QuarantinedObject, Reason, RefusedObject};
-use restow_convert::Convertible as _;
+use restow_convert::{Convertible as _, causes};
 use restow_core::controller::condition::{NAMED, Stage};
 use restow_core::controller::conversion::{self as decide, InPlace, Work};
 use restow_migrate::client::plain;
 use serde_json::Value;
 
-use super::converter::{InPlaceRules, chain, is_converted, refusal};
+use super::converter::{InPlaceRules, is_converted, refusal};
 use super::definitions::Found;
 use super::error::RoundError;
-use super::objects::{Objects, renewed_token};
+use super::objects::Objects;
 use super::record::Record;
 use crate::observe::events::EventType;
 use crate::requests::code;
@@ -61,22 +61,14 @@ pub(super) async fn convert(
     };
     let mut old = Objects::new(client, &found.crd, &spec, &spec.old_version)?;
     let new = Objects::new(client, &found.crd, &spec, &spec.new_version)?;
-    let mut renewed = None;
     loop {
         record.context.health.beat("conversion", PAGE_TIMEOUT);
         let token = record.status().in_place.and_then(|progress| progress.continue_token);
-        let page = match old.page(renewed.as_deref().or(token.as_deref())).await {
-            Err(RoundError::Kube(error)) if code(&error) == Some(410) && token.is_some() => {
-                renewed = renewed_token(&error).filter(|_| renewed.is_none());
-                if renewed.is_none() {
-                    // What is converted already is recognised.
-                    begin(record).await?;
-                }
-                continue;
-            }
-            page => page?,
+        let Some(page) = old.page(token.as_deref()).await? else {
+            // What is converted already is recognised.
+            begin(record).await?;
+            continue;
         };
-        renewed = None;
         let (mut converted, mut left) = (0, Vec::new());
         for object in page.objects {
             if record.stop.is_stopped() {
@@ -158,9 +150,9 @@ async fn one(
     }
     let mut converted = match rules.chain.convert(object.clone(), &spec.new_version) {
         Ok(converted) => converted,
-        Err(error) => return Ok(Converted::Left(refusal(&object, Vec::new(), chain(&error)))),
+        Err(error) => return Ok(Converted::Left(refusal(&object, Vec::new(), causes(&error)))),
     };
-    rules.pruning.prune(&mut converted, &spec.new_version);
+    rules.schemas.pruning.prune(&mut converted, &spec.new_version);
     converted["metadata"]["annotations"][CONVERTED] = in_place.to_string().into();
     let converted: DynamicObject =
         serde_json::from_value(converted).map_err(|error| RoundError::Answer(error.to_string()))?;

@@ -8,6 +8,7 @@ use restow_api::ConversionSpec;
 use serde_json::Value;
 
 use super::error::RoundError;
+use crate::requests::code;
 
 /// How many objects the first page has. Objects may be large; the pages grow while they are small.
 const FIRST_PAGE: u32 = 20;
@@ -19,6 +20,8 @@ const SMALL_PAGE: usize = 1 << 20;
 /// One page of objects.
 pub(super) struct Page {
     pub(super) objects: Vec<Value>,
+    /// The resourceVersion of the list.
+    pub(super) resource_version: Option<String>,
     /// The continue token of the next page, if there is one.
     pub(super) next: Option<String>,
 }
@@ -49,7 +52,7 @@ impl Objects {
             namespaced: crd.spec.scope == "Namespaced",
             namespace: spec.namespace.clone(),
             selector: selector
-                .map_err(|error| RoundError::Answer(format!("spec.selector is not valid: {error}")))?,
+                .map_err(|error| RoundError::Invalid(format!("spec.selector is not valid: {error}")))?,
             limit: FIRST_PAGE,
         })
     }
@@ -62,8 +65,21 @@ impl Objects {
         }
     }
 
-    /// Reads a page.
-    pub(super) async fn page(&mut self, token: Option<&str>) -> Result<Page, RoundError> {
+    /// Reads the page behind a token. A list expires after minutes, and a long one would never end if it always began again: it
+    /// goes on with the token that the server gives instead. If it gives none, there is no page, and the list must begin again.
+    pub(super) async fn page(&mut self, token: Option<&str>) -> Result<Option<Page>, RoundError> {
+        let expired = |result: &Result<Page, RoundError>| match result {
+            Err(RoundError::Kube(error)) if code(error) == Some(410) => Some(renewed_token(error)),
+            _ => None,
+        };
+        let page = self.read(token).await;
+        let Some(renewed) = expired(&page).filter(|_| token.is_some()) else { return page.map(Some) };
+        let Some(renewed) = renewed else { return Ok(None) };
+        let page = self.read(Some(&renewed)).await;
+        if expired(&page).is_some() { Ok(None) } else { page.map(Some) }
+    }
+
+    async fn read(&mut self, token: Option<&str>) -> Result<Page, RoundError> {
         let mut params = ListParams::default().limit(self.limit);
         params.continue_token = token.map(str::to_owned);
         if let Some(selector) = &self.selector {
@@ -87,7 +103,11 @@ impl Objects {
             bytes if bytes > SMALL_PAGE * 8 => (self.limit / 2).max(1),
             _ => self.limit,
         };
-        Ok(Page { objects, next: list.metadata.continue_.filter(|next| !next.is_empty()) })
+        Ok(Page {
+            objects,
+            resource_version: list.metadata.resource_version,
+            next: list.metadata.continue_.filter(|next| !next.is_empty()),
+        })
     }
 
     /// The resourceVersion of the list now.
@@ -100,7 +120,7 @@ impl Objects {
 }
 
 /// The token with which a list goes on that has expired. What was written meanwhile is seen only behind it.
-pub(super) fn renewed_token(error: &kube::Error) -> Option<String> {
+fn renewed_token(error: &kube::Error) -> Option<String> {
     let kube::Error::Api(status) = error else { return None };
     let token = status.metadata.as_ref().and_then(|metadata| metadata.continue_.clone());
     token.filter(|token| !token.is_empty())

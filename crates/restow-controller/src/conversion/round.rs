@@ -94,6 +94,15 @@ impl<'a> Rounds<'a> {
         let hash = storage_version_hash(&version, &spec.kind);
         let record = Record { context: self.context, stop, api, object };
         let mut round = Round { rounds: self, record, spec, hash };
+        if let Some(retry) = round.record.object.retry().map(str::to_owned) {
+            self.went_on(name);
+            let now = restow_clock::now();
+            let again = round.record.update(|status| decide::begin_again(status, &retry, now));
+            return match stop.unless(again).await {
+                Some(Err(RoundError::Changed) | Ok(())) | None => SOON,
+                Some(Err(error)) => round.failed(&error).await,
+            };
+        }
         match stop.unless(round.advance()).await {
             Some(Ok(wait)) => wait,
             Some(Err(RoundError::Changed)) | None => SOON,
@@ -170,7 +179,6 @@ impl Round<'_, '_> {
             self.suspend().await?;
             return Ok(RETRY_DELAY * 5);
         }
-        self.resume().await?;
         if let Some(other) = self.rounds.goes_first(&name) {
             let message = format!("waits for {other}, which converts the same kind");
             self.record.waits(Reason::Queued, &message).await?;
@@ -185,7 +193,10 @@ impl Round<'_, '_> {
             }
         }
         let step = self.decide(found.as_ref());
-        if !matches!(step, Step::Wait(_) | Step::Check) {
+        if step.lets_migrations_run() {
+            self.resume().await?;
+        }
+        if !matches!(step, Step::Wait(_) | Step::Check | Step::Recheck(_)) {
             self.rounds.went_on(&name);
         }
         self.carry_out(step, found).await
@@ -216,7 +227,8 @@ impl Round<'_, '_> {
     /// The name of the migration that this Conversion creates, or has created.
     pub(super) fn own_migration(&self, status: &ConversionStatus) -> String {
         let uid = self.record.object.uid().unwrap_or_default();
-        migration_name(&self.name(), &uid, status.definition.as_deref().unwrap_or_default())
+        let definition = status.definition.as_deref().unwrap_or_default();
+        migration_name(&self.name(), &uid, definition, status.retried.as_deref())
     }
 
     /// Whether the trigger of this process is about to create the migration.
@@ -246,7 +258,7 @@ impl Round<'_, '_> {
         let waited = self.rounds.waited(&name, reason);
         let begun = self.status().is(Condition::StorageVersionSet);
         let may_end = [Reason::WebhookUnavailable, Reason::RulesInvalid].contains(&reason);
-        let ends = may_end && !begun && waited > PATIENCE;
+        let ends = (may_end && !begun && waited > PATIENCE) || reason == Reason::InvalidSpec;
         let written = match ends {
             true => self.record.ends(Stage::Failed, reason, &error.to_string()).await,
             false => self.record.waits(reason, &error.to_string()).await,

@@ -7,16 +7,29 @@ use restow_core::controller::condition::Stage;
 use restow_core::controller::conversion as decide;
 use serde_json::{Value, json};
 
+use super::definitions::Found;
 use super::error::RoundError;
-use super::round::Round;
+use super::round::{Round, Rounds};
 use crate::requests::code;
+
+fn runs(migration: &StorageVersionMigration) -> bool {
+    !migration.is_finished() && !migration.is_suspended()
+}
+
+impl Rounds<'_> {
+    /// The migrations of a resource that are at work, or about to be, as far as the cache shows.
+    pub(super) fn at_work(&self, resource: &str) -> Vec<String> {
+        let all = self.migrations.state();
+        let of = all.iter().filter(|one| one.spec.resource.name() == resource && runs(one));
+        of.map(|one| one.name_any()).collect()
+    }
+}
 
 impl Round<'_, '_> {
     /// Suspends what is at work, and reports that.
     pub(super) async fn suspend(&mut self) -> Result<(), RoundError> {
         if let Some(name) = self.status().migration {
             let uid = self.record.object.uid().unwrap_or_default();
-            let runs = |one: &StorageVersionMigration| !one.is_finished() && !one.is_suspended();
             self.steer(&name, runs, json!(uid), json!(true)).await?;
         }
         let now = restow_clock::now();
@@ -26,6 +39,15 @@ impl Round<'_, '_> {
                 decide::report(status, (Stage::Suspended, None), Reason::Suspended, message, now)
             })
             .await
+    }
+
+    /// Suspends every migration of the resource that is at work, until this Conversion goes on.
+    pub(super) async fn hold(&self, found: &Found) -> Result<(), RoundError> {
+        let uid = self.record.object.uid().unwrap_or_default();
+        for name in self.rounds.at_work(&found.definition.name.to_string()) {
+            self.steer(&name, runs, json!(uid), json!(true)).await?;
+        }
+        Ok(())
     }
 
     /// Resumes what was suspended with this Conversion, and nothing that a user has suspended.

@@ -3,12 +3,13 @@
 use restow_api::Reason;
 
 /// The reasons that have a section in docs/TROUBLESHOOTING.md.
-const REASONS: [Reason; 30] = [
+const REASONS: [Reason; 32] = [
     Reason::AnotherController,
     Reason::BackendNotServed,
     Reason::ConversionRefused,
     Reason::ConvertingInPlace,
     Reason::DefinitionChanged,
+    Reason::DefinitionManaged,
     Reason::DefinitionMissing,
     Reason::DelegateFailed,
     Reason::DelegateNameTaken,
@@ -18,6 +19,7 @@ const REASONS: [Reason; 30] = [
     Reason::FieldsLost,
     Reason::Forbidden,
     Reason::ForeignState,
+    Reason::InvalidSpec,
     Reason::ListRefused,
     Reason::NotMigratable,
     Reason::NotPruned,

@@ -1,4 +1,4 @@
-//! `restow status`: the progress of migrations, and how resources are stored.
+//! `restow status`: the progress of migrations and Conversions, and how resources are stored.
 
 mod follow;
 mod snapshot;
@@ -6,7 +6,9 @@ mod snapshot;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use restow_api::{StorageState, StorageVersionMigration};
+use restow_api::{Conversion, StorageState, StorageVersionMigration};
+
+use restow_migrate::client::Server;
 
 use crate::args::{Connection, Output, Scope, duration};
 use crate::connect::connect;
@@ -18,7 +20,7 @@ use crate::render::table::width;
 use follow::follow;
 use snapshot::{Snapshot, known};
 
-/// Show the progress of migrations, and which resources may still have objects in an old version
+/// Show the progress of migrations and Conversions, and which resources may still have objects in an old version
 #[derive(ClapArgs)]
 #[command(
     after_help = "A storage state is settled when all objects are known to be stored as the API servers write \
@@ -26,14 +28,14 @@ use snapshot::{Snapshot, known};
     cannot read every persisted version.
 
 Examples:
-  restow status                          every migration and every storage state
+  restow status                          every migration, storage state and Conversion
   restow status widgets.example.com      only those of one resource
   restow status -w                       keep showing them as they change
   restow status -w -o json | jq .        a line of JSON for each change
   restow status -o wide                  with all quarantined objects that the status lists"
 )]
 pub(crate) struct Status {
-    /// Migrations, or resources such as widgets.example.com [default: all]
+    /// Migrations, Conversions, or resources such as widgets.example.com [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
@@ -54,14 +56,32 @@ pub(crate) async fn run(connection: &Connection, flags: &Status) -> Result<u8, C
     let server = cluster.server();
     let migrations: Vec<StorageVersionMigration> = objects::list(server).await?;
     let states: Vec<StorageState> = objects::list(server).await?;
-    known(&flags.names, &migrations, &states)?;
+    let conversions = conversions(server).await;
+    known(&flags.names, &migrations, &states, conversions.as_deref().unwrap_or_default())?;
     if flags.watch {
-        return follow(server, &flags.names, flags.output, flags.timeout).await;
+        return follow(server, &flags.names, flags.output, flags.timeout, conversions.is_some()).await;
     }
-    let snapshot = Snapshot::new(&flags.names, migrations.iter(), states.iter(), restow_clock::now());
+    let now = restow_clock::now();
+    let snapshot = Snapshot::new(&flags.names, migrations.iter(), states.iter(), now).and(
+        &flags.names,
+        conversions.iter().flatten(),
+        now,
+    );
     output::print(&snapshot.text(flags.output, width()));
     if snapshot.is_empty() {
         say!("there are no migrations; to create them, run: {} init", program());
     }
     Ok(0)
+}
+
+/// All Conversions; none if there is no such resource here. Without the permission to list them, the rest is shown, and a warning.
+async fn conversions(server: &Server) -> Option<Vec<Conversion>> {
+    match objects::list_if_defined::<Conversion>(server).await {
+        Ok(conversions) if !conversions.is_empty() => Some(conversions),
+        Ok(_) => None,
+        Err(error) => {
+            error.about("Conversions are not shown").warn();
+            None
+        }
+    }
 }

@@ -1,6 +1,10 @@
 //! `restow suspend`, `resume` and `retry`: requests for migrations that a controller runs.
 
+mod conversion;
+
 use std::time::Duration;
+
+pub(crate) use conversion::retry_conversion;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use jiff::Timestamp;
@@ -49,18 +53,19 @@ pub(crate) struct Resume {
     pub(crate) steer: Steer,
 }
 
-/// Retry failed migrations
+/// Retry failed migrations and Conversions
 #[derive(ClapArgs)]
 #[command(
-    after_help = "Only a failed migration can be retried. If its status lists all quarantined objects, only those \
-    are retried; otherwise all objects of the resource are.
+    after_help = "Only what has failed can be retried. If the status of a migration lists all quarantined objects, only those \
+    are retried; otherwise all objects of the resource are. A Conversion begins again with its check.
 
 With --wait, the exit code is 0 if it succeeded, 3 if objects were quarantined again, and 1 if it failed otherwise.
 
 Examples:
   restow status widgets.example.com                    which objects were quarantined, and why
   restow retry widgets.example.com-x7k2p
-  restow retry widgets.example.com-x7k2p --wait --timeout 10m"
+  restow retry widgets.example.com-x7k2p --wait --timeout 10m
+  restow retry widgets-to-v1                           a Conversion, once the cause of its failure is gone"
 )]
 pub(crate) struct Retry {
     #[command(flatten)]
@@ -161,17 +166,24 @@ fn retried(migration: &StorageVersionMigration, left: u64) -> String {
 pub(crate) async fn run(connection: &Connection, act: Request, steer: &Steer) -> Result<u8, CliError> {
     let cluster = connect(connection).await?;
     let server = cluster.server();
-    let found = find(server, &steer.names).await?;
+    let (names, conversions) = match act {
+        Request::Retry => conversion::among(server, &steer.names).await?,
+        Request::Suspend | Request::Resume => (steer.names.clone(), Vec::new()),
+    };
+    let found = if names.is_empty() { Vec::new() } else { find(server, &names).await? };
     // Nothing is written unless the request can be applied to all of them.
     for migration in &found {
         if let Step::Refuse(why) = decide(act, migration, restow_clock::now()) {
             return Err(refusal(migration, &why));
         }
     }
+    conversion::check(&conversions)?;
     let mut changed = Vec::new();
     for migration in found {
         changed.push(change(server, act, migration, steer).await?);
     }
+    let (mode, only_names) = (WriteMode::unless(steer.dry_run), steer.output.is_some());
+    let conversions = conversion::retry_all(server, conversions, mode, only_names).await?;
     if !steer.wait {
         return Ok(0);
     }
@@ -179,6 +191,13 @@ pub(crate) async fn run(connection: &Connection, act: Request, steer: &Steer) ->
         let mut ends = Vec::new();
         for before in &changed {
             ends.push(until_done(server, act, before, steer).await?);
+        }
+        for object in &conversions {
+            let (end, line) = conversion::until_done(server, object).await?;
+            if !only_names {
+                print(&format!("{line}\n"));
+            }
+            ends.push(end);
         }
         Ok(exit_code(ends))
     };

@@ -6,6 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use restow_api::CONVERTING;
 use serde_json::{Value, json};
 
+use crate::controller::crd_manager::{CrdManager, crd_manager};
 use crate::resource::name::GroupResource;
 
 /// How the API servers convert objects between versions.
@@ -49,6 +50,8 @@ pub struct Definition {
     pub strategy: Strategy,
     /// The conversion in place that has begun and not ended.
     pub converting: Option<InPlace>,
+    /// The tool that keeps it as its source has it.
+    pub manager: Option<CrdManager>,
 }
 
 /// A conversion in place, as the definition's annotation says.
@@ -101,6 +104,7 @@ impl Definition {
                 .annotations
                 .as_ref()
                 .and_then(|annotations| InPlace::read(annotations.get(CONVERTING)?)),
+            manager: crd_manager(&json!({"metadata": crd.metadata})),
         }
     }
 
@@ -207,6 +211,15 @@ mod tests {
         assert!(read.version("v2").is_some_and(|version| version.served && !version.storage));
         assert_eq!((read.strategy, read.deleting), (Strategy::None, false));
         assert_eq!((read.generation_of("u/2"), read.generation_of("other/2")), (Some(2), None));
+    }
+
+    #[test]
+    fn the_tool_that_manages_a_definition_is_recognized() {
+        let mut helm = crd();
+        helm["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
+        let tool =
+            |crd: Value| Definition::of(&serde_json::from_value(crd).unwrap()).manager.map(|one| one.tool);
+        assert_eq!((tool(crd()), tool(helm)), (None, Some("Helm")));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use restow_api::{ConversionSpec, ConversionStatus, Reason};
 
 use super::definition::Definition;
 use super::refusal::Refusal;
+use super::status::rechecked_summary;
 
 /// The name of a check whose objects rules convert in place.
 pub const IN_PLACE: &str = "rules";
@@ -63,6 +64,18 @@ pub enum Step {
     },
     /// Every object is to be checked, or the rest of them.
     Check,
+    /// The objects are to be checked again as the definition is now, and nothing may rewrite them meanwhile: those with a greater
+    /// resourceVersion than this, or all.
+    Recheck(Option<u64>),
+    /// Objects that were written while the storage version was set would not survive: it is set back before one is rewritten.
+    SetBack,
+    /// A tool manages the definition, and this change must come from its source.
+    AwaitSource {
+        /// The tool, and what shows it.
+        manager: String,
+        /// What the source must change.
+        change: String,
+    },
     /// The check is done and it was a trial.
     EndTrial,
     /// Migrations of the resource are at work, and must end before objects are converted in place.
@@ -97,6 +110,14 @@ pub enum Step {
     Succeed,
 }
 
+impl Step {
+    /// Whether migrations of the resource that this Conversion has suspended may go on: not before every object is known to survive.
+    pub fn lets_migrations_run(&self) -> bool {
+        let waits = matches!(self, Self::Wait(_) | Self::Refuse(_) | Self::Fail { .. });
+        !waits && !matches!(self, Self::Check | Self::Recheck(_) | Self::SetBack)
+    }
+}
+
 /// Decides what to do next.
 pub fn next(seen: &Observation<'_>) -> Step {
     let Some(definition) = seen.definition else {
@@ -114,6 +135,9 @@ pub fn next(seen: &Observation<'_>) -> Step {
     }
     if definition.converting.is_some() && is_in_place(seen.status) {
         return Step::EndInPlace;
+    }
+    if let Some(step) = recheck(seen, definition) {
+        return step;
     }
     // The storage version may have been changed forth and back since an earlier proof.
     let proof = proof(seen, definition);
@@ -138,7 +162,13 @@ pub fn next(seen: &Observation<'_>) -> Step {
     }
     if seen.spec.stop_serving == Some(true) && !seen.status.is(Condition::ServingStopped) {
         let served = definition.version(&seen.spec.old_version).is_some_and(|version| version.served);
-        return if served { Step::StopServing } else { Step::RecordServingStopped };
+        return match managed(seen, definition) {
+            _ if !served => Step::RecordServingStopped,
+            Some(manager) => {
+                Step::AwaitSource { manager, change: format!("served: false for {}", seen.spec.old_version) }
+            }
+            None => Step::StopServing,
+        };
     }
     Step::Succeed
 }
@@ -166,6 +196,10 @@ fn obstacle(seen: &Observation<'_>, definition: &Definition) -> Option<Step> {
     }
     let storage = definition.storage_version();
     if seen.status.is(Condition::StorageVersionSet) && storage != spec.new_version {
+        // This Conversion has set it back, and was killed before it could say so.
+        if storage == spec.old_version && refused_since(seen.status) {
+            return Some(lost(seen.status));
+        }
         let (storage, new) = (storage.to_owned(), spec.new_version.clone());
         return Some(Step::Refuse(Refusal::Superseded { definition: name, storage, new }));
     }
@@ -219,8 +253,63 @@ fn prepare(seen: &Observation<'_>, definition: &Definition) -> Step {
         // It would go on rewriting objects that are not converted yet.
         () if is_in_place(seen.status) && !is_new && unfinished() => Step::AwaitMigrations,
         () if is_new => Step::RecordStorageVersion(definition.mark()),
-        () => Step::SetStorageVersion,
+        () => match managed(seen, definition) {
+            Some(manager) => Step::AwaitSource {
+                manager,
+                change: format!("storage: true for {}, and for no other version", spec.new_version),
+            },
+            None => Step::SetStorageVersion,
+        },
     }
+}
+
+/// The tool that manages the definition, unless the user wants it changed all the same.
+fn managed(seen: &Observation<'_>, definition: &Definition) -> Option<String> {
+    let manager =
+        definition.manager.as_ref().filter(|_| seen.spec.change_managed_definition != Some(true))?;
+    Some(format!("{} ({})", manager.tool, manager.evidence))
+}
+
+/// Whether the check after the storage version was set has found objects that would not survive.
+fn refused_since(status: &ConversionStatus) -> bool {
+    status.recheck.as_ref().is_some_and(|recheck| recheck.completed && recheck.refused > 0)
+}
+
+fn lost(status: &ConversionStatus) -> Step {
+    let message = format!("{}; migrations that were at work stay suspended", rechecked_summary(status));
+    Step::Fail { reason: Some(Reason::FieldsLost), message }
+}
+
+/// What to do until every object was checked as the definition is now; none if all were, or nothing is converted any more.
+///
+/// Objects may be written between the check and the change of the storage version, and the schemas or the webhook may be changed
+/// after it. A conversion in place looks at each object itself.
+fn recheck(seen: &Observation<'_>, definition: &Definition) -> Option<Step> {
+    let (status, mark) = (seen.status, definition.mark());
+    let check = status.check.as_ref();
+    if status.is(Condition::Pruned)
+        || is_in_place(status)
+        || check.is_some_and(|check| check.definition == mark)
+    {
+        return None;
+    }
+    let done = status.recheck.as_ref().filter(|recheck| recheck.completed && recheck.definition == mark);
+    if let Some(done) = done {
+        return match done.refused {
+            0 => None,
+            // Nobody else has changed the definition, so its former state is known.
+            _ if status.definition == Some(mark) => Some(Step::SetBack),
+            _ => Some(lost(status)),
+        };
+    }
+    if !definition.version(&seen.spec.old_version).is_some_and(|version| version.served) {
+        let (definition, version) = (definition.name.to_string(), seen.spec.old_version.clone());
+        return Some(Step::Refuse(Refusal::OldNotServed { definition, version }));
+    }
+    let generation = check.and_then(|check| definition.generation_of(&check.definition));
+    let only_set = status.definition == Some(mark) && generation == Some(definition.generation - 1);
+    let since = check.filter(|_| only_set).and_then(|check| check.resource_version.as_ref()?.parse().ok());
+    Some(Step::Recheck(since))
 }
 
 /// A migration that has proven that all objects are stored in the new version, since that was set.

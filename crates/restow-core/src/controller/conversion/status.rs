@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use restow_api::ConversionConditionType as Type;
-use restow_api::{ConversionStatus, Reason, RefusedObject, StorageVersionMigration};
+use restow_api::{ConversionCheck, ConversionStatus, Reason, RefusedObject, StorageVersionMigration};
 
 use crate::controller::condition::{NAMED, Stage};
 use crate::rewrite::progress::objects;
@@ -107,9 +107,28 @@ pub fn mirror(status: &mut ConversionStatus, migration: &StorageVersionMigration
     if pass == Some("verifying") { Work::Verifying } else { Work::Rewriting }
 }
 
+/// Which check a status is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// The one before anything is changed.
+    First,
+    /// The one after the storage version was set.
+    Again,
+}
+
+impl Pass {
+    /// The check in a status.
+    pub fn of(self, status: &mut ConversionStatus) -> &mut Option<ConversionCheck> {
+        match self {
+            Self::First => &mut status.check,
+            Self::Again => &mut status.recheck,
+        }
+    }
+}
+
 /// Adds objects that would not survive to a status, up to [`NAMED`].
-pub fn name_refused(status: &mut ConversionStatus, refused: Vec<RefusedObject>) {
-    if let Some(check) = &mut status.check {
+pub fn name_refused(status: &mut ConversionStatus, pass: Pass, refused: Vec<RefusedObject>) {
+    if let Some(check) = pass.of(status) {
         check.refused += refused.len() as u64;
     }
     let room = NAMED.saturating_sub(status.refused.len());
@@ -122,6 +141,30 @@ pub fn summary(status: &ConversionStatus) -> String {
     if check.refused == 0 {
         return format!("{} survive the way to the new version and back", objects(check.objects));
     }
+    refused_of(status, check)
+}
+
+/// What the check after the storage version was set has found, in a sentence.
+pub fn rechecked_summary(status: &ConversionStatus) -> String {
+    let Some(check) = &status.recheck else { return "nothing was checked again".to_owned() };
+    if check.refused == 0 {
+        return format!("{} that were written meanwhile survive, too", objects(check.objects));
+    }
+    format!("checked again after the storage version was set: {}", refused_of(status, check))
+}
+
+/// Begins a failed Conversion again: everything is decided anew from what there is now.
+pub fn begin_again(status: &mut ConversionStatus, retry: &str, now: Timestamp) {
+    *status = ConversionStatus {
+        observed_generation: status.observed_generation,
+        resource: status.resource.take(),
+        retried: Some(retry.to_owned()),
+        ..ConversionStatus::default()
+    };
+    report(status, (Stage::Waiting, None), Reason::Retrying, "a retry was requested", now);
+}
+
+fn refused_of(status: &ConversionStatus, check: &ConversionCheck) -> String {
     let name = |object: &RefusedObject| {
         let slash = if object.namespace.is_empty() { "" } else { "/" };
         format!("{}{slash}{}: {}", object.namespace, object.name, object.message)
@@ -134,8 +177,6 @@ pub fn summary(status: &ConversionStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use restow_api::ConversionCheck;
-
     use super::*;
 
     fn at(second: i64) -> Timestamp {
@@ -168,6 +209,24 @@ mod tests {
     }
 
     #[test]
+    fn a_retry_begins_from_nothing() {
+        let mut status = ConversionStatus {
+            resource: Some("widgets.example.com".to_owned()),
+            definition: Some("u/2".to_owned()),
+            migration: Some("m".to_owned()),
+            check: Some(ConversionCheck::default()),
+            ..ConversionStatus::default()
+        };
+        record(&mut status, Type::StorageVersionSet, true, Reason::StorageVersionSet, "", at(0));
+        end(&mut status, Stage::Failed, Reason::Quarantined, "", at(1));
+        begin_again(&mut status, "now", at(2));
+        assert!(!status.is_finished() && !status.is(Type::StorageVersionSet));
+        assert_eq!((status.phase.as_deref(), status.retried.as_deref()), (Some("Waiting"), Some("now")));
+        assert_eq!(status.resource.as_deref(), Some("widgets.example.com"));
+        assert_eq!((status.definition, status.migration, status.check), (None, None, None));
+    }
+
+    #[test]
     fn all_refused_objects_are_counted_and_some_are_named() {
         let lost = |index: usize| RefusedObject {
             namespace: "default".to_owned(),
@@ -189,7 +248,7 @@ mod tests {
         ] {
             let check = ConversionCheck { objects: 200, ..ConversionCheck::default() };
             let mut status = ConversionStatus { check: Some(check), ..ConversionStatus::default() };
-            name_refused(&mut status, (0..count).map(lost).collect());
+            name_refused(&mut status, Pass::First, (0..count).map(lost).collect());
             assert_eq!(status.refused.len(), named);
             assert!(summary(&status).contains(expected), "{}", summary(&status));
         }

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::files::read;
 use crate::args::{Connection, Pace, ReportOutput, duration};
 use crate::commands::controller::own_namespace;
+use crate::commands::steer::retry_conversion;
 use crate::connect::connect;
 use crate::error::CliError;
 use crate::output::{self, say};
@@ -46,6 +47,7 @@ refused, and 1 if it failed otherwise.
 Examples:
   restow convert run -f conversion.yaml                   create it, or continue with it
   restow convert run widgets-to-v1 --timeout 30m          one that exists already
+  restow convert run widgets-to-v1 --retry                one that has failed, once its cause is gone
   restow convert run -f conversion.yaml --pace fast -o json"
 )]
 pub(crate) struct Run {
@@ -55,6 +57,9 @@ pub(crate) struct Run {
     /// A file with a Conversion, as YAML or JSON, which is created unless it exists; - is stdin
     #[arg(short, long, value_name = "FILE")]
     filename: Option<PathBuf>,
+    /// If it has failed, try it again
+    #[arg(long)]
+    retry: bool,
     /// How long to wait for its end; it can be continued later
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Duration>,
@@ -79,6 +84,10 @@ pub(super) async fn run(connection: &Connection, flags: &Run) -> Result<u8, CliE
         (None, name) => find(&api, name.as_deref().unwrap_or_default()).await?,
     };
     defined(&cluster).await?;
+    let object = match flags.retry && object.is_finished() {
+        true => retry_conversion(cluster.server(), &object).await?.unwrap_or(object),
+        false => object,
+    };
     let stop = stop_on_signals(flags.timeout).map_err(CliError::failed)?;
     let work = stop.child_token();
     let options = options(cluster, flags, &object).await;
@@ -196,7 +205,7 @@ async fn follow(
     loop {
         match api.get_opt(&name).await {
             Ok(Some(now)) if now.metadata.uid == object.metadata.uid => {
-                if now.is_finished() {
+                if now.is_finished() || awaits_source(&now) {
                     return Ok(Some(now));
                 }
                 let line = now.status.as_ref().map(line).unwrap_or_default();
@@ -220,6 +229,12 @@ async fn follow(
             () = tokio::time::sleep(READ_EVERY) => {}
         }
     }
+}
+
+/// Whether it waits for a change in the source of a managed definition, which this process cannot make.
+fn awaits_source(object: &Conversion) -> bool {
+    let running = object.status.as_ref().and_then(|status| status.condition(Condition::Running));
+    running.is_some_and(|running| running.reason == Reason::DefinitionManaged.as_str())
 }
 
 /// What a Conversion is doing, in a line.
@@ -249,9 +264,11 @@ fn show(object: &Conversion, format: ReportOutput) -> u8 {
 
 /// How a Conversion ended, as text.
 fn report(name: &str, status: &ConversionStatus) -> String {
-    let ended = if status.is(Condition::Succeeded) { Condition::Succeeded } else { Condition::Failed };
-    let message = status.condition(ended).map(|ended| ended.message.clone()).unwrap_or_default();
-    let mut text = format!("{name}: {}: {message}\n", ended.name());
+    let ended = [Condition::Succeeded, Condition::Failed].into_iter().find(|ended| status.is(*ended));
+    let shown = ended.unwrap_or(Condition::Running);
+    let message = status.condition(shown).map(|shown| shown.message.clone()).unwrap_or_default();
+    let word = ended.map_or("Waiting", Condition::name);
+    let mut text = format!("{name}: {word}: {message}\n");
     let place = |namespace: &str, name: &str| {
         if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
     };
@@ -269,16 +286,18 @@ fn exit_code(status: &ConversionStatus) -> u8 {
     if status.is(Condition::Succeeded) {
         return 0;
     }
-    let failed = status.condition(Condition::Failed);
-    match failed.and_then(|failed| failed.reason.parse().ok()) {
+    let failed = status.condition(Condition::Failed).filter(|_| status.is(Condition::Failed));
+    match failed.or(status.condition(Condition::Running)).and_then(|why| why.reason.parse().ok()) {
         Some(Reason::Quarantined) => 3,
         Some(
             Reason::ConversionRefused
             | Reason::ConvertingInPlace
             | Reason::DefinitionChanged
+            | Reason::DefinitionManaged
             | Reason::DefinitionMissing
             | Reason::Disagreement
             | Reason::FieldsLost
+            | Reason::InvalidSpec
             | Reason::StorageVersionChanged
             | Reason::Superseded
             | Reason::UnknownVersion
@@ -314,6 +333,8 @@ mod tests {
             (Stage::Failed, Reason::VersionNotServed, 4),
             (Stage::Failed, Reason::Superseded, 4),
             (Stage::Failed, Reason::Unverified, 1),
+            (Stage::Failed, Reason::InvalidSpec, 4),
+            (Stage::Waiting, Reason::DefinitionManaged, 4),
         ] {
             assert_eq!(exit_code(&ended(stage, reason)), expected, "{reason}");
         }

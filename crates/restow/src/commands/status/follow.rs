@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use kube::runtime::watcher::{self, Event};
-use restow_api::{StorageState, StorageVersionMigration};
+use restow_api::{Conversion, StorageState, StorageVersionMigration};
 use restow_clock::Instant;
 use restow_migrate::client::{Server, plain};
 use serde_json::json;
 
-use super::snapshot::{Snapshot, matches_migration, matches_state};
+use super::snapshot::{Snapshot, matches_conversion, matches_migration, matches_state};
 use crate::args::Output;
 use crate::error::CliError;
 use crate::objects::typed_name;
 use crate::output;
 use crate::output::say;
+use crate::render::conversion::ConversionSummary;
 use crate::render::migration::MigrationSummary;
 use crate::render::storage_state::StorageSummary;
 use crate::render::text::yaml;
@@ -34,6 +35,7 @@ pub(crate) async fn follow(
     names: &[String],
     form: Output,
     timeout: Option<Duration>,
+    with_conversions: bool,
 ) -> Result<u8, CliError> {
     let picture = matches!(form, Output::Table | Output::Wide) && console::Term::stdout().is_term();
     let mut follower = Follower {
@@ -42,6 +44,7 @@ pub(crate) async fn follow(
         form,
         migrations: WatchedObjects::default(),
         states: WatchedObjects::default(),
+        conversions: with_conversions.then(WatchedObjects::default),
         screen: picture.then(Screen::default),
         said: HashMap::new(),
         broke: None,
@@ -55,6 +58,8 @@ struct Follower<'a> {
     form: Output,
     migrations: WatchedObjects<StorageVersionMigration>,
     states: WatchedObjects<StorageState>,
+    /// Watched only if there are some: not every cluster has the resource.
+    conversions: Option<WatchedObjects<Conversion>>,
     screen: Option<Screen>,
     /// The last line about each object.
     said: HashMap<String, String>,
@@ -66,6 +71,7 @@ impl Follower<'_> {
     async fn run(&mut self) -> Result<u8, CliError> {
         let mut migrations = pin!(events::<StorageVersionMigration>(self.server, None));
         let mut states = pin!(events::<StorageState>(self.server, None));
+        let mut conversions = pin!(events::<Conversion>(self.server, None));
         let mut clock = tokio::time::interval(EVERY);
         loop {
             tokio::select! {
@@ -77,6 +83,11 @@ impl Follower<'_> {
                 Some(event) = states.next() => {
                     if let Some(event) = self.sound(event).await? {
                         self.state(event);
+                    }
+                }
+                Some(event) = conversions.next(), if self.conversions.is_some() => {
+                    if let Some(event) = self.sound(event).await? {
+                        self.conversion(event);
                     }
                 }
                 _ = clock.tick() => self.draw(),
@@ -135,6 +146,23 @@ impl Follower<'_> {
         }
     }
 
+    fn conversion(&mut self, event: Event<Conversion>) {
+        let Some(conversions) = &mut self.conversions else { return };
+        let now = restow_clock::now();
+        let changed = conversions.take(event).into_iter().map(|name| {
+            let summary = conversions.get(&name).map(|object| ConversionSummary::of(object, now));
+            (name, summary)
+        });
+        for (name, summary) in changed.collect::<Vec<_>>() {
+            let typed = typed_name::<Conversion>(&name);
+            match summary {
+                Some(summary) if !matches_conversion(self.names, &summary) => {}
+                Some(summary) => self.say(typed, summary.line(), &json!({"conversion": summary})),
+                None => self.say_gone(typed, &format!("conversion {name}")),
+            }
+        }
+    }
+
     /// Prints an object, unless its line is unchanged.
     fn say(&mut self, typed: String, line: String, document: &serde_json::Value) {
         let text = change(self.form, &typed, line, document);
@@ -162,13 +190,19 @@ impl Follower<'_> {
     fn draw(&mut self) {
         let note = self.trouble().map(|how| format!("\nthe watch failed; retrying: {how}\n"));
         let Some(screen) = &mut self.screen else { return };
-        if !(self.migrations.complete && self.states.complete) {
+        let unlisted = self.conversions.as_ref().is_some_and(|conversions| !conversions.complete);
+        if unlisted || !(self.migrations.complete && self.states.complete) {
             return;
         }
         let (height, width) = console::Term::stdout().size();
         let (height, width) = (usize::from(height), usize::from(width));
-        let snapshot =
-            Snapshot::new(self.names, self.migrations.all(), self.states.all(), restow_clock::now());
+        let now = restow_clock::now();
+        let conversions = self.conversions.iter().flat_map(WatchedObjects::all);
+        let snapshot = Snapshot::new(self.names, self.migrations.all(), self.states.all(), now).and(
+            self.names,
+            conversions,
+            now,
+        );
         let mut text = snapshot.text(self.form, Some(width));
         if snapshot.is_empty() {
             text.push_str("there are no migrations yet\n");

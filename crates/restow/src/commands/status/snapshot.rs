@@ -2,23 +2,26 @@
 
 use jiff::Timestamp;
 use kube::ResourceExt as _;
-use restow_api::{GroupVersionResource, StorageState, StorageVersionMigration};
+use restow_api::{Conversion, GroupVersionResource, StorageState, StorageVersionMigration};
 use serde::Serialize;
 
 use crate::args::Output;
 use crate::error::CliError;
 use crate::objects::{self, bare, typed_name};
+use crate::render::conversion::{self, ConversionSummary};
 use crate::render::migration::{self, MigrationSummary};
 use crate::render::storage_state::{self, StorageSummary};
 use crate::render::table::{Row, listing};
 use crate::render::text::{json, yaml};
 
-/// The migrations and StorageStates to show.
+/// The migrations, StorageStates and Conversions to show.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Snapshot {
     migrations: Vec<MigrationSummary>,
     storage_states: Vec<StorageSummary>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    conversions: Vec<ConversionSummary>,
 }
 
 impl Snapshot {
@@ -34,14 +37,28 @@ impl Snapshot {
         let mut snapshot = Self {
             migrations: migrations.map(|migration| MigrationSummary::of(migration, now)).collect(),
             storage_states: states.map(|state| StorageSummary::of(state, now)).collect(),
+            conversions: Vec::new(),
         };
         snapshot.migrations.sort_by(|one, other| one.order().cmp(&other.order()));
         snapshot.storage_states.sort_by(|one, other| one.order().cmp(&other.order()));
         snapshot
     }
 
+    /// And the Conversions with these names.
+    pub(crate) fn and<'a>(
+        mut self,
+        names: &[String],
+        conversions: impl Iterator<Item = &'a Conversion>,
+        now: Timestamp,
+    ) -> Self {
+        let conversions = conversions.map(|object| ConversionSummary::of(object, now));
+        self.conversions = conversions.filter(|summary| matches_conversion(names, summary)).collect();
+        self.conversions.sort_by(|one, other| one.order().cmp(&other.order()));
+        self
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.migrations.is_empty() && self.storage_states.is_empty()
+        self.migrations.is_empty() && self.storage_states.is_empty() && self.conversions.is_empty()
     }
 
     /// The text in an output format.
@@ -58,7 +75,8 @@ impl Snapshot {
     fn names(&self) -> String {
         let migrations = self.migrations.iter().map(|one| typed_name::<StorageVersionMigration>(&one.name));
         let states = self.storage_states.iter().map(|one| typed_name::<StorageState>(&one.resource));
-        migrations.chain(states).map(|name| name + "\n").collect()
+        let conversions = self.conversions.iter().map(|one| typed_name::<Conversion>(&one.name));
+        migrations.chain(states).chain(conversions).map(|name| name + "\n").collect()
     }
 
     fn tables(&self, wide: bool, width: Option<usize>) -> String {
@@ -73,6 +91,11 @@ impl Snapshot {
             text.push_str(if text.is_empty() { "" } else { "\n" });
             let rows: Vec<Row> = self.storage_states.iter().map(StorageSummary::row).collect();
             text.push_str(&listing(&storage_state::HEADER, &rows, width));
+        }
+        if !self.conversions.is_empty() {
+            text.push_str(if text.is_empty() { "" } else { "\n" });
+            let rows: Vec<Row> = self.conversions.iter().map(ConversionSummary::row).collect();
+            text.push_str(&listing(&conversion::HEADER, &rows, width));
         }
         text
     }
@@ -102,14 +125,26 @@ pub(crate) fn matches_state(names: &[String], state: &StorageState) -> bool {
     names.is_empty() || names.iter().any(|typed| !other(typed) && name(bare(typed)))
 }
 
+/// Whether one of the names is that of a Conversion, of its kind or of its resource.
+pub(crate) fn matches_conversion(names: &[String], summary: &ConversionSummary) -> bool {
+    let other = |typed: &str| typed.starts_with("storage") && typed.contains('/');
+    names.is_empty() || names.iter().any(|typed| !other(typed) && summary.is_named(bare(typed)))
+}
+
 /// Fails unless each name exists.
 pub(crate) fn known(
     names: &[String],
     migrations: &[StorageVersionMigration],
     states: &[StorageState],
+    conversions: &[Conversion],
 ) -> Result<(), CliError> {
+    let conversions: Vec<_> =
+        conversions.iter().map(|object| ConversionSummary::of(object, Timestamp::UNIX_EPOCH)).collect();
     for typed in names {
         let one = std::slice::from_ref(typed);
+        if conversions.iter().any(|summary| matches_conversion(one, summary)) {
+            continue;
+        }
         if migrations.iter().any(|migration| matches_migration(one, migration))
             || states.iter().any(|state| matches_state(one, state))
         {
@@ -118,10 +153,11 @@ pub(crate) fn known(
         let mut names: Vec<String> = migrations.iter().map(kube::ResourceExt::name_any).collect();
         names.extend(migrations.iter().map(|migration| migration.spec.resource.name()));
         names.extend(states.iter().map(kube::ResourceExt::name_any));
+        names.extend(conversions.iter().map(|summary| summary.name.clone()));
         names.sort();
         names.dedup();
         let names = names.into_iter().map(|name| (name, Vec::new()));
-        return Err(objects::name_not_found(typed, "migration or storage state", names));
+        return Err(objects::name_not_found(typed, "migration, storage state or Conversion", names));
     }
     Ok(())
 }
@@ -178,9 +214,9 @@ mod tests {
             let snapshot = Snapshot::new(&names, migrations.iter(), states.iter(), Timestamp::UNIX_EPOCH);
             let shown: Vec<String> = snapshot.names().lines().map(|name| bare(name).to_owned()).collect();
             assert_eq!(shown.join(" "), expected, "{typed}");
-            assert!(known(&names, &migrations, &states).is_ok(), "{typed}");
+            assert!(known(&names, &migrations, &states, &[]).is_ok(), "{typed}");
         }
-        assert!(known(&["widgts".to_owned()], &migrations, &states).is_err());
+        assert!(known(&["widgts".to_owned()], &migrations, &states, &[]).is_err());
     }
 
     #[derive(serde::Deserialize)]
@@ -188,13 +224,18 @@ mod tests {
     struct Fixture {
         migrations: Vec<StorageVersionMigration>,
         storage_states: Vec<StorageState>,
+        conversions: Vec<Conversion>,
     }
 
     #[test]
     fn every_form_of_the_status_is_as_reviewed() {
         let fixture: Fixture = serde_saphyr::from_str(include_str!("../../../fixtures/status.yaml")).unwrap();
         let now = "2026-11-15T12:10:00Z".parse().unwrap();
-        let snapshot = Snapshot::new(&[], fixture.migrations.iter(), fixture.storage_states.iter(), now);
+        let snapshot = Snapshot::new(&[], fixture.migrations.iter(), fixture.storage_states.iter(), now).and(
+            &[],
+            fixture.conversions.iter(),
+            now,
+        );
         for (name, form, width) in [
             ("table", Output::Table, None),
             ("table-60-columns", Output::Table, Some(60)),
@@ -207,6 +248,7 @@ mod tests {
         }
         let lines = snapshot.migrations.iter().map(MigrationSummary::line);
         let lines = lines.chain(snapshot.storage_states.iter().map(StorageSummary::line));
+        let lines = lines.chain(snapshot.conversions.iter().map(ConversionSummary::line));
         crate::snapshots::check("status/lines", &lines.map(|line| line + "\n").collect::<String>());
     }
 }

@@ -7,6 +7,8 @@ use super::*;
 use crate::controller::conversion::{DefinedVersion, InPlace, Strategy, record};
 use crate::resource::name::GroupResource;
 
+mod changed_definitions;
+
 const OWN: &str = "own";
 
 fn spec() -> ConversionSpec {
@@ -32,6 +34,7 @@ fn definition(generation: i64, storage: &str, stored: &[&str]) -> Definition {
         deleting: false,
         strategy: Strategy::None,
         converting: None,
+        manager: None,
     }
 }
 
@@ -41,23 +44,39 @@ fn with(status: &mut ConversionStatus, conditions: &[Condition]) {
     }
 }
 
-/// Checked in this generation.
-fn checked(generation: i64) -> ConversionStatus {
-    let check = ConversionCheck {
+fn completed(generation: i64, refused: u64) -> ConversionCheck {
+    ConversionCheck {
         definition: format!("u/{generation}"),
         completed: true,
+        refused,
+        resource_version: Some("41".to_owned()),
         ..ConversionCheck::default()
-    };
+    }
+}
+
+/// Checked in this generation.
+fn checked(generation: i64) -> ConversionStatus {
+    let check = completed(generation, 0);
     let mut status = ConversionStatus { check: Some(check), ..ConversionStatus::default() };
     with(&mut status, &[Condition::Checked]);
     status
 }
 
 /// The new version is the storage version since this generation.
-fn set(generation: i64) -> ConversionStatus {
+fn just_set(generation: i64) -> ConversionStatus {
     let mut status = checked(generation - 1);
     status.definition = Some(format!("u/{generation}"));
     with(&mut status, &[Condition::StorageVersionSet]);
+    status
+}
+
+/// And what was written meanwhile was checked.
+fn set(generation: i64) -> ConversionStatus {
+    rechecked(just_set(generation), generation)
+}
+
+fn rechecked(mut status: ConversionStatus, generation: i64) -> ConversionStatus {
+    status.recheck = Some(completed(generation, 0));
     status
 }
 
@@ -123,7 +142,8 @@ fn the_steps_follow_one_another() {
         ),
         ("checked since", spec(), checked(2), &new, vec![], Step::RecordStorageVersion("u/2".to_owned())),
         ("set, and changed again by others", spec(), checked(0), &new, vec![], Step::Check),
-        ("set", spec(), set(2), &new, vec![], Step::Migrate),
+        ("set", spec(), just_set(2), &new, vec![], Step::Recheck(Some(41))),
+        ("checked what was written meanwhile", spec(), set(2), &new, vec![], Step::Migrate),
         ("the migration runs", spec(), set(2), &new, vec![running(OWN)], Step::Follow(OWN.to_owned())),
         (
             "the trigger's runs",
@@ -247,6 +267,8 @@ fn only_a_proof_for_this_version_and_since_it_was_set_counts() {
 fn a_definition_that_changed_since_the_proof_needs_another_one() {
     let status = and(set(2), &[Condition::Verified]);
     let changed = definition(3, "v2", &["v1", "v2"]);
+    assert_eq!(step(&spec(), &status, &changed, &[verified(OWN, 2)]), Step::Recheck(None));
+    let status = rechecked(status, 3);
     assert_eq!(step(&spec(), &status, &changed, &[verified(OWN, 2)]), Step::ProveAgain("u/3".to_owned()));
     // The trigger may have made another one already.
     let migrations = [verified(OWN, 2), verified("later", 3)];
@@ -263,7 +285,7 @@ fn a_storage_version_changed_forth_and_back_needs_another_proof_at_every_step() 
     let again = definition(4, "v2", &["v2", "v1"]);
     let all = [Condition::Verified, Condition::Pruned, Condition::ServingStopped];
     for (what, done) in [("proven", 0), ("verified", 1), ("pruned", 2), ("serving stopped", 3)] {
-        let status = and(set(2), &all[..done]);
+        let status = rechecked(and(set(2), &all[..done]), 4);
         let step = step(&spec(), &status, &again, &[verified(OWN, 2)]);
         assert_eq!(step, Step::ProveAgain("u/4".to_owned()), "{what}");
     }
@@ -298,6 +320,7 @@ fn a_failed_migration_fails_the_conversion_unless_the_trigger_replaces_it() {
     // Forth and back under the migration: it is made again for the definition as it is now.
     let again = definition(4, "v2", &["v1", "v2"]);
     let superseded = failed(Reason::StorageVersionChanged);
+    let status = rechecked(status, 4);
     assert_eq!(step(&spec(), &status, &again, &[superseded]), Step::ProveAgain("u/4".to_owned()));
 }
 
