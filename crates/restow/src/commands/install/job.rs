@@ -56,7 +56,9 @@ impl JobSetup {
     /// The name of all objects but the Job: one operator's do not replace another's. Dots become dashes, so that only the digest
     /// tells some resources apart.
     fn name(&self) -> String {
-        object_name::unique_within(&self.stem(), &self.names().join(","), LONGEST_NAME)
+        // ClusterRoles have no namespace, and the same resources may be migrated by Jobs in two.
+        let occasion = format!("{} {}", self.namespace, self.names().join(","));
+        object_name::unique_within(&self.stem(), &occasion, LONGEST_NAME)
     }
 
     /// The name of the Job, which cannot be changed: with another image or other arguments it is another Job.
@@ -287,6 +289,8 @@ mod tests {
         assert!(jobs.iter().all(|name| name.len() <= 63), "{jobs:?}");
         assert_eq!(one.name(), image.name(), "roles are updated");
         assert_eq!((one.name(), one.job_name()), (typed.name(), typed.job_name()));
+        let elsewhere = JobSetup { namespace: "other".to_owned(), ..typed };
+        assert_ne!(one.name(), elsewhere.name(), "its ClusterRoleBinding is for another account");
     }
 
     #[test]

@@ -178,13 +178,16 @@ async fn the_installed_account_may_carry_out_a_conversion_and_nothing_else(lab: 
         .await;
     let account = "system:serviceaccount:restow-system:restow";
     let groups = ["--as-group", "system:serviceaccounts", "--as-group", "system:authenticated"];
-    let run = |args: &[&str]| [args, &["--as", account], &groups].concat();
+    let as_account = [&["--as", account][..], &groups].concat();
 
     // It may not create a Conversion: that would be the right to change any definition.
     let object = conversion("job", &widgets, ("v1", "v2"), json!({"stopServing": true}));
     let file = restow.state.path().join("job.json");
     std::fs::write(&file, object.to_string()).unwrap();
-    let refused = restow.run(&run(&["convert", "run", "-f", file.to_str().unwrap()])).await.expect(1);
+    let refused = restow
+        .run(&[&["convert", "run", "-f", file.to_str().unwrap()][..], &as_account].concat())
+        .await
+        .expect(1);
     assert!(refused.stderr.contains("cannot create the Conversion"), "{refused:#?}");
 
     send(&client, "POST", CONVERSIONS, Some(&object)).await;
@@ -199,7 +202,7 @@ async fn the_installed_account_may_carry_out_a_conversion_and_nothing_else(lab: 
         "--leader-election-namespace",
         "restow-system",
     ];
-    let report = restow.run(&run(&job)).await.expect(0).report();
+    let report = restow.run(&[&job[..], &as_account].concat()).await.expect(0).report();
     for condition in ["Checked", "StorageVersionSet", "Verified", "Pruned", "ServingStopped", "Succeeded"] {
         assert!(is(&report, condition), "{condition}: {report:#}");
     }

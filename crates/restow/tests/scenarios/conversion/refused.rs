@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::fixture::*;
 use crate::controller::{is, migrations};
-use crate::support::{CRDS, Lab, Widgets, name, patch, send};
+use crate::support::{CRDS, Lab, Widgets, name, patch};
 
 scenarios! {
     a_conversion_that_would_lose_fields_is_refused_with_their_names,
