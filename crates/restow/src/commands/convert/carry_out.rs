@@ -30,6 +30,8 @@ use crate::signals::{STOPPED, stop_on_signals};
 const READ_EVERY: Duration = Duration::from_millis(500);
 /// After how long without any progress the reason is explained.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(20);
+/// How long the controllers have to look at a Conversion that waited for its source when they started.
+const LOOK_AGAIN: Duration = Duration::from_secs(15);
 /// How long the leader of another process may be silent.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 
@@ -202,11 +204,18 @@ async fn follow(
 ) -> Result<Option<Conversion>, CliError> {
     let (name, began) = (object.name_any(), Instant::now());
     let (mut said, mut explained) = (String::new(), false);
+    let mut left = source_change(object);
     loop {
         match api.get_opt(&name).await {
             Ok(Some(now)) if now.metadata.uid == object.metadata.uid => {
-                if now.is_finished() || awaits_source(&now) {
+                let awaits = source_change(&now);
+                // What an earlier run has left may not be true any more.
+                let is_fresh = awaits != left || began.elapsed() > LOOK_AGAIN;
+                if now.is_finished() || (awaits.is_some() && is_fresh) {
                     return Ok(Some(now));
+                }
+                if awaits.is_none() {
+                    left = None;
                 }
                 let line = now.status.as_ref().map(line).unwrap_or_default();
                 if line != said && !line.is_empty() {
@@ -231,10 +240,11 @@ async fn follow(
     }
 }
 
-/// Whether it waits for a change in the source of a managed definition, which this process cannot make.
-fn awaits_source(object: &Conversion) -> bool {
+/// The change in the source of a managed definition that it waits for, which this process cannot make.
+fn source_change(object: &Conversion) -> Option<String> {
     let running = object.status.as_ref().and_then(|status| status.condition(Condition::Running));
-    running.is_some_and(|running| running.reason == Reason::DefinitionManaged.as_str())
+    let waits = running.filter(|running| running.reason == Reason::DefinitionManaged.as_str());
+    waits.map(|waits| waits.message.clone())
 }
 
 /// What a Conversion is doing, in a line.
