@@ -126,7 +126,7 @@ impl<'a> Stream<'a> {
             page.items.push(item);
         }
         if self.open.is_none() {
-            self.open = Some(self.connect().await?);
+            self.open = Some(connect(self.server, self.target).await?);
         }
         let mut kept: usize = page.items.iter().map(kept_bytes).sum();
         while let Some(open) = &mut self.open {
@@ -158,29 +158,30 @@ impl<'a> Stream<'a> {
         }
         Ok(())
     }
+}
 
-    async fn connect(&self) -> Result<Open, Interruption> {
-        let path = format!(
-            "{}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan",
-            self.target.list_path()
-        );
-        match self.server.open(Method::GET, &path, METADATA, None).await {
-            Ok(response) if response.status() == 200 => {
-                let body = response.into_body();
-                Ok(Open { body, previous: None, buffer: BytesMut::new(), searched: 0 })
-            }
-            Ok(response) => {
-                let why = format!("it answered {}", response.status().as_u16());
-                // A watch cache that is still filling says so, and one that never fills is given up after some tries.
-                let passing = matches!(response.status().as_u16(), 300..=399 | 401 | 404 | 429 | 500..=504);
-                Err(if passing {
-                    Interruption::Passing(why)
-                } else {
-                    Interruption::Final(StreamError::Refused(why))
-                })
-            }
-            Err(error) => Err(Interruption::Passing(error.to_string())),
+/// Opens a stream. It borrows no [`Stream`], whose body cannot be shared between threads.
+async fn connect(server: &Server, target: &Target) -> Result<Open, Interruption> {
+    let path = format!(
+        "{}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan",
+        target.list_path()
+    );
+    match server.open(Method::GET, &path, METADATA, None).await {
+        Ok(response) if response.status() == 200 => {
+            let body = response.into_body();
+            Ok(Open { body, previous: None, buffer: BytesMut::new(), searched: 0 })
         }
+        Ok(response) => {
+            let why = format!("it answered {}", response.status().as_u16());
+            // A watch cache that is still filling says so, and one that never fills is given up after some tries.
+            let passing = matches!(response.status().as_u16(), 300..=399 | 401 | 404 | 429 | 500..=504);
+            Err(if passing {
+                Interruption::Passing(why)
+            } else {
+                Interruption::Final(StreamError::Refused(why))
+            })
+        }
+        Err(error) => Err(Interruption::Passing(error.to_string())),
     }
 }
 
