@@ -12,13 +12,13 @@ mod trust;
 mod x509;
 
 pub use issue::{AuthorityPem, IssueError, LeafPem};
-pub(crate) use keeper::read_bundle;
-pub use keeper::{CertificateError, CertificateKeeper, CertificateSettings};
+pub use keeper::{CertificateError, CertificateKeeper, CertificateSettings, read_bundle};
 pub use secret::{Bundle, Certificates, ContentError, ROTATE};
 pub use serving::{NotServing, ServingCertificate};
 pub use trust::{CrdTrust, SharedTrust, Trust};
 pub use x509::X509Error;
-pub(crate) use x509::{fingerprints, provider, roots};
+pub use x509::fingerprints;
+pub(crate) use x509::{provider, roots};
 
 /// The bundles before and after the next authority is introduced.
 #[cfg(test)]

@@ -33,6 +33,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
+use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_rustls::rustls::server::ResolvesServerCert;
 use tokio_util::sync::CancellationToken;
@@ -59,12 +60,19 @@ pub struct Server {
     settings: Settings,
     mounts: Mounts,
     gates: Vec<Gate>,
+    registry: Registry,
 }
 
 impl Server {
     /// A server of these converters.
     pub fn new(converters: Arc<LiveConverters>) -> Self {
-        Self { converters, settings: Settings::default(), mounts: Mounts::default(), gates: Vec::new() }
+        Self {
+            converters,
+            settings: Settings::default(),
+            mounts: Mounts::default(),
+            gates: Vec::new(),
+            registry: Registry::default(),
+        }
     }
 
     /// Sets limits and timeouts.
@@ -78,6 +86,13 @@ impl Server {
     #[must_use]
     pub fn ready_when(mut self, gate: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
         self.gates.push(Box::new(gate));
+        self
+    }
+
+    /// Adds metrics of the operator's own to `/metrics`.
+    #[must_use]
+    pub fn register_metrics(mut self, register: impl FnOnce(&mut Registry)) -> Self {
+        register(&mut self.registry);
         self
     }
 
@@ -110,8 +125,9 @@ impl Server {
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
         let acceptor = restow_listen::acceptor(certificate)?;
-        let Self { converters, settings, mounts, gates } = self;
-        let router = Arc::new(Router::new(converters, settings, mounts, gates, stop.clone()));
+        let Self { converters, settings, mounts, gates, registry } = self;
+        let metrics = Metrics::beside(registry);
+        let router = Arc::new(Router::new(converters, settings, mounts, gates, metrics, stop.clone()));
         let service = tower::service_fn(move |request: Request<Incoming>| {
             let router = Arc::clone(&router);
             async move { Ok::<_, Infallible>(router.answer(request).await) }

@@ -301,7 +301,7 @@ impl CertificateKeeper {
 ///
 /// # Errors
 /// When the Secret cannot be read, or does not say it.
-pub(crate) async fn read_bundle(
+pub async fn read_bundle(
     client: &kube::Client,
     settings: &CertificateSettings,
 ) -> Result<Bundle, CertificateError> {

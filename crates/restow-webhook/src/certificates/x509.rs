@@ -55,7 +55,7 @@ pub(crate) fn fingerprint(certificate: &CertificateDer<'_>) -> AuthorityId {
 }
 
 /// The fingerprints of the certificates in a PEM text; none for a text that cannot be read, which nobody can trust.
-pub(crate) fn fingerprints(pem: &[u8]) -> BTreeSet<AuthorityId> {
+pub fn fingerprints(pem: &[u8]) -> BTreeSet<AuthorityId> {
     certificates(pem).unwrap_or_default().iter().map(fingerprint).collect()
 }
 

@@ -18,6 +18,9 @@ pub enum RegistrationError {
     /// The certificates to trust are not known.
     #[error("it is not known which certificates CRDs shall trust")]
     Certificates(#[from] CertificateError),
+    /// It is not known what calls the webhook besides CRDs.
+    #[error("it is not known what else calls the webhook: {0}")]
+    Others(String),
     /// The live objects could not be tried.
     #[error("could not try the conversion on the objects of {0}")]
     Survey(String, #[source] SurveyError),

@@ -5,6 +5,8 @@ use std::fmt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
+use crate::certificates::CrdTrust;
+
 /// What must hold before a webhook is registered in a CRD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gate {
@@ -75,4 +77,13 @@ pub trait ConverterGates: Send + Sync {
     /// # Errors
     /// With the objects and fields that would not survive.
     fn try_on(&self, crd: &CustomResourceDefinition, objects: Vec<(String, Value)>) -> Result<(), String>;
+
+    /// What else calls the webhook, such as an operator's admission handlers, and what it trusts. No authority signs that one
+    /// of them does not trust.
+    ///
+    /// # Errors
+    /// When not all of them could be read: what they trust is not known then.
+    fn others(&self) -> impl Future<Output = Result<Vec<CrdTrust>, String>> + Send {
+        std::future::ready(Ok(Vec::new()))
+    }
 }

@@ -93,7 +93,8 @@ impl<G: ConverterGates> Registrar<G> {
         let known = self.bundle().await?;
         let crds = self.read_crds().await?;
         let endpoint = &self.settings.endpoint;
-        let seen = crds.values().filter_map(|crd| stanza::trust(crd, endpoint)).collect();
+        let mut seen: Vec<_> = crds.values().filter_map(|crd| stanza::trust(crd, endpoint)).collect();
+        seen.extend(self.gates.others().await.map_err(RegistrationError::Others)?);
         self.trust.observe(Instant::now(), &known.authorities, seen);
         // Read again, after the CRDs.
         let bundle = self.bundle().await?;

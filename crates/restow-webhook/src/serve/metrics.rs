@@ -37,7 +37,14 @@ impl Drop for InFlight {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("restow_webhook");
+        Self::beside(Registry::default())
+    }
+}
+
+impl Metrics {
+    /// The metrics of the webhook beside those that a registry has already.
+    pub(super) fn beside(mut root: Registry) -> Self {
+        let registry = root.sub_registry_with_prefix("restow_webhook");
         let seconds = Family::<Labels<1>, Histogram>::new_with_constructor(|| {
             Histogram::new(exponential_buckets(0.001, 2.0, 15))
         });
@@ -79,11 +86,9 @@ impl Default for Metrics {
             "Threads held by converters that did not return in time",
             metrics.abandoned.clone(),
         );
-        Self { registry, ..metrics }
+        Self { registry: root, ..metrics }
     }
-}
 
-impl Metrics {
     pub(super) fn begin(&self) -> InFlight {
         self.in_flight.inc();
         InFlight(self.in_flight.clone())

@@ -75,13 +75,14 @@ impl Router {
         settings: Settings,
         mounts: Mounts,
         gates: Vec<Gate>,
+        metrics: Metrics,
         stop: CancellationToken,
     ) -> Self {
         let bodies = RequestBodies::new(settings.limits.bytes, settings.memory, settings.body_timeout);
         let workers = Workers::new(settings.at_once, settings.abandoned);
         let helpers = Helpers::new(settings.helpers);
         let reviews = Reviews { workers, helpers, limits: settings.limits, timeout: settings.timeout };
-        Self { converters, bodies, reviews, mounts, gates, metrics: Metrics::default(), stop }
+        Self { converters, bodies, reviews, mounts, gates, metrics, stop }
     }
 
     /// Answers a request.
