@@ -1,28 +1,28 @@
-//! Registers the CRDs of an operator, and migrates what is stored.
+//! The CRDs of an operator: registers them, and migrates what is stored.
 
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Api;
-use kube::api::PostParams;
 use restow_core::agreement::encryption::KeyRequirement;
 use restow_core::resource::inventory::Resource;
-use restow_core::resource::name::GroupResource;
 use restow_core::rewrite::pace::Preset;
 use restow_core::rewrite::progress::Quarantined;
 use restow_lease::Stop;
-use restow_migrate::client::{RequestError, Throttle};
+use restow_migrate::client::Throttle;
 use restow_migrate::cluster::{Cluster, Trust};
-use restow_migrate::migration::{ListMode, Migration, MigrationError, MigrationSettings};
-use restow_migrate::prune::{PruneError, prune_stored_versions};
+use restow_migrate::migration::{ListMode, Migration, MigrationSettings};
+use restow_migrate::prune::prune_stored_versions;
 use restow_migrate::rewrite::WriteOptions;
+use tokio::sync::watch;
 
+use crate::converted::Converted;
+use crate::error::{CrdsError, causes};
 use crate::metrics::Metrics;
 use crate::progress::{NotKept, Reporter};
-use crate::registration::{Plan, RegistrationError, plan, storage_version};
+use crate::register::Registering;
+use crate::served::{name_of, resource};
+use crate::webhook::{Replica, Webhook, WebhookError};
 
-/// How often the cluster is asked whether a CRD is served.
-const ASK_EVERY: Duration = Duration::from_millis(500);
 /// The longest pause before another attempt.
 const MAX_PAUSE: Duration = Duration::from_secs(300);
 
@@ -33,6 +33,9 @@ pub struct Crds {
     metrics: Metrics,
     throttle: Throttle,
     preset: Preset,
+    /// What converts them; none if the operator has no webhook.
+    converted: Option<Converted>,
+    registered: watch::Sender<bool>,
 }
 
 /// How a resource is stored now.
@@ -57,35 +60,6 @@ pub enum Outcome {
         /// The objects, and why.
         left: Vec<Quarantined>,
     },
-}
-
-/// Why a CRD was not registered, or its objects were not migrated.
-#[derive(Debug, thiserror::Error)]
-pub enum CrdsError {
-    /// The CRD in the cluster must not be changed so.
-    #[error(transparent)]
-    Registration(#[from] RegistrationError),
-    /// The CRD could not be read or written.
-    #[error("could not register the CRD")]
-    Crd(#[from] kube::Error),
-    /// The cluster could not be read.
-    #[error("could not read which resources the cluster has")]
-    Request(#[from] RequestError),
-    /// The resource is not served, or cannot be migrated.
-    #[error("{0}")]
-    NotServed(String),
-    /// The migration ended early.
-    #[error("could not migrate the objects")]
-    Migration(#[from] MigrationError),
-    /// A complete run that proves nothing.
-    #[error("the run does not prove that all objects are rewritten: {0}")]
-    Unproven(String),
-    /// storedVersions could not be changed.
-    #[error("could not reduce status.storedVersions")]
-    Prune(#[from] PruneError),
-    /// The operator no longer leads, or ends.
-    #[error("stopped")]
-    Stopped,
 }
 
 impl Crds {
@@ -121,7 +95,29 @@ impl Crds {
         let preset = Preset::Steady;
         let definitions = definitions.into_iter().collect();
         let throttle = Throttle::new(preset.bounds());
-        Self { cluster, definitions, metrics: Metrics::default(), throttle, preset }
+        let registered = watch::Sender::new(false);
+        Self {
+            cluster,
+            definitions,
+            metrics: Metrics::default(),
+            throttle,
+            preset,
+            converted: None,
+            registered,
+        }
+    }
+
+    /// The same CRDs, converted by a webhook that every replica of the operator serves: run the [`Replica`] in each.
+    ///
+    /// # Errors
+    /// When a converter does not fit the definitions.
+    pub fn webhook(mut self, webhook: Webhook) -> Result<(Self, Replica), WebhookError> {
+        let client = self.cluster.server().client().clone();
+        let metrics = self.metrics.clone();
+        let (converted, mut replica) = Converted::new(&client, &self.definitions, webhook)?;
+        replica.server = replica.server.register_metrics(|registry| metrics.register(registry));
+        self.converted = Some(converted);
+        Ok((self, replica))
     }
 
     /// Another pace; the default is steady.
@@ -137,9 +133,25 @@ impl Crds {
         &self.metrics
     }
 
+    /// Returns when all CRDs are registered and served: then the operator's controllers can start.
+    pub async fn registered(&self) {
+        let mut registered = self.registered.subscribe();
+        // The sender lives as long as this does.
+        let _ = registered.wait_for(|registered| *registered).await;
+    }
+
     /// Registers and migrates all CRDs, and tries again after a pause until that is done for each, or `stop` is stopped. Give
     /// it the `Stop` of a term: it sends nothing when the operator no longer leads.
+    ///
+    /// With a webhook, it then keeps the CRDs as they shall be until it is stopped: certificates are renewed.
     pub async fn run(&self, stop: &Stop) {
+        let Some(converted) = &self.converted else { return self.run_until_done(stop).await };
+        if stop.unless(converted.has_certificate()).await.is_some() {
+            tokio::join!(self.run_until_done(stop), converted.registrar.run(stop));
+        }
+    }
+
+    async fn run_until_done(&self, stop: &Stop) {
         let mut attempt: u32 = 0;
         while !self.run_once(stop).await && !stop.is_stopped() {
             let pause = Duration::from_secs(1 << attempt.min(9)).min(MAX_PAUSE);
@@ -151,14 +163,23 @@ impl Crds {
 
     /// Whether all CRDs are done.
     async fn run_once(&self, stop: &Stop) -> bool {
-        let mut done = true;
+        let mut ready = Vec::new();
         for definition in &self.definitions {
-            let name = name_of(definition);
-            let ended = match self.register(definition, stop).await {
-                Ok(()) => self.migrate(definition, stop).await,
-                Err(error) => Err(error),
-            };
-            done &= report(&name.to_string(), &ended);
+            match self.register(definition, stop).await {
+                Ok(()) => ready.push(definition),
+                Err(error) => drop(report(&name_of(definition).to_string(), &Err(error))),
+            }
+        }
+        let mut done = ready.len() == self.definitions.len();
+        if done {
+            self.registered.send_replace(true);
+            if let Some(converted) = &self.converted {
+                converted.open();
+            }
+        }
+        for definition in ready {
+            let ended = self.migrate(definition, stop).await;
+            done &= report(&name_of(definition).to_string(), &ended);
         }
         done
     }
@@ -172,36 +193,13 @@ impl Crds {
         definition: &CustomResourceDefinition,
         stop: &Stop,
     ) -> Result<(), CrdsError> {
-        let api: Api<CustomResourceDefinition> = Api::all(self.cluster.server().client().clone());
-        let name = definition.metadata.name.clone().unwrap_or_default();
-        loop {
-            let found = stop.unless(api.get_opt(&name)).await.ok_or(CrdsError::Stopped)??;
-            let written = match plan(found.as_ref(), definition)? {
-                Plan::Leave => break,
-                Plan::Create(new) => stop.unless(api.create(&PostParams::default(), &new)).await,
-                Plan::Replace(next) => stop.unless(api.replace(&name, &PostParams::default(), &next)).await,
-            };
-            match written.ok_or(CrdsError::Stopped)? {
-                Ok(_) => {
-                    tracing::info!(crd = name, version = storage_version(definition), "registered the CRD");
-                    break;
-                }
-                // Somebody else wrote it meanwhile: it is read again.
-                Err(kube::Error::Api(status)) if status.code == 409 => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        loop {
-            let found = stop.unless(api.get(&name)).await.ok_or(CrdsError::Stopped)??;
-            let conditions = found.status.iter().flat_map(|status| status.conditions.iter().flatten());
-            if conditions
-                .into_iter()
-                .any(|condition| condition.type_ == "Established" && condition.status == "True")
-            {
-                return Ok(());
-            }
-            stop.unless(tokio::time::sleep(ASK_EVERY)).await.ok_or(CrdsError::Stopped)?;
-        }
+        let registering = Registering {
+            cluster: &self.cluster,
+            definition,
+            converted: self.converted.as_ref().filter(|converted| converted.converts(definition)),
+            stop,
+        };
+        registering.run().await
     }
 
     /// Rewrites all objects of a CRD whose storedVersions has other versions than the storage version, verifies it, and
@@ -214,7 +212,7 @@ impl Crds {
         definition: &CustomResourceDefinition,
         stop: &Stop,
     ) -> Result<Outcome, CrdsError> {
-        let resource = self.resource(&name_of(definition), stop).await?;
+        let resource = resource(&self.cluster, &name_of(definition), stop).await?;
         let version = resource.storage_version_name().to_owned();
         if !needs_migration(&resource) {
             self.metrics.verified(&resource.name.to_string());
@@ -267,21 +265,6 @@ impl Crds {
         self.metrics.verified(&name);
         Ok(Outcome::Migrated { version, rewritten: progress.counts.rewritten })
     }
-
-    async fn resource(&self, name: &GroupResource, stop: &Stop) -> Result<Resource, CrdsError> {
-        let inventory = stop.unless(self.cluster.inventory(false)).await.ok_or(CrdsError::Stopped)??;
-        let found = inventory.resources.into_iter().find(|resource| resource.name == *name);
-        let resource =
-            found.ok_or_else(|| CrdsError::NotServed(format!("no API server serves {name} yet")))?;
-        match &resource.obstacle {
-            Some(obstacle) => Err(CrdsError::NotServed(format!("{name}: {}", obstacle.explain()))),
-            None => Ok(resource),
-        }
-    }
-}
-
-fn name_of(definition: &CustomResourceDefinition) -> GroupResource {
-    GroupResource::new(definition.spec.group.clone(), definition.spec.names.plural.clone())
 }
 
 /// Whether objects may be stored in another version than the storage version.
@@ -317,8 +300,7 @@ fn report(name: &str, ended: &Result<Outcome, CrdsError>) -> bool {
         }
         Err(CrdsError::Stopped) => false,
         Err(error) => {
-            let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-            let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+            let text = causes(error);
             tracing::warn!(resource = name, "{text}");
             false
         }

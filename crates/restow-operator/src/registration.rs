@@ -1,8 +1,10 @@
 //! Whether and how the CRD in the cluster is changed: a pure decision.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceConversion, CustomResourceDefinition,
+    CustomResourceConversion, CustomResourceDefinition, CustomResourceDefinitionNames,
+    CustomResourceDefinitionVersion,
 };
+use serde_json::{Map, Value, json};
 
 /// Why a CRD is not registered.
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -35,56 +37,169 @@ pub enum RegistrationError {
     },
 }
 
+/// Who converts the objects of a CRD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Conversion {
+    /// What the definition says; nobody else's conversion is removed.
+    AsDefined,
+    /// The operator's webhook, which the CRD calls already.
+    Registered,
+    /// The operator's webhook, which the CRD does not call yet.
+    NotRegistered,
+}
+
 /// What to do about a CRD.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Plan {
-    /// Create this one.
-    Create(Box<CustomResourceDefinition>),
-    /// Replace the one that was read with this one. It has the resourceVersion that was read.
-    Replace(Box<CustomResourceDefinition>),
+    /// Create it.
+    Create,
+    /// Write this merge patch. It leaves the storage version as it is.
+    Change(Value),
+    /// Only the storage version differs: write this merge patch when all API servers know all versions.
+    Store(Value),
     /// It is as it should be.
     Leave,
 }
 
-/// What to do about the CRD that is in the cluster.
+/// What to do about the CRD that is in the cluster. Patches have no preconditions yet.
 ///
-/// Labels, annotations and finalizers of others stay. So does the conversion, if the definition has none: then somebody
-/// else registers it. A CA bundle stays if the definition's conversion has none.
+/// The storage version changes in a write of its own: an API server that has not seen the new versions yet could not read what
+/// another one stores. Labels, annotations and finalizers of others stay. So does the conversion, if the definition has none:
+/// then somebody else registers it. A CA bundle stays if the definition's conversion has none. `ignore_rest` is for a server
+/// that stores the definition in other words than it was sent: then only the storage version is compared.
 pub(crate) fn plan(
     found: Option<&CustomResourceDefinition>,
     wanted: &CustomResourceDefinition,
+    conversion: Conversion,
+    ignore_rest: bool,
 ) -> Result<Plan, RegistrationError> {
-    let Some(found) = found else { return Ok(Plan::Create(Box::new(wanted.clone()))) };
+    let Some(found) = found else { return Ok(Plan::Create) };
+    check(found, wanted)?;
+    if !ignore_rest {
+        let change = change(found, wanted, conversion);
+        if change != json!({}) || conversion == Conversion::NotRegistered {
+            return Ok(Plan::Change(change));
+        }
+    }
+    if storage_version(found) == storage_version(wanted) {
+        return Ok(Plan::Leave);
+    }
+    Ok(Plan::Store(json!({"spec": {"versions": wanted.spec.versions}})))
+}
+
+fn check(
+    found: &CustomResourceDefinition,
+    wanted: &CustomResourceDefinition,
+) -> Result<(), RegistrationError> {
     let name = wanted.metadata.name.clone().unwrap_or_default();
     if found.spec.scope != wanted.spec.scope {
         let (found, wanted) = (found.spec.scope.clone(), wanted.spec.scope.clone());
         return Err(RegistrationError::AnotherScope { name, found, wanted });
     }
-    let stored = found.status.iter().flat_map(|status| status.stored_versions.iter().flatten());
-    let is_missing = |version: &&String| !wanted.spec.versions.iter().any(|known| known.name == **version);
-    let versions: Vec<String> = stored.filter(is_missing).cloned().collect();
-    if !versions.is_empty() {
-        return Err(RegistrationError::StillStored { name, versions, storage: storage_version(wanted) });
+    let status = found.status.iter().flat_map(|status| status.stored_versions.iter().flatten());
+    let mut stored: Vec<String> = status.cloned().chain([storage_version(found)]).collect();
+    stored.sort();
+    stored.dedup();
+    let is_missing = |version: &String| !wanted.spec.versions.iter().any(|known| known.name == *version);
+    stored.retain(is_missing);
+    if stored.is_empty() {
+        return Ok(());
     }
-    let mut next = found.clone();
-    next.spec = wanted.spec.clone();
-    next.spec.conversion = conversion(found.spec.conversion.as_ref(), wanted.spec.conversion.as_ref());
-    for (found, wanted) in [
-        (&mut next.metadata.labels, &wanted.metadata.labels),
-        (&mut next.metadata.annotations, &wanted.metadata.annotations),
-    ] {
-        if let Some(wanted) = wanted {
-            found.get_or_insert_default().extend(wanted.clone());
-        }
-    }
-    Ok(if next == *found { Plan::Leave } else { Plan::Replace(Box::new(next)) })
+    Err(RegistrationError::StillStored { name, versions: stored, storage: storage_version(wanted) })
 }
 
-fn conversion(
+/// A merge patch of everything that differs but the storage version.
+fn change(
+    found: &CustomResourceDefinition,
+    wanted: &CustomResourceDefinition,
+    conversion: Conversion,
+) -> Value {
+    let mut spec = Map::new();
+    let versions = stored_as(&wanted.spec.versions, &storage_version(found));
+    if versions != found.spec.versions {
+        spec.insert("versions".to_owned(), json!(versions));
+    }
+    let names = with_defaults(&wanted.spec.names, &found.spec.names);
+    if names != found.spec.names {
+        spec.insert("names".to_owned(), all_of(json!(names), &json!(found.spec.names)));
+    }
+    let unknown = wanted.spec.preserve_unknown_fields;
+    if unknown.is_some() && unknown != found.spec.preserve_unknown_fields {
+        spec.insert("preserveUnknownFields".to_owned(), json!(unknown));
+    }
+    if conversion == Conversion::AsDefined
+        && let Some(wanted) = &wanted.spec.conversion
+    {
+        let wanted = with_bundle(found.spec.conversion.as_ref(), wanted);
+        if Some(&wanted) != found.spec.conversion.as_ref() {
+            let former = json!(found.spec.conversion);
+            spec.insert("conversion".to_owned(), all_of(json!(wanted), &former));
+        }
+    }
+    let mut change = json!({});
+    if !spec.is_empty() {
+        change["spec"] = Value::Object(spec);
+    }
+    for (field, found, wanted) in [
+        ("labels", &found.metadata.labels, &wanted.metadata.labels),
+        ("annotations", &found.metadata.annotations, &wanted.metadata.annotations),
+    ] {
+        let has = |(name, value): &(&String, &String)| {
+            found.as_ref().and_then(|all| all.get(*name)) == Some(*value)
+        };
+        let missing: Map<String, Value> = wanted
+            .iter()
+            .flatten()
+            .filter(|entry| !has(entry))
+            .map(|(name, value)| (name.clone(), json!(value)))
+            .collect();
+        if !missing.is_empty() {
+            change["metadata"][field] = Value::Object(missing);
+        }
+    }
+    change
+}
+
+/// The versions, with another storage version.
+fn stored_as(
+    versions: &[CustomResourceDefinitionVersion],
+    storage: &str,
+) -> Vec<CustomResourceDefinitionVersion> {
+    let stored = |version: &CustomResourceDefinitionVersion| CustomResourceDefinitionVersion {
+        storage: version.name == storage,
+        ..version.clone()
+    };
+    versions.iter().map(stored).collect()
+}
+
+/// The names, with those that API servers fill in.
+fn with_defaults(
+    wanted: &CustomResourceDefinitionNames,
+    found: &CustomResourceDefinitionNames,
+) -> CustomResourceDefinitionNames {
+    let mut names = wanted.clone();
+    names.singular = names.singular.or_else(|| found.singular.clone());
+    names.list_kind = names.list_kind.or_else(|| found.list_kind.clone());
+    names
+}
+
+/// A merge patch that leaves just what is wanted: fields that are only in the former value are null.
+fn all_of(mut wanted: Value, former: &Value) -> Value {
+    if let (Value::Object(wanted), Value::Object(former)) = (&mut wanted, former) {
+        for (name, value) in former {
+            match wanted.get_mut(name) {
+                None => drop(wanted.insert(name.clone(), Value::Null)),
+                Some(kept) => *kept = all_of(kept.take(), value),
+            }
+        }
+    }
+    wanted
+}
+
+fn with_bundle(
     found: Option<&CustomResourceConversion>,
-    wanted: Option<&CustomResourceConversion>,
-) -> Option<CustomResourceConversion> {
-    let Some(wanted) = wanted else { return found.cloned() };
+    wanted: &CustomResourceConversion,
+) -> CustomResourceConversion {
     let mut conversion = wanted.clone();
     let bundle = found.and_then(|found| found.webhook.as_ref()?.client_config.as_ref()?.ca_bundle.clone());
     if let Some(client) = conversion.webhook.as_mut().and_then(|webhook| webhook.client_config.as_mut())
@@ -92,7 +207,7 @@ fn conversion(
     {
         client.ca_bundle = bundle;
     }
-    Some(conversion)
+    conversion
 }
 
 /// The version in which objects are stored.
@@ -102,73 +217,4 @@ pub(crate) fn storage_version(definition: &CustomResourceDefinition) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn crd(changes: impl FnOnce(&mut Value)) -> CustomResourceDefinition {
-        let mut object = json!({
-            "metadata": {"name": "pages.example.com"},
-            "spec": {
-                "group": "example.com", "scope": "Namespaced", "names": {"kind": "Page", "plural": "pages"},
-                "versions": [{"name": "v1", "served": true, "storage": true}, {"name": "v1beta1", "served": true, "storage": false}],
-            },
-        });
-        changes(&mut object);
-        serde_json::from_value(object).unwrap()
-    }
-
-    fn webhook(bundle: Option<&str>) -> Value {
-        let mut client = json!({"service": {"namespace": "n", "name": "s"}});
-        if let Some(bundle) = bundle {
-            client["caBundle"] = json!(bundle);
-        }
-        json!({"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}})
-    }
-
-    #[test]
-    fn a_missing_crd_is_created_and_an_equal_one_is_left() {
-        let wanted = crd(|_| {});
-        assert_eq!(plan(None, &wanted), Ok(Plan::Create(Box::new(wanted.clone()))));
-        let found = crd(|object| {
-            object["metadata"]["resourceVersion"] = json!("7");
-            object["metadata"]["labels"] = json!({"a": "b"});
-            object["spec"]["conversion"] = webhook(Some("Yg=="));
-            object["status"] = json!({"storedVersions": ["v1"]});
-        });
-        assert_eq!(plan(Some(&found), &wanted), Ok(Plan::Leave));
-    }
-
-    #[test]
-    fn a_crd_that_differs_is_replaced_and_what_others_wrote_stays() {
-        let found = crd(|object| {
-            object["metadata"] =
-                json!({"name": "pages.example.com", "resourceVersion": "7", "labels": {"a": "b", "c": "d"}});
-            object["spec"]["versions"][0]["storage"] = json!(false);
-            object["spec"]["versions"][1]["storage"] = json!(true);
-            object["spec"]["conversion"] = webhook(Some("Yg=="));
-            object["status"] = json!({"storedVersions": ["v1beta1"]});
-        });
-        let wanted = crd(|object| {
-            object["metadata"]["labels"] = json!({"c": "e"});
-            object["spec"]["conversion"] = webhook(None);
-        });
-        let expected = crd(|object| {
-            object["metadata"] =
-                json!({"name": "pages.example.com", "resourceVersion": "7", "labels": {"a": "b", "c": "e"}});
-            object["spec"]["conversion"] = webhook(Some("Yg=="));
-            object["status"] = json!({"storedVersions": ["v1beta1"]});
-        });
-        assert_eq!(plan(Some(&found), &wanted), Ok(Plan::Replace(Box::new(expected))));
-    }
-
-    #[test]
-    fn a_version_that_may_still_be_stored_is_not_dropped() {
-        let found = crd(|object| object["status"] = json!({"storedVersions": ["v1alpha1", "v1"]}));
-        let refused = plan(Some(&found), &crd(|_| {})).unwrap_err().to_string();
-        assert!(refused.contains("stored as v1alpha1") && refused.contains("has only v1"), "{refused}");
-        let found = crd(|object| object["spec"]["scope"] = json!("Cluster"));
-        assert!(matches!(plan(Some(&found), &crd(|_| {})), Err(RegistrationError::AnotherScope { .. })));
-    }
-}
+mod tests;

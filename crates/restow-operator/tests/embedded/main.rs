@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
 use prometheus_client::registry::Registry;
 use restow_apiserver::{Server, ServerSettings};
 use restow_core::rewrite::pace::Preset;
@@ -14,7 +16,16 @@ use restow_migrate::cluster::{Cluster, Trust};
 use restow_operator::{Crds, CrdsError, Outcome, RegistrationError};
 use restow_store::memory::MemoryStore;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_util::sync::CancellationToken;
+
+mod webhook;
 
 const NAME: &str = "widgets.example.com";
 
@@ -52,13 +63,61 @@ impl Bench {
         Crds::in_cluster(cluster, [definition]).pace(Preset::Fast)
     }
 
+    fn widgets(&self, version: &str) -> (Api<DynamicObject>, ApiResource) {
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", version, "Widget"));
+        (Api::namespaced_with(self.server.client(), "default", &kind), kind)
+    }
+
     async fn create(&self, count: usize) {
-        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
-        let api: Api<DynamicObject> = Api::namespaced_with(self.server.client(), "default", &kind);
+        self.create_with(count, |_| json!({})).await;
+    }
+
+    /// Creates widgets through v1, each with a spec.
+    async fn create_with(&self, count: usize, spec: impl Fn(usize) -> Value) {
+        let (api, kind) = self.widgets("v1");
         for number in 0..count {
-            let widget = DynamicObject::new(&format!("w-{number}"), &kind);
+            let widget =
+                DynamicObject::new(&format!("w-{number}"), &kind).data(json!({"spec": spec(number)}));
             api.create(&PostParams::default(), &widget).await.unwrap();
         }
+    }
+
+    async fn get(&self, version: &str, number: usize) -> Value {
+        json!(self.widgets(version).0.get(&format!("w-{number}")).await.unwrap())
+    }
+
+    /// How many replicas of webhooks there are.
+    async fn leases(&self) -> usize {
+        let leases: Api<Lease> = Api::namespaced(self.server.client(), "default");
+        leases.list(&ListParams::default().labels("restow.dev/webhook=widgets")).await.unwrap().items.len()
+    }
+
+    async fn bundle(&self) -> Option<Vec<u8>> {
+        let secrets: Api<Secret> = Api::namespaced(self.server.client(), "default");
+        secrets.get_opt("widgets-certificates").await.unwrap()?.data?.remove("ca.crt").map(|pem| pem.0)
+    }
+
+    /// What a replica says about its readiness to who trusts the authorities in the Secret.
+    async fn readiness(&self, port: u16) -> String {
+        let mut roots = RootCertStore::empty();
+        for authority in CertificateDer::pem_slice_iter(&self.bundle().await.unwrap()) {
+            roots.add(authority.unwrap()).unwrap();
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let host = ServerName::try_from("127.0.0.1").unwrap();
+        let Ok(mut stream) = TlsConnector::from(Arc::new(config)).connect(host, stream).await else {
+            return String::new();
+        };
+        let request = "GET /readyz HTTP/1.1\r\nHost: operator\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        drop(stream.read_to_end(&mut answer).await);
+        String::from_utf8_lossy(&answer).into_owned()
     }
 
     /// The versions in which widgets are stored.
