@@ -1,4 +1,4 @@
-//! An operator with three versions of one kind, to start from.
+//! A complete small operator with three versions of one kind, to start from.
 //!
 //! A Page is a small web page. The operator writes it into a ConfigMap, and its address into the status. Over time the API
 //! has changed:
@@ -11,7 +11,8 @@
 //! | added | | | `language` |
 //!
 //! Each version's module knows its older neighbour and no other one. [`chain`] makes a converter of them. The controller
-//! reads and writes the newest version only ([`page`]).
+//! reads and writes the newest version only ([`controller`], [`page`]). The program (`main.rs`) serves the conversion and an admission
+//! handler ([`admission`]) on one port, and while it leads, it registers the CRD and migrates what is stored ([`setup`]).
 //!
 //! ```
 //! use restow_convert::Convertible as _;
@@ -30,7 +31,10 @@
 //! # }
 //! ```
 
+pub mod admission;
+pub mod controller;
 pub mod page;
+pub mod setup;
 pub mod status;
 pub mod v1;
 pub mod v1alpha1;
@@ -40,6 +44,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube_core::CustomResourceExt as _;
 use kube_core::crd::{MergeError, merge_crds};
 use restow_convert::{Chain, ChainError};
+
+/// The name of the operator: of its Lease, its roles and its admission configuration.
+pub const NAME: &str = "page-operator";
 
 /// The definition of all three versions. Objects are stored in `storage`.
 ///
