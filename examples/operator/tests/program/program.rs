@@ -114,16 +114,7 @@ impl Program {
     pub(crate) async fn start(bench: &Bench, pool: &Pool, more: &[&str]) -> Self {
         let url = pool.url();
         let mut command = Command::new(env!("CARGO_BIN_EXE_page-operator"));
-        command.args([
-            "--listen",
-            "127.0.0.1:0",
-            "--url",
-            &url,
-            "--lease-seconds",
-            "6",
-            "--drain-seconds",
-            "1",
-        ]);
+        command.args(["--listen", "127.0.0.1:0", "--url", &url, "--drain-seconds", "1"]);
         command.arg("--kubeconfig").arg(bench.kubeconfig()).args(more).env_remove("RUST_LOG");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().unwrap();
