@@ -19,13 +19,6 @@ async fn pages_go_through_all_versions_and_back() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn another_replica_finishes_what_a_killed_leader_began() {
-    if let Some(bench) = Bench::real("operator::another_replica_finishes_what_a_killed_leader_began").await {
-        killed_leader(bench).await;
-    }
-}
-
 /// The field owners of these pages are of the new version already.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_embedded_server_stores_pages_that_were_made_in_v1_as_v1() {
@@ -96,7 +89,7 @@ async fn through_all_versions_and_back(bench: Bench) {
     let (done, mut rounds) = (AtomicBool::new(false), vec![0; PAGES]);
     let releases = async {
         for version in ["v1beta1", "v1", "v1beta1", "v1alpha1"] {
-            let next = Program::start(&bench, &pool, &["--storage-version", version]).await;
+            let next = Program::start(&bench, &pool, &["--storage-version", version, "--pace", "fast"]).await;
             program.end(&pool).await;
             migrated(&bench, version).await;
             program = next;
@@ -108,6 +101,15 @@ async fn through_all_versions_and_back(bench: Bench) {
     assert!(rounds.iter().all(|written| *written > 4), "{rounds:?}");
     check(&client, &bench.stored().await, "v1alpha1", &rounds).await;
     assert_eq!(bench.crd().await["metadata"]["labels"]["team"], "web", "the label is kept");
+    program.says("migrated and verified").await;
+    let metrics = program.metrics(&bench).await;
+    for expected in [
+        "restow_remaining_objects{resource=\"pages.example.com\"} 0",
+        "restow_migrations_total{resource=\"pages.example.com\",result=\"succeeded\"} 1",
+        "restow_webhook_objects_total{group=\"example.com\",kind=\"Page\"",
+    ] {
+        assert!(metrics.contains(expected), "{expected}: {metrics}");
+    }
     program.end(&pool).await;
     let leases = get(&client, "/apis/coordination.k8s.io/v1/namespaces/default/leases").await;
     let held = leases["items"].as_array().unwrap().iter().filter(|lease| {
@@ -136,44 +138,4 @@ async fn refuses_a_page_without_a_title(bench: &Bench) {
         made.is_err_and(|error| error.to_string().contains("a page needs a title"))
     })
     .await;
-}
-
-async fn killed_leader(bench: Bench) {
-    const MANY: usize = 120;
-    let (client, pool) = (bench.client(), Pool::start().await);
-    let first = first_release(&bench, &pool, "v1beta1").await;
-    create(&client, 0..MANY).await;
-    // Slow, so that it is killed in the middle.
-    let gentle = ["--storage-version", "v1", "--pace", "gentle"];
-    let leader = Program::start(&bench, &pool, &gentle).await;
-    first.end(&pool).await;
-    leader.says("page_operator: leading").await;
-    let other = Program::start(&bench, &pool, &["--storage-version", "v1"]).await;
-    let (done, mut rounds) = (AtomicBool::new(false), vec![0; PAGES]);
-    let releases = async {
-        wait("some pages to be rewritten", || async {
-            bench.stored_as().await.get("v1").is_some_and(|rewritten| *rewritten > PAGES + 20)
-        })
-        .await;
-        assert!(!other.has_logged("rewriting"), "{}", other.log());
-        let left = bench.stored_as().await["v1beta1"];
-        assert!(left > 0, "the leader had finished");
-        leader.kill(&pool).await;
-        migrated(&bench, "v1").await;
-        done.store(true, Ordering::SeqCst);
-        other
-    };
-    let ((), other) = futures::join!(load(&client, &mut rounds, &done), releases);
-    other.says("migrated and verified").await;
-    rounds.resize(MANY, 0);
-    check(&client, &bench.stored().await, "v1", &rounds).await;
-    let metrics = other.metrics(&bench).await;
-    for expected in [
-        "restow_remaining_objects{resource=\"pages.example.com\"} 0",
-        "restow_migrations_total{resource=\"pages.example.com\",result=\"succeeded\"} 1",
-        "restow_webhook_objects_total{group=\"example.com\",kind=\"Page\"",
-    ] {
-        assert!(metrics.contains(expected), "{expected}: {metrics}");
-    }
-    other.end(&pool).await;
 }
