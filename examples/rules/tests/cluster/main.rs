@@ -2,10 +2,8 @@
 //! every version. The test judges by the stored bytes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, clippy::disallowed_methods)]
 
-// The pages and servers of `examples/operator`, whose versions are the same.
-#[path = "../../../operator/tests/program/pages.rs"]
+// Links to the pages and servers of `examples/operator`, whose versions are the same.
 mod pages;
-#[path = "../../../operator/tests/program/servers.rs"]
 mod servers;
 
 use std::sync::Arc;
