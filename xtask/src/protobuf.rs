@@ -12,7 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use go::{Definition, Package, Type};
+use go::{Definition, Markers, Package, Type};
 
 /// The table, from the root of the workspace.
 const TABLE: &str = "crates/restow-apiserver/src/object/protobuf/fields.txt";
@@ -103,11 +103,14 @@ impl Table {
             return Ok(());
         }
         let (import, type_name) = import_of(name)?;
-        let Definition::Struct(mut fields) = self.definition(&import, type_name)? else {
+        let Definition::Struct { mut fields, atomic } = self.definition(&import, type_name)? else {
             bail!("{name} is not a struct");
         };
         let header = api_version.map_or(String::new(), |api_version| format!(" {api_version}"));
         self.text += &format!("={name}{header}\n");
+        if atomic {
+            self.text += "!atomic\n";
+        }
         fields.sort_by_key(|field| field.number);
         let mut needed = Vec::new();
         for field in fields {
@@ -129,7 +132,7 @@ impl Table {
             }
             let kind = self.kind(of, &mut needed)?;
             let json = if field.inline { "-" } else { &field.json };
-            self.text += &format!("{} {json} {marks}{kind}\n", field.number);
+            self.text += &format!("{} {json} {marks}{kind}{}\n", field.number, managed(&field.managed));
         }
         needed.into_iter().try_for_each(|name| self.add(&name, None))
     }
@@ -155,7 +158,7 @@ impl Table {
                     return Ok((*kind).to_owned());
                 }
                 match self.definition(import, name)? {
-                    Definition::Struct(_) => {
+                    Definition::Struct { .. } => {
                         let short = short_of(import, name)?;
                         needed.push(short.clone());
                         format!("m{short}")
@@ -177,6 +180,22 @@ impl Table {
         let found = self.packages[import].definitions.get(name).cloned();
         found.with_context(|| format!("the package {import} has no type {name}"))
     }
+}
+
+/// What field managers need to know of a field, behind what it is. Lists are atomic and maps are not unless it is said.
+fn managed(markers: &Markers) -> String {
+    let list = match markers.list.as_deref() {
+        Some("set") => " set".to_owned(),
+        Some("map") => format!(" keys:{}", markers.keys.join(",")),
+        _ => String::new(),
+    };
+    let map = markers.map.as_ref().map(|map| format!(" {map}"));
+    let default = markers
+        .default
+        .as_ref()
+        .filter(|default| !default.contains([' ', '{', '[']))
+        .map(|default| format!(" default:{default}"));
+    [Some(list), map, default].into_iter().flatten().collect()
 }
 
 /// The package of a name in the table, as Go imports it, and the type.

@@ -14,7 +14,11 @@ pub(super) struct Package {
 /// What a type is defined as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Definition {
-    Struct(Vec<Field>),
+    Struct {
+        fields: Vec<Field>,
+        /// Whether its values have a single field manager.
+        atomic: bool,
+    },
     Other(Type),
 }
 
@@ -28,6 +32,57 @@ pub(super) struct Field {
     pub(super) optional: bool,
     /// Whether JSON has its fields in its place.
     pub(super) inline: bool,
+    /// What its comments and tags say to field managers.
+    pub(super) managed: Markers,
+}
+
+/// What comments and tags say to field managers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Markers {
+    /// `atomic`, `set` or `map`.
+    pub(super) list: Option<String>,
+    pub(super) keys: Vec<String>,
+    /// `atomic` or `granular`.
+    pub(super) map: Option<String>,
+    /// The default, in JSON.
+    pub(super) default: Option<String>,
+}
+
+impl Markers {
+    /// Reads the comments above a field or type.
+    fn of(comments: &[&str]) -> Self {
+        let mut markers = Self::default();
+        for comment in comments {
+            let Some((key, value)) = comment
+                .trim_start_matches('/')
+                .trim()
+                .strip_prefix('+')
+                .and_then(|marker| marker.split_once('='))
+            else {
+                continue;
+            };
+            let value = value.trim().to_owned();
+            match key {
+                "listType" => markers.list = Some(value),
+                "listMapKey" => markers.keys.push(value.trim_matches('"').to_owned()),
+                "mapType" | "structType" => markers.map = Some(value),
+                "default" => markers.default = Some(value),
+                _ => {}
+            }
+        }
+        markers
+    }
+
+    /// The tags of strategic patches count where no comment says what kind of list it is.
+    fn with_tags(mut self, tags: &str) -> Self {
+        let strategy = tag(tags, "patchStrategy").unwrap_or_default();
+        if self.list.is_none() && strategy.split(',').any(|part| part == "merge") {
+            let key = tag(tags, "patchMergeKey");
+            self.list = Some(if key.is_some() { "map" } else { "set" }.to_owned());
+            self.keys = key.map(str::to_owned).into_iter().collect();
+        }
+        self
+    }
 }
 
 /// A type as it is written.
@@ -67,15 +122,25 @@ impl Package {
     fn add(&mut self, import: &str, source: &str) {
         let imports = imports(source);
         let mut lines = source.lines();
+        let mut comments = Vec::new();
         while let Some(line) = lines.next() {
+            if line.starts_with("//") {
+                comments.push(line);
+                continue;
+            }
+            let above = if line.starts_with("type ") { std::mem::take(&mut comments) } else { Vec::new() };
+            if !line.is_empty() {
+                comments.clear();
+            }
             let Some(definition) = line.strip_prefix("type ") else { continue };
             let Some((name, what)) = definition.split_once(' ') else { continue };
             let what = what.split(" //").next().unwrap_or_default().trim();
             let definition = if what == "struct {" {
                 let body = lines.by_ref().take_while(|line| !line.starts_with('}'));
-                Definition::Struct(body.filter_map(|line| field(line, import, &imports)).collect())
+                let atomic = Markers::of(&above).map.as_deref() == Some("atomic");
+                Definition::Struct { fields: fields(body, import, &imports), atomic }
             } else if what == "struct{}" || what == "struct {}" {
-                Definition::Struct(Vec::new())
+                Definition::Struct { fields: Vec::new(), atomic: false }
             } else if let Some(other) = type_of(what, import, &imports) {
                 Definition::Other(other)
             } else {
@@ -99,8 +164,26 @@ fn imports(source: &str) -> BTreeMap<&str, &str> {
     head.filter_map(quoted).collect()
 }
 
-/// A field with a protobuf tag, from its line in a struct.
-fn field(line: &str, import: &str, imports: &BTreeMap<&str, &str>) -> Option<Field> {
+/// The fields with protobuf tags, from the lines of a struct.
+fn fields<'a>(
+    body: impl Iterator<Item = &'a str>,
+    import: &str,
+    imports: &BTreeMap<&str, &str>,
+) -> Vec<Field> {
+    let (mut fields, mut comments) = (Vec::new(), Vec::new());
+    for line in body {
+        if line.trim().starts_with("//") {
+            comments.push(line.trim());
+            continue;
+        }
+        fields.extend(field(line, &comments, import, imports));
+        comments.clear();
+    }
+    fields
+}
+
+/// A field with a protobuf tag, from its line in a struct and the comments above it.
+fn field(line: &str, comments: &[&str], import: &str, imports: &BTreeMap<&str, &str>) -> Option<Field> {
     let (declared, tags) = line.trim().split_once('`').filter(|(declared, _)| !declared.starts_with("//"))?;
     let (json, protobuf) = (tag(tags, "json")?, tag(tags, "protobuf")?);
     let number = protobuf.split(',').nth(1)?.parse().ok()?;
@@ -115,6 +198,7 @@ fn field(line: &str, import: &str, imports: &BTreeMap<&str, &str>) -> Option<Fie
         json: name,
         type_: type_of(written, import, imports)?,
         optional: options.contains(&"omitempty") || options.contains(&"omitzero"),
+        managed: Markers::of(comments).with_tags(tags),
     })
 }
 
@@ -155,6 +239,7 @@ import (
 )
 
 // A comment.
+// +structType=atomic
 type Widget struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
@@ -162,9 +247,13 @@ type Widget struct {
 	// Another one, with `quotes`.
 	// Gone int32 `json:"gone" protobuf:"varint,9,opt,name=gone"`
 	UID types.UID `json:"uid" protobuf:"bytes,2,opt,name=uid,casttype=UID"`
-	Parts []Part `json:"parts,omitempty" protobuf:"bytes,3,rep,name=parts"`
+	// +listType=map
+	// +listMapKey=name
+	// +listMapKey=kind
+	Parts []Part `json:"parts,omitempty" patchStrategy:"merge" patchMergeKey:"name" protobuf:"bytes,3,rep,name=parts"`
 	Part `json:",inline" protobuf:"bytes,4,opt,name=part"`
 	Data map[string][]byte `json:"data,omitempty" protobuf:"bytes,5,rep,name=data"`
+	// +default=1
 	Size *int32 `json:"size,omitempty" protobuf:"varint,6,opt,name=size"`
 }
 
@@ -176,7 +265,9 @@ type Extra []string
     fn fields_have_the_numbers_names_and_types_of_their_tags() {
         let mut package = Package::default();
         package.add("k8s.io/api/example/v1", SOURCE);
-        let Some(Definition::Struct(fields)) = package.definitions.get("Widget") else { panic!("no struct") };
+        let Some(Definition::Struct { fields, atomic: true }) = package.definitions.get("Widget") else {
+            panic!("no atomic struct")
+        };
         let named = |import: &str, name: &str| Type::Named(import.to_owned(), name.to_owned());
         let own = |name: &str| named("k8s.io/api/example/v1", name);
         let basic = |name: &str| Box::new(Type::Basic(name.to_owned()));
@@ -193,6 +284,10 @@ type Extra []string
             .map(|field| (field.number, &*field.json, field.type_.clone(), field.optional, field.inline))
             .collect();
         assert_eq!(read, expected);
+        assert_eq!(fields[2].managed.list.as_deref(), Some("map"));
+        assert_eq!(fields[2].managed.keys, ["name", "kind"]);
+        assert_eq!(fields[5].managed.default.as_deref(), Some("1"));
+        assert_eq!(fields[0].managed, Markers::default());
         assert_eq!(package.definitions.get("Phase"), Some(&Definition::Other(*basic("string"))));
         assert_eq!(package.definitions.get("Extra"), Some(&Definition::Other(Type::Slice(basic("string")))));
     }
