@@ -114,7 +114,7 @@ impl Table {
         fields.sort_by_key(|field| field.number);
         let mut needed = Vec::new();
         for field in fields {
-            let (mut marks, mut of) = (String::new(), &field.type_);
+            let (mut marks, mut of, mut always) = (String::new(), &field.type_, false);
             if let Type::Pointer(inner) = of {
                 (marks, of) = ("*".to_owned(), inner.as_ref());
             } else if !field.optional && !field.inline {
@@ -125,6 +125,7 @@ impl Table {
             {
                 // An empty list cannot be told from none in protobuf.
                 marks = "+".to_owned();
+                always = !field.optional;
                 of = inner.as_ref();
             }
             if field.inline {
@@ -132,7 +133,9 @@ impl Table {
             }
             let kind = self.kind(of, &mut needed)?;
             let json = if field.inline { "-" } else { &field.json };
-            self.text += &format!("{} {json} {marks}{kind}{}\n", field.number, managed(&field.managed));
+            let always = if always { " always" } else { "" };
+            self.text +=
+                &format!("{} {json} {marks}{kind}{}{always}\n", field.number, managed(&field.managed));
         }
         needed.into_iter().try_for_each(|name| self.add(&name, None))
     }
@@ -190,11 +193,12 @@ fn managed(markers: &Markers) -> String {
         _ => String::new(),
     };
     let map = markers.map.as_ref().map(|map| format!(" {map}"));
-    let default = markers
-        .default
-        .as_ref()
-        .filter(|default| !default.contains([' ', '{', '[']))
-        .map(|default| format!(" default:{default}"));
+    // Only keys of lists need their defaults, and those are scalars.
+    let scalar = |default: &&String| {
+        let value: Result<serde_json::Value, _> = serde_json::from_str(default);
+        value.is_ok_and(|value| !value.is_object() && !value.is_array()) && !default.contains(' ')
+    };
+    let default = markers.default.as_ref().filter(scalar).map(|default| format!(" default:{default}"));
     [Some(list), map, default].into_iter().flatten().collect()
 }
 

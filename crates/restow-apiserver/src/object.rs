@@ -1,6 +1,5 @@
 //! Objects as JSON values: metadata, patches, schemas, selectors and codecs.
 
-pub(crate) mod managed_fields;
 pub(crate) mod meta;
 pub(crate) mod patch;
 pub(crate) mod path;

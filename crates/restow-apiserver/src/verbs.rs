@@ -1,6 +1,7 @@
 //! The verbs on resources: get, create, update, patch, delete, list and watch.
 
 pub(crate) mod api;
+pub(crate) mod apply;
 pub(crate) mod create;
 pub(crate) mod decode;
 pub(crate) mod delete;

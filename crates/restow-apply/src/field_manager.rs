@@ -206,9 +206,12 @@ impl FieldManager<'_> {
     }
 
     /// How an object is named in an error.
-    fn described(&self, config: &Value) -> String {
-        let kind = config.get("kind").and_then(Value::as_str).unwrap_or_default();
-        format!("{}/{}; {}, Kind={kind}", text(config, "namespace"), text(config, "name"), self.api_version)
+    fn described(&self, object: &Value) -> String {
+        let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+        // The core group has no name.
+        let slash = if self.api_version.contains('/') { "" } else { "/" };
+        let (namespace, name) = (text(object, "namespace"), text(object, "name"));
+        format!("{namespace}/{name}; {slash}{}, Kind={kind}", self.api_version)
     }
 
     /// Whatever the update changes belongs to its manager.
@@ -255,9 +258,13 @@ impl FieldManager<'_> {
     }
 }
 
-/// Whether a request clears all managedFields: it has a single empty entry.
+/// Whether a request clears all managedFields: it has an empty list, or a single empty entry.
 fn is_reset(given: Option<&Value>) -> bool {
-    matches!(given.and_then(Value::as_array).map(Vec::as_slice), Some([Value::Object(entry)]) if entry.is_empty())
+    match given.and_then(Value::as_array).map(Vec::as_slice) {
+        Some([]) => true,
+        Some([Value::Object(entry)]) => entry.is_empty(),
+        _ => false,
+    }
 }
 
 /// Removes the fields that nobody owns from the fields of a manager.

@@ -4,7 +4,7 @@ mod metadata;
 mod open_api;
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ pub use metadata::metadata;
 /// The types of an object, and of all it is made of.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
-    types: Vec<Type>,
+    types: Arc<[Type]>,
     root: Option<Ref>,
 }
 
@@ -136,12 +136,12 @@ pub(crate) enum Kind<'s> {
 impl Schema {
     /// A schema in which everything is deduced.
     pub fn deduced() -> Self {
-        Self { types: Vec::new(), root: Some(Ref::Deduced) }
+        Self::default()
     }
 
-    /// A schema of named types and the type of the object.
-    pub fn new(types: Vec<Type>, root: Ref) -> Self {
-        Self { types, root: Some(root) }
+    /// A schema of named types, which others may share, and the type of the object.
+    pub fn new(types: impl Into<Arc<[Type]>>, root: Ref) -> Self {
+        Self { types: types.into(), root: Some(root) }
     }
 
     /// The type of the object.

@@ -47,6 +47,8 @@ pub(crate) struct Options {
     /// Whether nothing is stored.
     pub dry_run: bool,
     pub field_manager: String,
+    /// Whether an apply takes over fields of other managers.
+    pub force: Option<bool>,
     /// What happens to unknown fields.
     pub field_validation: FieldValidation,
     /// The grace period of a delete.
@@ -112,6 +114,7 @@ fn set(options: &mut Options, key: &str, value: String) -> Result<(), InvalidOpt
         "fieldSelector" => options.field_selector = value,
         "dryRun" => options.dry_run = dry_run(value)?,
         "fieldManager" => options.field_manager = value,
+        "force" => options.force = Some(flag(&value)),
         "fieldValidation" => options.field_validation = validation(value)?,
         "gracePeriodSeconds" => options.grace_period_seconds = number("gracePeriodSeconds", &value)?,
         "propagationPolicy" => options.propagation_policy = Some(value).filter(|policy| !policy.is_empty()),

@@ -3,6 +3,7 @@
 //! Responses are JSON: all of these clients accept it.
 
 mod omit_empty;
+pub(crate) mod schema;
 mod table;
 mod wire;
 

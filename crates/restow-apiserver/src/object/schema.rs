@@ -17,7 +17,7 @@ mod rules;
 pub(crate) mod strict;
 mod validate;
 
-pub(crate) use model::{ListType, Schema};
+pub(crate) use model::Schema;
 
 #[cfg(test)]
 mod tests;

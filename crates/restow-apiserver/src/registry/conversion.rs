@@ -74,7 +74,8 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
 ];
 const EVENTS: &str = "events.k8s.io/v1";
 
-fn to_built_in(object: &mut Value, desired: &str) {
+/// An Event in the other group, or nothing but another apiVersion.
+pub(crate) fn to_built_in(object: &mut Value, desired: &str) {
     let Some(fields) = object.as_object_mut() else { return };
     let stored = fields.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     if stored == desired {

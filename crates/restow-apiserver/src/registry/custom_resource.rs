@@ -7,7 +7,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::status::Cause;
 use crate::object::meta::Endpoint;
-use crate::object::schema::Schema;
 use crate::object::table::column::Column;
 use crate::registry::definition::{Conversion, Definition, Version};
 
@@ -79,9 +78,9 @@ impl ServedDefinition {
         self.version(version).map(|version| version.columns.as_slice()).unwrap_or_default()
     }
 
-    /// The parsed schema of a version.
-    pub(crate) fn structure(&self, version: &str) -> Option<&Schema> {
-        self.version(version).map(|version| &version.schema)
+    /// The schema of a version for field managers.
+    pub(crate) fn apply_schema(&self, version: &str) -> Option<&restow_apply::Schema> {
+        self.version(version).map(|version| &version.apply)
     }
 
     /// The schema of a version, as it was given.
@@ -119,6 +118,14 @@ impl ServedDefinition {
             if self.definition.preserve_unknown { Vec::new() } else { version.schema.prune(object) };
         version.schema.set_defaults(object);
         unknown
+    }
+
+    /// Prunes and defaults an object that a configuration was merged into. Nulls are kept, and refused if they are not allowed.
+    pub(crate) fn default_applied(&self, version: &str, object: &mut Value) {
+        self.prune(version, object);
+        if let Some(version) = self.version(version) {
+            version.schema.set_missing(object);
+        }
     }
 
     /// The errors of an object, given the old one.

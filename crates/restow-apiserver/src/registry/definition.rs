@@ -57,6 +57,8 @@ pub(crate) struct Version {
     pub deprecation_warning: Option<String>,
     /// The schema of its objects.
     pub schema: Schema,
+    /// The same, for field managers.
+    pub apply: restow_apply::Schema,
     /// Whether it has a status subresource.
     pub status: bool,
     /// The columns of a table, beside the name.
@@ -86,13 +88,15 @@ impl Definition {
         let spec = definition.get("spec").unwrap_or(&empty);
         let group = text(spec, "group");
         let names = Names::parse(spec.get("names").unwrap_or(&empty));
-        let versions =
-            list(spec, "versions").iter().map(|version| Version::parse(version, &group, &names.kind));
+        let preserve_unknown = flag(spec, "preserveUnknownFields");
+        let versions = list(spec, "versions")
+            .iter()
+            .map(|version| Version::parse(version, &group, &names.kind, preserve_unknown));
         Self {
             namespaced: text(spec, "scope") == "Namespaced",
             versions: versions.collect(),
             conversion: Conversion::parse(spec.get("conversion").unwrap_or(&empty)),
-            preserve_unknown: flag(spec, "preserveUnknownFields"),
+            preserve_unknown,
             group,
         }
     }
@@ -123,7 +127,7 @@ impl Names {
 }
 
 impl Version {
-    fn parse(version: &Value, group: &str, kind: &str) -> Self {
+    fn parse(version: &Value, group: &str, kind: &str, preserve_unknown: bool) -> Self {
         let empty = Value::Null;
         let name = text(version, "name");
         let warning = flag(version, "deprecated").then(|| match text(version, "deprecationWarning") {
@@ -137,6 +141,7 @@ impl Version {
             storage: flag(version, "storage"),
             deprecation_warning: warning,
             schema: Schema::parse(schema.unwrap_or(&empty)),
+            apply: restow_apply::Schema::of_custom_resource(schema.unwrap_or(&empty), preserve_unknown),
             status: subresources.get("status").is_some_and(|status| !status.is_null()),
             columns: list(version, "additionalPrinterColumns").iter().map(Column::parse).collect(),
             selectable_fields: list(version, "selectableFields")

@@ -9,12 +9,14 @@ use serde_json::Value;
 
 use crate::http::body::Body;
 use crate::http::status::StatusError;
-use crate::object::meta::{create::CreateOptions, create::is_generated, create::prepare, name, validate};
+use crate::object::meta::{
+    create::CreateOptions, create::is_generated, create::prepare, name, set, validate,
+};
 use crate::object::stored::set_version;
 use crate::registry::resource::takes_new;
 use crate::verbs::api::Api;
 use crate::verbs::decode;
-use crate::verbs::field_managers;
+use crate::verbs::field_managers::{self, Conversions, Interrupted};
 use crate::verbs::namespace_lifecycle;
 use crate::verbs::payload;
 use crate::verbs::request::{ResourceRequest, VerbResponse};
@@ -41,7 +43,7 @@ pub(crate) async fn create(
     let generated = is_generated(&read.object);
     let tries = if generated { NAMES } else { 1 };
     for last in (0..tries).rev() {
-        let object = made(api, &request, size, read.object.clone()).await?;
+        let object = made(api, &request, size, read.object.clone(), ManagedFields::Recorded).await?;
         let stored = store(api, &request, permit.as_ref(), unchanged.clone(), object.clone()).await?;
         if let Some(object) = stored {
             let made = Some(name(&object).to_owned());
@@ -62,6 +64,15 @@ pub(crate) async fn create(
     Err(StatusError::plain("could not generate a name"))
 }
 
+/// Whether a new object has its managedFields already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ManagedFields {
+    /// Everything in it belongs to the manager of the request.
+    Recorded,
+    /// An apply has set them.
+    Applied,
+}
+
 /// The object in the body.
 pub(super) fn sent(request: &ResourceRequest) -> Result<Value, StatusError> {
     let sent = payload::parse(&request.content_type, &request.body)?;
@@ -74,11 +85,12 @@ pub(super) async fn made(
     request: &Arc<ResourceRequest>,
     size: usize,
     object: Value,
+    managed: ManagedFields,
 ) -> Result<Value, StatusError> {
     let size = request.effort(size);
     let (own, request) = (Arc::clone(api), Arc::clone(request));
     let work = move || {
-        let object = prepared(&request, object)?;
+        let object = prepared(&request, object, managed)?;
         request.permit(&own, &object, None)?;
         Ok(object)
     };
@@ -86,7 +98,11 @@ pub(super) async fn made(
 }
 
 /// The new object, validated and with server-set fields.
-fn prepared(request: &ResourceRequest, mut object: Value) -> Result<Value, StatusError> {
+fn prepared(
+    request: &ResourceRequest,
+    mut object: Value,
+    managed: ManagedFields,
+) -> Result<Value, StatusError> {
     let rules = request.rules();
     let uid = crate::object::uid::uid();
     let options = CreateOptions {
@@ -95,10 +111,21 @@ fn prepared(request: &ResourceRequest, mut object: Value) -> Result<Value, Statu
         now: restow_clock::now(),
         random: fastrand::u64(..),
     };
+    if managed == ManagedFields::Applied {
+        // An apply may be for a certain version of an object, but not of one that is created.
+        set(&mut object, "resourceVersion", None);
+    }
     prepare(&mut object, &rules, &options)?;
     strategy::on_create(request, &mut object)?;
     strategy::omit_empty(request, &mut object);
-    field_managers::record(request, &mut object, None);
+    if managed == ManagedFields::Recorded {
+        match field_managers::record(request, &mut object, None, &Conversions::default()) {
+            Ok(()) => {}
+            Err(Interrupted::Refused(error)) => return Err(error),
+            // A new object that brings managedFields of another version does not keep them.
+            Err(Interrupted::Convert(_)) => set(&mut object, "managedFields", None),
+        }
+    }
     let mut causes = validate::create(&object, &rules);
     causes.extend(strategy::validate(request, &object, None));
     if causes.is_empty() {

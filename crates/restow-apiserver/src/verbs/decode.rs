@@ -42,6 +42,17 @@ pub(super) fn read(request: &ResourceRequest, sent: Value) -> Result<DecodedObje
     Ok(DecodedObject { object, warnings })
 }
 
+/// An object in the version of the request that a configuration was merged into. Its fields are known.
+pub(super) fn read_applied(request: &ResourceRequest, merged: Value) -> Result<DecodedObject, StatusError> {
+    let Implementation::Custom(custom) = &request.resource.implementation else {
+        return read(request, merged);
+    };
+    let (mut object, version) = (merged, &request.target.version);
+    shape::coerce(&mut object, &request.resource.kind, version, "")?;
+    custom.default_applied(version, &mut object);
+    Ok(DecodedObject { object, warnings: Vec::new() })
+}
+
 /// Refuses, warns of or ignores unknown fields.
 fn judge(request: &ResourceRequest, unknown: Vec<String>) -> Result<Vec<String>, StatusError> {
     let mut problems: Vec<String> =

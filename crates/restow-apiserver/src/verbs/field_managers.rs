@@ -1,49 +1,147 @@
-//! Records field managers in managedFields with every write.
+//! Field managers: records who sets which field, and merges applied configurations.
 
+mod conversions;
+mod reset;
+
+use restow_apply::{ApplyError, FieldManager, Unconverted};
 use serde_json::{Value, json};
 
-use crate::object::managed_fields::{Write, track};
-use crate::object::meta::{Endpoint, field};
-use crate::object::structure::{Structure, built_in};
+use crate::http::status::golang::is_printable;
+use crate::http::status::{Cause, CauseKind, StatusError};
+use crate::object::meta::{field, set, time};
+use crate::object::protobuf::schema::structure;
 use crate::registry::resource::{Implementation, Resource};
 use crate::verbs::request::ResourceRequest;
+use crate::verbs::strategy;
+use conversions::ResourceVersions;
+pub(super) use conversions::{Conversions, Wanted};
 
-/// Records which fields a request changes.
-pub(super) fn record(request: &ResourceRequest, object: &mut Value, live: Option<&Value>) {
-    let resource = &request.resource;
-    let is_known = |api_version: &str| is_known(resource, api_version);
-    let write = Write {
-        manager: &request.manager,
-        subresource: &request.target.subresource,
-        api_version: &request.view.api_version,
-        now: restow_clock::now(),
-        ignored: ignored(request),
-        is_known: &is_known,
+/// Why an object is not computed.
+pub(super) enum Interrupted {
+    /// The request is refused.
+    Refused(StatusError),
+    /// An object has to be converted first.
+    Convert(Box<Wanted>),
+}
+
+impl From<StatusError> for Interrupted {
+    fn from(error: StatusError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// The manager of a request: its parameter, or the first part of its User-Agent.
+pub(crate) fn manager(given: &str, user_agent: &str) -> String {
+    if !given.is_empty() {
+        return given.to_owned();
+    }
+    let first = user_agent.split('/').next().unwrap_or_default();
+    let mut manager = String::new();
+    for letter in first.chars().filter(|letter| is_printable(*letter)) {
+        if manager.len() + letter.len_utf8() > 128 {
+            break;
+        }
+        manager.push(letter);
+    }
+    manager
+}
+
+/// Records in the object which fields a request changes.
+pub(super) fn record(
+    request: &ResourceRequest,
+    object: &mut Value,
+    live: Option<&Value>,
+    conversions: &Conversions,
+) -> Result<(), Interrupted> {
+    omit_empty(request, object);
+    let versions = ResourceVersions::new(request, conversions);
+    let now = time(restow_clock::now());
+    let empty;
+    let live = match live {
+        Some(live) => live,
+        None => {
+            empty = empty_object(request);
+            &empty
+        }
     };
-    match &resource.implementation {
-        Implementation::BuiltIn(own) => {
-            let structure = Structure::BuiltIn(built_in::kind(own.group, own.kind));
-            track(object, live, &built_in::zero(own.group, own.kind), structure, &write);
+    match field_manager(request, &versions, &now).update(live, object, &request.manager) {
+        Ok(managed) => {
+            set(object, "managedFields", managed);
+            Ok(())
         }
-        Implementation::Custom(custom) => {
-            let schema = custom.structure(&request.target.version);
-            track(object, live, &json!({}), schema.map_or(Structure::Deduced, Structure::CustomRoot), &write);
+        Err(Unconverted::Pending) if versions.has_wanted() => Err(versions.interrupted()),
+        Err(_) => {
+            set(object, "managedFields", None);
+            Ok(())
         }
     }
 }
 
-/// The fields that an endpoint does not change.
-fn ignored(request: &ResourceRequest) -> &'static [&'static str] {
-    let apart = request.resource.has(&request.target.version, "status");
-    match (request.endpoint(), request.resource.custom()) {
-        (Endpoint::Main, _) if apart => &["status"],
-        (Endpoint::Main, _) => &[],
-        (Endpoint::Status, Some(_)) => &["metadata", "spec"],
-        (Endpoint::Status, None) => &["spec"],
+/// Removes empty fields of built-in objects, which nobody owns. An empty list of managedFields clears them, and is kept.
+fn omit_empty(request: &ResourceRequest, object: &mut Value) {
+    let given = field(object, "managedFields").cloned();
+    strategy::omit_empty(request, object);
+    if given.is_some() {
+        set(object, "managedFields", given);
     }
 }
 
-/// Whether objects can be converted to a version. All versions of built-in resources stay known.
+/// The object after a configuration is applied to it, with its managedFields.
+pub(super) fn apply(
+    request: &ResourceRequest,
+    live: Option<&Value>,
+    config: &Value,
+    conversions: &Conversions,
+) -> Result<Value, Interrupted> {
+    let versions = ResourceVersions::new(request, conversions);
+    let (now, empty) = (time(restow_clock::now()), empty_object(request));
+    let manager = field_manager(request, &versions, &now);
+    let applied = manager.apply(
+        live.unwrap_or(&empty),
+        config,
+        &empty,
+        &request.manager,
+        request.options.force == Some(true),
+    );
+    applied.map_err(|error| match error {
+        ApplyError::Pending if versions.has_wanted() => versions.interrupted(),
+        ApplyError::ManagedFields => StatusError::bad_request(error.to_string()).into(),
+        ApplyError::Conflicts(conflicts) => {
+            let message = ApplyError::Conflicts(conflicts.clone()).to_string();
+            let cause = |conflict: &restow_apply::Conflict| {
+                Cause::bare(CauseKind::FieldManagerConflict, conflict.message(), conflict.path.to_string())
+            };
+            StatusError::apply_conflict(message, conflicts.iter().map(cause).collect()).into()
+        }
+        error => StatusError::plain(error.to_string()).into(),
+    })
+}
+
+fn field_manager<'a>(
+    request: &'a ResourceRequest,
+    versions: &'a ResourceVersions<'a>,
+    now: &'a str,
+) -> FieldManager<'a> {
+    FieldManager {
+        versions,
+        api_version: &request.view.api_version,
+        subresource: &request.target.subresource,
+        now,
+    }
+}
+
+/// What an object is created from.
+fn empty_object(request: &ResourceRequest) -> Value {
+    let (api_version, kind) = (&request.view.api_version, &request.resource.kind);
+    match &request.resource.implementation {
+        Implementation::BuiltIn(_) => {
+            structure(api_version, kind).map(|found| found.empty.clone()).unwrap_or_default()
+        }
+        Implementation::Custom(_) => json!({ "apiVersion": api_version, "kind": kind }),
+    }
+}
+
+/// Whether objects can be converted to a version. Other versions of built-in resources are dropped with the next change.
 fn is_known(resource: &Resource, api_version: &str) -> bool {
     let Some(custom) = resource.custom() else { return true };
     custom.decodable().iter().any(|version| version.to_string() == api_version)
@@ -54,4 +152,23 @@ pub(super) fn is_lasting(request: &ResourceRequest, object: &Value) -> bool {
     let entries = field(object, "managedFields").and_then(Value::as_array);
     let mut versions = entries.into_iter().flatten().filter_map(|entry| entry["apiVersion"].as_str());
     versions.all(|version| version == request.view.api_version || is_known(&request.resource, version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manager_is_the_field_manager_or_the_user_agent() {
+        let cases = [
+            ("m", "kubectl/v1", "m"),
+            ("", "kubectl/v1.36 (linux)", "kubectl"),
+            ("", "a\u{7}b", "ab"),
+            ("", "", ""),
+        ];
+        for (given, agent, expected) in cases {
+            assert_eq!(manager(given, agent), expected);
+        }
+        assert_eq!(manager("", &"x".repeat(200)).len(), 128);
+    }
 }

@@ -1,11 +1,13 @@
 //! The body of a request: an object in JSON, YAML or protobuf, whose type must fit the path.
 
 use serde_json::{Map, Value, json};
+use serde_saphyr::DuplicateKeyPolicy;
 
 use crate::http::status::golang::quote;
 use crate::http::status::{Cause, GroupKind, StatusError};
 use crate::object::path::{Path, Paths};
 use crate::object::protobuf;
+use crate::object::schema::strict;
 use crate::registry::resource::Resource;
 
 /// The media types of request bodies.
@@ -34,6 +36,37 @@ pub(crate) fn is_json(content_type: &str) -> bool {
 /// Parses JSON.
 pub(crate) fn json(bytes: &[u8]) -> Result<Value, StatusError> {
     serde_json::from_slice(bytes).map_err(|error| unparsed("json parse error", &error))
+}
+
+/// An applied configuration, and what is wrong with it though it can be read: fields that are there twice.
+///
+/// It is YAML, but most clients send JSON, which is quicker to read.
+pub(crate) fn configuration(bytes: &[u8]) -> Result<(Value, Vec<String>), StatusError> {
+    let unread =
+        |error: &dyn std::fmt::Display| StatusError::bad_request(format!("error decoding YAML: {error}"));
+    let (config, twice) = match serde_json::from_slice(bytes) {
+        Ok(config) => {
+            let twice = strict::duplicates(bytes);
+            (
+                config,
+                twice.into_iter().map(|path| format!("key {} already set in map", quote(&path))).collect(),
+            )
+        }
+        Err(_) => match serde_saphyr::from_slice(bytes) {
+            Ok(config) => (config, Vec::new()),
+            Err(error) => {
+                let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+                let config =
+                    serde_saphyr::from_slice_with_options(bytes, options).map_err(|error| unread(&error))?;
+                (config, vec![error.to_string()])
+            }
+        },
+    };
+    match config {
+        Value::Object(_) => Ok((config, twice)),
+        Value::Null => Ok((json!({}), twice)),
+        _ => Err(unread(&"it is not an object")),
+    }
 }
 
 fn yaml(bytes: &[u8]) -> Result<Value, StatusError> {

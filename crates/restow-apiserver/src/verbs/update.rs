@@ -12,11 +12,12 @@ use crate::object::meta::{name, update, validate};
 use crate::object::patch as patching;
 use crate::object::stored::set_version;
 use crate::object::structure::built_in;
-use crate::registry::resource::Implementation;
+use crate::registry::resource::{Implementation, takes_new};
 use crate::verbs::api::Api;
-use crate::verbs::create;
+use crate::verbs::apply::{self, Applied};
+use crate::verbs::create::{self, ManagedFields};
 use crate::verbs::decode;
-use crate::verbs::field_managers;
+use crate::verbs::field_managers::{self, Conversions, Interrupted};
 use crate::verbs::namespace_lifecycle;
 use crate::verbs::payload;
 use crate::verbs::request::{ResourceRequest, VerbResponse};
@@ -30,6 +31,8 @@ enum Change {
     Replace(Value),
     /// Patches the object.
     Patch(Patch, Value),
+    /// Applies a configuration.
+    Apply(Applied),
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -55,6 +58,14 @@ pub(crate) async fn update(
 /// Answers a patch.
 pub(crate) async fn patch(api: &Arc<Api>, mut request: ResourceRequest) -> Result<VerbResponse, StatusError> {
     let permit = permit(api, &mut request).await?;
+    let is_apply = payload::media(&request.content_type) == patching::APPLY;
+    apply::check_options(&request, is_apply)?;
+    if is_apply {
+        let request = Arc::new(request);
+        let reading = Arc::clone(&request);
+        let applied = api.workers.run(request.body.len(), move || apply::read(&reading)).await?;
+        return change(api, &request, permit.as_ref(), Change::Apply(applied)).await;
+    }
     let kind = kind(&request)?;
     let sent = payload::json(&request.body).map_err(|failure| {
         StatusError::bad_request(format!("error decoding patch: {}", failure.message()))
@@ -68,10 +79,13 @@ fn kind(request: &ResourceRequest) -> Result<Patch, StatusError> {
         patching::MERGE => Ok(Patch::Merge),
         patching::JSON => Ok(Patch::Json),
         patching::STRATEGIC if built_in => Ok(Patch::Strategic),
-        _ if built_in => {
-            Err(StatusError::unsupported_media_type(&[patching::JSON, patching::MERGE, patching::STRATEGIC]))
-        }
-        _ => Err(StatusError::unsupported_media_type(&[patching::JSON, patching::MERGE])),
+        _ if built_in => Err(StatusError::unsupported_media_type(&[
+            patching::JSON,
+            patching::MERGE,
+            patching::STRATEGIC,
+            patching::APPLY,
+        ])),
+        _ => Err(StatusError::unsupported_media_type(&[patching::JSON, patching::MERGE, patching::APPLY])),
     }
 }
 
@@ -86,15 +100,18 @@ async fn change(
     loop {
         let Some(found) = entry else { return absent(api, request, permit, &change).await };
         let size = request.effort(request.body.len() + found.value.len());
-        let before = current(api, request, found).await?;
-        let (own, calling, change) = (Arc::clone(api), Arc::clone(request), Arc::clone(&change));
-        let work = move || {
-            let (after, warnings) = changed(&calling, &before.object, &change)?;
-            calling.permit(&own, &after, Some(&before.object))?;
-            Ok((before, after, warnings))
+        let before = Arc::new(current(api, request, found).await?);
+        let computed = {
+            let (own, calling, change, before) =
+                (Arc::clone(api), Arc::clone(request), Arc::clone(&change), Arc::clone(&before));
+            computed(api, request, size, move |conversions| {
+                let (after, warnings) = changed(&calling, &before.object, &change, conversions)?;
+                calling.permit(&own, &after, Some(&before.object))?;
+                Ok((after, warnings))
+            })
         };
-        let (before, after, warnings) = api.workers.run(size, work).await?;
-        match store(api, request, permit, before, after).await? {
+        let (after, warnings) = computed.await?;
+        match store(api, request, permit, &before, after).await? {
             Ok(object) => {
                 let body = Body::from(request.view.answer(object));
                 return Ok(VerbResponse { code: StatusCode::OK, body, warnings, made: None });
@@ -104,24 +121,60 @@ async fn change(
     }
 }
 
-/// An update of some resources creates a missing object.
+/// Computes an object, again and again until everything is converted that its field managers need.
+async fn computed<T: Send + 'static>(
+    api: &Arc<Api>,
+    request: &ResourceRequest,
+    size: usize,
+    work: impl Fn(&Conversions) -> Result<T, Interrupted> + Send + Sync + 'static,
+) -> Result<T, StatusError> {
+    let (work, mut conversions) = (Arc::new(work), Conversions::default());
+    loop {
+        let working = Arc::clone(&work);
+        let (done, result) = api
+            .workers
+            .run(size, move || {
+                let result = working(&conversions);
+                Ok((conversions, result))
+            })
+            .await?;
+        conversions = done;
+        match result {
+            Ok(object) => return Ok(object),
+            Err(Interrupted::Refused(error)) => return Err(error),
+            Err(Interrupted::Convert(wanted)) => conversions.add(api, request, *wanted).await,
+        }
+    }
+}
+
+/// An update of some resources creates a missing object, and so does an apply of any.
 async fn absent(
     api: &Arc<Api>,
     request: &Arc<ResourceRequest>,
     permit: Option<&Permit>,
-    change: &Change,
+    change: &Arc<Change>,
 ) -> Result<VerbResponse, StatusError> {
     let rules = request.rules();
-    let Change::Replace(sent) = change else { return Err(request.not_found()) };
-    if !rules.create_on_update || !request.target.subresource.is_empty() {
+    let may_create = match &**change {
+        Change::Replace(_) => rules.create_on_update,
+        Change::Apply(_) => true,
+        Change::Patch(..) => false,
+    };
+    if !may_create || !request.target.subresource.is_empty() {
         return Err(request.not_found());
     }
+    if !takes_new(&request.resource) {
+        return Err(StatusError::verb_not_supported(&request.resource.name, "create"));
+    }
     request.permit_create(api)?;
-    let mut read = decode::read(request, sent.clone())?;
-    update::check_names(&mut read.object, &rules, &request.target.namespace, &request.target.name)?;
-    update::check_uid(&read.object, None, &rules, &request.key())?;
+    let size = request.effort(request.body.len());
+    let (calling, change) = (Arc::clone(request), Arc::clone(change));
+    let managed =
+        if matches!(&*change, Change::Apply(_)) { ManagedFields::Applied } else { ManagedFields::Recorded };
+    let read =
+        computed(api, request, size, move |conversions| new_object(&calling, &change, conversions)).await?;
     let unchanged = namespace_lifecycle::conditions(api, request, &request.target.name).await?;
-    let mut object = create::made(api, request, request.body.len(), read.object).await?;
+    let mut object = create::made(api, request, size, read.object, managed).await?;
     if !request.options.dry_run {
         let bytes = to_store(api, request, permit, object.clone()).await?;
         match write_new(api, request, &request.target.name, bytes, unchanged).await? {
@@ -135,14 +188,42 @@ async fn absent(
     Ok(VerbResponse { code: StatusCode::CREATED, body, warnings: read.warnings, made: None })
 }
 
+/// The object that an update or an apply creates.
+fn new_object(
+    request: &ResourceRequest,
+    change: &Change,
+    conversions: &Conversions,
+) -> Result<decode::DecodedObject, Interrupted> {
+    let (rules, target) = (request.rules(), &request.target);
+    let mut read = match change {
+        Change::Apply(applied) => {
+            let mut read = apply::merged(request, None, applied, conversions)?;
+            apply::check_new_uid(request, &read.object)?;
+            update::check_names(&mut read.object, &rules, &target.namespace, &target.name)?;
+            return Ok(read);
+        }
+        Change::Replace(sent) => decode::read(request, sent.clone())?,
+        Change::Patch(..) => return Err(request.not_found().into()),
+    };
+    update::check_names(&mut read.object, &rules, &target.namespace, &target.name)?;
+    update::check_uid(&read.object, None, &rules, &request.key())?;
+    Ok(read)
+}
+
 /// The changed object, and warnings.
 fn changed(
     request: &ResourceRequest,
     old: &Value,
     change: &Change,
-) -> Result<(Value, Vec<String>), StatusError> {
+    conversions: &Conversions,
+) -> Result<(Value, Vec<String>), Interrupted> {
     let rules = request.rules();
     let (mut new, mut warnings) = match change {
+        Change::Apply(applied) => {
+            let mut read = apply::merged(request, Some(old), applied, conversions)?;
+            update::check_names(&mut read.object, &rules, &request.target.namespace, &request.target.name)?;
+            (read.object, read.warnings)
+        }
         Change::Replace(sent) => {
             let mut read = decode::read(request, sent.clone())?;
             update::check_names(&mut read.object, &rules, &request.target.namespace, &request.target.name)?;
@@ -170,14 +251,16 @@ fn changed(
             (read.object, read.warnings)
         }
     };
-    field_managers::record(request, &mut new, Some(old));
+    if !matches!(change, Change::Apply(_)) {
+        field_managers::record(request, &mut new, Some(old), conversions)?;
+    }
     update::prepare(&mut new, old, &rules, request.endpoint())?;
     strategy::on_update(request, &mut new, old)?;
     strategy::omit_empty(request, &mut new);
     let mut causes = validate::update(&new, old, &rules);
     causes.extend(strategy::validate(request, &new, Some(old)));
     if !causes.is_empty() {
-        return Err(StatusError::invalid(&request.resource.group_kind(), name(old), causes));
+        return Err(StatusError::invalid(&request.resource.group_kind(), name(old), causes).into());
     }
     update::restore_times(&mut new, old);
     if new["spec"] != old["spec"] {
@@ -196,7 +279,7 @@ async fn store(
     api: &Api,
     request: &ResourceRequest,
     permit: Option<&Permit>,
-    before: Current,
+    before: &Current,
     mut object: Value,
 ) -> Result<Result<Value, Option<Entry>>, StatusError> {
     let finished = update::is_finished(&object, &before.object) && strategy::may_go(request, &object);
@@ -207,7 +290,7 @@ async fn store(
     if request.options.dry_run || same {
         return Ok(Ok(object));
     }
-    Ok(match write(api, request, before.entry.key, revision, value).await? {
+    Ok(match write(api, request, before.entry.key.clone(), revision, value).await? {
         Outcome::Done(revision) => {
             set_version(&mut object, revision);
             Ok(object)

@@ -37,8 +37,19 @@ async fn typed_access(subject: &Subject) {
     let stale = api.replace("a", &PostParams::default(), &made).await.unwrap_err();
     assert!(matches!(stale, kube::Error::Api(status) if status.is_conflict()));
     assert_eq!(api.list_metadata(&ListParams::default()).await.unwrap().items.len(), 1);
+    let apply = |value: &str| {
+        Patch::Apply(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": value}}),
+        )
+    };
+    let conflict = api.patch("a", &PatchParams::apply("one"), &apply("x")).await.unwrap_err();
+    assert!(matches!(conflict, kube::Error::Api(status) if status.is_conflict()));
+    let applied = api.patch("a", &PatchParams::apply("one").force(), &apply("x")).await.unwrap();
+    assert_eq!(applied.data.unwrap()["k"], "x");
     api.delete("a", &DeleteParams::default()).await.unwrap();
     assert!(api.get_opt("a").await.unwrap().is_none());
+    let made = api.patch("a", &PatchParams::apply("one"), &apply("y")).await.unwrap();
+    assert_eq!(made.data.unwrap()["k"], "y");
 }
 
 /// Checks what a watcher reports of a namespace in which objects are created and deleted.

@@ -15,6 +15,7 @@ scenarios![
     kubectl_waits,
     kubectl_creates_gets_and_deletes,
     kubectl_applies,
+    kubectl_applies_on_the_server,
     kubectl_patches_labels_and_annotates,
     kubectl_creates_from_many_documents,
     kubectl_creates_by_its_generators,
@@ -126,6 +127,37 @@ async fn kubectl_creates_gets_and_deletes(subject: &Subject) {
             ("delete cm a --ignore-not-found", "", ""),
         ])
         .await;
+}
+
+async fn kubectl_applies_on_the_server(subject: &Subject) {
+    let Some(kubectl) = Kubectl::new(subject, "kubectl-server-side").await else { return };
+    let changed = CONFIG.replace("k: v", "m: w");
+    let other = CONFIG.replace("k: v", "m: x");
+    kubectl
+        .table(&[
+            ("apply -f -", CONFIG, "configmap/a created"),
+            // From the client's side to the server's.
+            ("apply --server-side -f -", &changed, "configmap/a serverside-applied"),
+            ("get cm a -o jsonpath={.data}", "", r#"{"m":"w"}"#),
+            ("apply --server-side -f -", &changed, "configmap/a serverside-applied"),
+            (
+                "apply --server-side --dry-run=server -f -",
+                CONFIG,
+                "configmap/a serverside-applied (server dry run)",
+            ),
+            (
+                "apply --server-side --field-manager=other --force-conflicts -f -",
+                &other,
+                "configmap/a serverside-applied",
+            ),
+            ("get cm a -o jsonpath={.data}", "", r#"{"m":"x"}"#),
+        ])
+        .await;
+    let conflict = kubectl.run("apply --server-side -f -", &changed).await;
+    assert!(
+        conflict.contains("Apply failed with 1 conflict: conflict with \"other\": .data.m"),
+        "{conflict}"
+    );
 }
 
 async fn kubectl_applies(subject: &Subject) {

@@ -28,6 +28,10 @@ mod definition;
 mod subject;
 mod watching;
 
+mod apply;
+mod apply_conflicts;
+mod apply_random;
+mod apply_versions;
 mod builtins;
 mod client;
 mod compacted;

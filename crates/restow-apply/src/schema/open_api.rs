@@ -13,14 +13,14 @@ impl Schema {
         // The root is always an object, with the fields of every object.
         let mut map = root.map.take().map(|map| *map).unwrap_or_default();
         own_fields(&mut map);
-        Self::new(Vec::new(), Ref::Inline(Type { map: Some(Box::new(map)), ..Type::default() }))
+        Self::new([], Ref::Inline(Type { map: Some(Box::new(map)), ..Type::default() }))
     }
 
     /// A custom resource without a schema: only its metadata is known.
     fn without_schema() -> Self {
         let mut map = Map { rest: Some(Ref::Deduced), ..Map::default() };
         own_fields(&mut map);
-        Self::new(Vec::new(), Ref::Inline(Type { map: Some(Box::new(map)), ..Type::default() }))
+        Self::new([], Ref::Inline(Type { map: Some(Box::new(map)), ..Type::default() }))
     }
 }
 

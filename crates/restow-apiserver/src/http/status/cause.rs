@@ -22,6 +22,7 @@ pub(crate) enum CauseKind {
     TypeInvalid,
     ResourceVersionTooLarge,
     NamespaceTerminating,
+    FieldManagerConflict,
 }
 
 impl CauseKind {
@@ -39,12 +40,16 @@ impl CauseKind {
             Self::TypeInvalid => "FieldValueTypeInvalid",
             Self::ResourceVersionTooLarge => "ResourceVersionTooLarge",
             Self::NamespaceTerminating => "NamespaceTerminating",
+            Self::FieldManagerConflict => "FieldManagerConflict",
         }
     }
 
     fn title(self) -> &'static str {
         match self {
-            Self::None | Self::ResourceVersionTooLarge | Self::NamespaceTerminating => "",
+            Self::None
+            | Self::ResourceVersionTooLarge
+            | Self::NamespaceTerminating
+            | Self::FieldManagerConflict => "",
             Self::Required => "Required value",
             Self::Duplicate => "Duplicate value",
             Self::Invalid | Self::TypeInvalid => "Invalid value",

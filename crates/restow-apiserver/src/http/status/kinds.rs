@@ -89,6 +89,11 @@ impl StatusError {
         Self::conflict(resource, name, MODIFIED)
     }
 
+    /// 409: other managers own fields of an applied configuration with other values.
+    pub(crate) fn apply_conflict(message: String, causes: Vec<Cause>) -> Self {
+        Self::new(409, Reason::Conflict, message).with_details(Details { causes, ..Details::default() })
+    }
+
     /// 409: the uid an update was sent with is not the object's. `key` is the storage key.
     pub(crate) fn uid_precondition(
         resource: &GroupResource,

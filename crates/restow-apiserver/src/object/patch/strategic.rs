@@ -35,7 +35,7 @@ fn bad_format(of: &str) -> StatusError {
 fn merge_fields(
     mut fields: Fields,
     mut changes: Fields,
-    structure: Structure<'_>,
+    structure: Structure,
 ) -> Result<Fields, StatusError> {
     if let Some(directive) = changes.remove(DIRECTIVE) {
         return match directive.as_str() {
@@ -90,11 +90,7 @@ fn retain_keys(fields: &mut Fields, changes: &mut Fields) -> Result<(), StatusEr
 }
 
 /// Merges lists with `$setElementOrder`, and sorts them in that order.
-fn order_lists(
-    fields: &mut Fields,
-    changes: &mut Fields,
-    structure: Structure<'_>,
-) -> Result<(), StatusError> {
+fn order_lists(fields: &mut Fields, changes: &mut Fields, structure: Structure) -> Result<(), StatusError> {
     let keys: Vec<_> = changes.keys().filter_map(|key| key.strip_prefix(ORDER).map(str::to_owned)).collect();
     for key in keys {
         let Some(Value::Array(wanted)) = changes.remove(&format!("{ORDER}{key}")) else {
@@ -140,10 +136,10 @@ fn delete_values(fields: &mut Fields, key: &str, values: &Value) -> Result<(), S
 }
 
 /// The merge key of a list: empty for plain values; none if the list is replaced.
-fn merge_key(structure: Structure<'_>) -> Option<&'static str> {
+fn merge_key(structure: Structure) -> Option<&'static str> {
     match structure {
         Structure::Field(Field::Set) => Some(""),
-        Structure::Field(Field::Keyed { keys, merged: true, .. }) => keys.first().copied(),
+        Structure::Field(Field::Keyed { key, .. }) => Some(key),
         _ => None,
     }
 }
@@ -151,7 +147,7 @@ fn merge_key(structure: Structure<'_>) -> Option<&'static str> {
 fn merge_list(
     before: Vec<Value>,
     change: Vec<Value>,
-    structure: Structure<'_>,
+    structure: Structure,
 ) -> Result<Vec<Value>, StatusError> {
     match merge_key(structure) {
         None => Ok(change),
@@ -169,10 +165,10 @@ fn merge_items(
     before: Vec<Value>,
     change: Vec<Value>,
     key: &str,
-    structure: Structure<'_>,
+    structure: Structure,
 ) -> Result<Vec<Value>, StatusError> {
-    let item_type = match structure.item() {
-        Structure::BuiltIn(item) => item,
+    let item_type = match structure {
+        Structure::Field(Field::Keyed { item, .. }) => item,
         _ => &PLAIN,
     };
     let (mut merged, changes) = obey_directives(before.clone(), change, key)?;

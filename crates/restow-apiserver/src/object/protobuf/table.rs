@@ -3,10 +3,14 @@
 //! It is a table because the crate for Kubernetes' protobuf types (k8s-pb) does not know JSON, into which bodies are read.
 //! `=type [apiVersion]`, then a line for each field: number, name in JSON (`-` for one whose fields stand in its place),
 //! and what it is. Before that stand marks: `*` may be absent, `+` many, `^` its fields stand in its place, `!` is
-//! written even if it is empty.
+//! written even if it is empty. Behind it stands what field managers need to know: `set` or `keys:a,b` for a list that is
+//! not atomic, `atomic` or `granular` for an object, `default:JSON`, and `always` for a list that is written even if there
+//! is none. Below the header of a type whose objects are atomic stands `!atomic`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::LazyLock;
+
+use serde_json::Value;
 
 /// What a field is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +45,22 @@ pub(super) struct Field {
     pub(super) repeated: bool,
     pub(super) inline: bool,
     pub(super) required: bool,
+    /// What field managers need to know.
+    pub(super) managed: Managed,
+}
+
+/// What field managers need to know of a field.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Managed {
+    /// The list has no duplicates.
+    pub(super) set: bool,
+    /// The keys of a list.
+    pub(super) keys: Vec<&'static str>,
+    /// Whether an object is one value, if that is said here.
+    pub(super) atomic: Option<bool>,
+    pub(super) default: Option<Value>,
+    /// Whether the list is written even if there is none.
+    pub(super) always: bool,
 }
 
 /// The fields of a type, by their numbers.
@@ -48,6 +68,8 @@ pub(super) type Message = BTreeMap<u32, Field>;
 
 struct Table {
     messages: HashMap<&'static str, Message>,
+    /// The types whose objects are one value.
+    atomic: HashSet<&'static str>,
     roots: HashMap<(&'static str, &'static str), &'static str>,
 }
 
@@ -56,6 +78,22 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| parse(include_str!("fields.txt"
 /// A type.
 pub(super) fn message(name: &str) -> Option<&'static Message> {
     TABLE.messages.get(name)
+}
+
+/// The names of all types.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    TABLE.messages.keys().copied()
+}
+
+/// The apiVersion, kind and type of all objects.
+pub(super) fn roots() -> impl Iterator<Item = (&'static str, &'static str, &'static Message)> {
+    let table: &'static Table = &TABLE;
+    table.roots.iter().filter_map(|((version, kind), name)| Some((*version, *kind, message(name)?)))
+}
+
+/// Whether the objects of a type are one value.
+pub(super) fn is_atomic(name: &str) -> bool {
+    TABLE.atomic.contains(name)
 }
 
 /// The type of objects.
@@ -70,7 +108,7 @@ pub(super) fn root(api_version: &str, kind: &str) -> Option<&'static Message> {
 }
 
 fn parse(text: &'static str) -> Table {
-    let mut table = Table { messages: HashMap::new(), roots: HashMap::new() };
+    let mut table = Table { messages: HashMap::new(), atomic: HashSet::new(), roots: HashMap::new() };
     let mut current = "";
     for line in text.lines() {
         if let Some(header) = line.strip_prefix('=') {
@@ -81,6 +119,8 @@ fn parse(text: &'static str) -> Table {
                 let kind = name.rsplit('.').next().unwrap_or_default();
                 table.roots.insert((api_version, kind), name);
             }
+        } else if line == "!atomic" {
+            table.atomic.insert(current);
         } else if let Some((number, field)) = field(line)
             && let Some(message) = table.messages.get_mut(current)
         {
@@ -102,8 +142,26 @@ fn field(line: &'static str) -> Option<(u32, Field)> {
         repeated: marks.contains('+'),
         inline: marks.contains('^'),
         required: marks.contains('!'),
+        managed: managed(parts)?,
     };
     Some((number, field))
+}
+
+/// None if a word is unknown.
+fn managed(words: impl Iterator<Item = &'static str>) -> Option<Managed> {
+    let mut managed = Managed::default();
+    for word in words {
+        match word.split_once(':').unwrap_or((word, "")) {
+            ("set", "") => managed.set = true,
+            ("keys", keys) => managed.keys = keys.split(',').collect(),
+            ("atomic", "") => managed.atomic = Some(true),
+            ("granular", "") => managed.atomic = Some(false),
+            ("default", default) => managed.default = Some(serde_json::from_str(default).ok()?),
+            ("always", "") => managed.always = true,
+            _ => return None,
+        }
+    }
+    Some(managed)
 }
 
 fn kind(what: &'static str) -> Option<Kind> {
@@ -137,7 +195,7 @@ mod tests {
     #[test]
     fn every_line_of_the_table_is_parsed_and_every_type_is_defined() {
         let text = include_str!("fields.txt");
-        let lines = text.lines().filter(|line| !line.starts_with('=')).count();
+        let lines = text.lines().filter(|line| !line.starts_with(['=', '!'])).count();
         assert_eq!(TABLE.messages.values().map(Message::len).sum::<usize>(), lines);
         let mut kinds: Vec<&Kind> = TABLE.messages.values().flatten().map(|(_, field)| &field.kind).collect();
         while let Some(kind) = kinds.pop() {

@@ -10,6 +10,11 @@ impl Schema {
         drop_nulls(object, self);
         set_defaults(object, self);
     }
+
+    /// Sets defaults, and leaves nulls that have none.
+    pub(crate) fn set_missing(&self, object: &mut Value) {
+        set_defaults(object, self);
+    }
 }
 
 fn is_void(value: &Value, schema: &Schema) -> bool {

@@ -30,8 +30,6 @@ pub(crate) struct Schema {
     pub embedded: bool,
     /// The list type.
     pub list: ListType,
-    /// Whether an object has a single field manager.
-    pub atomic_map: bool,
     /// The limits of the value.
     pub limits: Limits,
     /// The CEL rules.
@@ -106,7 +104,6 @@ impl Schema {
             preserve_unknown: flag("x-kubernetes-preserve-unknown-fields"),
             embedded: flag("x-kubernetes-embedded-resource"),
             list: ListType::parse(schema),
-            atomic_map: text("x-kubernetes-map-type") == Some("atomic"),
             limits: Limits::parse(schema),
             rules: list(schema, "x-kubernetes-validations").iter().filter_map(Rule::parse).collect(),
         }

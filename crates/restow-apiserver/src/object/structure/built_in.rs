@@ -1,8 +1,6 @@
 //! The structure of built-in kinds, from their published types.
 
-use serde_json::{Value, json};
-
-/// A type of objects: the fields that are more than a plain value, an object of plain values, or a list without keys.
+/// A type of objects: the fields that are merged lists, or lead to one.
 #[derive(Debug)]
 pub(crate) struct Type {
     fields: &'static [(&'static str, Field)],
@@ -13,19 +11,13 @@ pub(crate) struct Type {
 pub(crate) enum Field {
     /// An object of a type.
     Struct(&'static Type),
-    /// An object in which a strategic patch may name the keys to keep.
-    Retained(&'static Type),
-    /// One value, though it is an object.
-    Atomic,
     /// A list of plain values, each of them once.
     Set,
-    /// A list of objects with keys; without a type, each is one value.
+    /// A list of objects that is merged by a key.
     Keyed {
-        keys: &'static [&'static str],
+        key: &'static str,
         /// The type of the items.
-        item: Option<&'static Type>,
-        /// Whether a strategic patch merges it, by the first key.
-        merged: bool,
+        item: &'static Type,
     },
 }
 
@@ -36,70 +28,43 @@ impl Type {
     }
 }
 
-const fn keyed(keys: &'static [&'static str], item: &'static Type) -> Field {
-    Field::Keyed { keys, item: Some(item), merged: true }
-}
-
-const fn atoms(keys: &'static [&'static str]) -> Field {
-    Field::Keyed { keys, item: None, merged: true }
-}
-
-/// A map to field managers, but replaced by strategic patches.
-const fn replaced(keys: &'static [&'static str]) -> Field {
-    Field::Keyed { keys, item: Some(&PLAIN), merged: false }
+const fn keyed(key: &'static str, item: &'static Type) -> Field {
+    Field::Keyed { key, item }
 }
 
 /// A type without lists.
 pub(crate) static PLAIN: Type = Type { fields: &[] };
 
 /// The metadata of every object.
-pub(crate) static METADATA: Type = Type {
-    fields: &[
-        ("finalizers", Field::Set),
-        ("ownerReferences", atoms(&["uid"])),
-        ("managedFields", Field::Atomic),
-    ],
-};
+static METADATA: Type =
+    Type { fields: &[("finalizers", Field::Set), ("ownerReferences", keyed("uid", &PLAIN))] };
 
 static METADATA_ONLY: Type = Type { fields: &[("metadata", Field::Struct(&METADATA))] };
-static CONDITIONS: Type = Type { fields: &[("conditions", keyed(&["type"], &PLAIN))] };
-static CONDITIONS_REPLACED: Type = Type { fields: &[("conditions", replaced(&["type"]))] };
+static CONDITIONS: Type = Type { fields: &[("conditions", keyed("type", &PLAIN))] };
 
-static ENV_SOURCE: Type = Type {
-    fields: &[
-        ("configMapKeyRef", Field::Atomic),
-        ("fieldRef", Field::Atomic),
-        ("resourceFieldRef", Field::Atomic),
-        ("secretKeyRef", Field::Atomic),
-    ],
-};
-static ENV: Type = Type { fields: &[("valueFrom", Field::Struct(&ENV_SOURCE))] };
-static RESOURCES: Type = Type { fields: &[("claims", replaced(&["name"]))] };
 static CONTAINER: Type = Type {
     fields: &[
-        ("env", keyed(&["name"], &ENV)),
-        ("ports", keyed(&["containerPort", "protocol"], &PLAIN)),
-        ("resources", Field::Struct(&RESOURCES)),
-        ("volumeDevices", keyed(&["devicePath"], &PLAIN)),
-        ("volumeMounts", keyed(&["mountPath"], &PLAIN)),
+        ("env", keyed("name", &PLAIN)),
+        ("ports", keyed("containerPort", &PLAIN)),
+        ("volumeDevices", keyed("devicePath", &PLAIN)),
+        ("volumeMounts", keyed("mountPath", &PLAIN)),
     ],
 };
 static POD_SPEC: Type = Type {
     fields: &[
-        ("containers", keyed(&["name"], &CONTAINER)),
-        ("ephemeralContainers", keyed(&["name"], &CONTAINER)),
-        ("hostAliases", keyed(&["ip"], &PLAIN)),
-        ("imagePullSecrets", atoms(&["name"])),
-        ("initContainers", keyed(&["name"], &CONTAINER)),
-        ("nodeSelector", Field::Atomic),
-        ("resourceClaims", keyed(&["name"], &PLAIN)),
-        ("schedulingGates", keyed(&["name"], &PLAIN)),
-        ("topologySpreadConstraints", keyed(&["topologyKey", "whenUnsatisfiable"], &PLAIN)),
-        ("volumes", keyed(&["name"], &PLAIN)),
+        ("containers", keyed("name", &CONTAINER)),
+        ("ephemeralContainers", keyed("name", &CONTAINER)),
+        ("hostAliases", keyed("ip", &PLAIN)),
+        ("imagePullSecrets", keyed("name", &PLAIN)),
+        ("initContainers", keyed("name", &CONTAINER)),
+        ("resourceClaims", keyed("name", &PLAIN)),
+        ("schedulingGates", keyed("name", &PLAIN)),
+        ("topologySpreadConstraints", keyed("topologyKey", &PLAIN)),
+        ("volumes", keyed("name", &PLAIN)),
     ],
 };
 static POD_STATUS: Type =
-    Type { fields: &[("conditions", keyed(&["type"], &PLAIN)), ("podIPs", keyed(&["ip"], &PLAIN))] };
+    Type { fields: &[("conditions", keyed("type", &PLAIN)), ("podIPs", keyed("ip", &PLAIN))] };
 static POD: Type = Type {
     fields: &[
         ("metadata", Field::Struct(&METADATA)),
@@ -107,13 +72,7 @@ static POD: Type = Type {
         ("status", Field::Struct(&POD_STATUS)),
     ],
 };
-static DEPLOYMENT_SPEC: Type = Type {
-    fields: &[
-        ("selector", Field::Atomic),
-        ("strategy", Field::Retained(&PLAIN)),
-        ("template", Field::Struct(&POD)),
-    ],
-};
+static DEPLOYMENT_SPEC: Type = Type { fields: &[("template", Field::Struct(&POD))] };
 static DEPLOYMENT: Type = Type {
     fields: &[
         ("metadata", Field::Struct(&METADATA)),
@@ -123,25 +82,9 @@ static DEPLOYMENT: Type = Type {
 };
 static WITH_CONDITIONS: Type =
     Type { fields: &[("metadata", Field::Struct(&METADATA)), ("status", Field::Struct(&CONDITIONS))] };
-static DEFINITION: Type = Type {
-    fields: &[("metadata", Field::Struct(&METADATA)), ("status", Field::Struct(&CONDITIONS_REPLACED))],
-};
-static STORAGE_VERSION_STATUS: Type =
-    Type { fields: &[("conditions", replaced(&["type"])), ("storageVersions", replaced(&["apiServerID"]))] };
-static STORAGE_VERSION: Type = Type {
-    fields: &[("metadata", Field::Struct(&METADATA)), ("status", Field::Struct(&STORAGE_VERSION_STATUS))],
-};
+
 static SERVICE_ACCOUNT: Type =
-    Type { fields: &[("metadata", Field::Struct(&METADATA)), ("secrets", atoms(&["name"]))] };
-static EVENT: Type = Type {
-    fields: &[
-        ("metadata", Field::Struct(&METADATA)),
-        ("involvedObject", Field::Atomic),
-        ("related", Field::Atomic),
-        ("regarding", Field::Atomic),
-    ],
-};
-static BINDING: Type = Type { fields: &[("metadata", Field::Struct(&METADATA)), ("roleRef", Field::Atomic)] };
+    Type { fields: &[("metadata", Field::Struct(&METADATA)), ("secrets", keyed("name", &PLAIN))] };
 
 /// The type of a built-in kind.
 pub(crate) fn kind(group: &str, kind: &str) -> &'static Type {
@@ -153,27 +96,6 @@ pub(crate) fn kind(group: &str, kind: &str) -> &'static Type {
         | ("apiregistration.k8s.io", "APIService")
         | ("storagemigration.k8s.io", "StorageVersionMigration")
         | ("flowcontrol.apiserver.k8s.io", _) => &WITH_CONDITIONS,
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => &DEFINITION,
-        ("internal.apiserver.k8s.io", "StorageVersion") => &STORAGE_VERSION,
-        ("", "Event") | ("events.k8s.io", "Event") => &EVENT,
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => &BINDING,
         _ => &METADATA_ONLY,
-    }
-}
-
-/// The fields of an empty object of a built-in kind, which no manager owns.
-pub(crate) fn zero(group: &str, kind: &str) -> Value {
-    match (group, kind) {
-        ("apps", "Deployment") => json!({"metadata": {}, "status": {}, "spec": {"strategy": {}, "template": {
-            "metadata": {}, "spec": {"containers": []}}}}),
-        ("", "Pod") => json!({"metadata": {}, "spec": {"containers": []}, "status": {}}),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            json!({"metadata": {}, "spec": {"names": {}}, "status": {"acceptedNames": {}}})
-        }
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
-            json!({"metadata": {}, "roleRef": {}})
-        }
-        ("", "Event") => json!({"metadata": {}, "involvedObject": {}, "source": {}}),
-        _ => json!({"metadata": {}, "spec": {}, "status": {}}),
     }
 }
