@@ -76,7 +76,7 @@ impl Random {
     }
 
     /// A spec of widgets that both versions have, with each field there or not.
-    fn spec(&mut self, version: &str) -> Value {
+    fn spec(&mut self) -> Value {
         let mut spec = Map::new();
         let names = [
             "size",
@@ -119,10 +119,6 @@ impl Random {
             };
             spec.insert(name.to_owned(), value);
         }
-        if self.rarely() {
-            let own = if version == "v1" { "text" } else { "length" };
-            spec.insert(own.to_owned(), if version == "v1" { json!("t") } else { json!(7) });
-        }
         Value::Object(spec)
     }
 
@@ -151,7 +147,7 @@ fn custom_write(random: &mut Random, name: &str) -> Write {
     let manager = random.one_of(&["one", "two", "three"]);
     let status = random.rarely();
     let mut body = json!({"apiVersion": format!("{GROUP}/{version}"), "kind": "Widget", "metadata": random.metadata(name),
-        "spec": random.spec(version)});
+        "spec": random.spec()});
     if status || random.rarely() {
         body["status"] = json!({"phase": random.one_of(&["a", "b"])});
     }
