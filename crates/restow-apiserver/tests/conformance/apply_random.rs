@@ -205,8 +205,9 @@ fn comparable(answer: &crate::answer::Answer) -> Value {
     if answer.code() >= 300 {
         let mut causes = body["details"]["causes"].as_array().cloned().unwrap_or_default();
         causes.sort_by_key(Value::to_string);
-        let mut lines: Vec<String> =
-            body["message"].as_str().unwrap_or_default().lines().map(str::to_owned).collect();
+        // Which of several managers of one name comes first does not count.
+        let message = body["message"].as_str().unwrap_or_default().replace(" conflicts: ", " conflicts\n");
+        let mut lines: Vec<String> = message.lines().map(str::to_owned).collect();
         lines.sort();
         return json!({"code": answer.code(), "causes": causes, "message": lines});
     }
