@@ -154,7 +154,8 @@ impl FieldManager<'_> {
         let applied = self.merged(&live, config, managers.clone(), manager, force);
         let (mut object, managers) = match applied {
             Err(ApplyError::Conflicts(conflicts)) if manager == last_applied::MANAGER => {
-                let allowed = self.last_applied_fields(&live);
+                let schema = self.versions.schema(self.api_version);
+                let allowed = schema.and_then(|schema| last_applied::fields(schema, self.api_version, &live));
                 let left = last_applied::remaining(conflicts, allowed.as_ref());
                 match left.is_empty() {
                     true => self.merged(&live, config, managers, manager, true)?,

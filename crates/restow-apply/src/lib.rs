@@ -41,6 +41,7 @@
 
 mod element;
 mod field_manager;
+mod fields_v1;
 mod managers;
 mod schema;
 mod set;
@@ -49,8 +50,9 @@ mod updater;
 
 pub use element::{Element, InvalidElement};
 pub use field_manager::{ApplyError, FieldManager};
+pub use fields_v1::InvalidFields;
 pub use managers::{InvalidManagers, Managed, ManagerId, Managers, Operation};
-pub use schema::{Field, List, ListKind, Map, Ref, Scalar, Schema, Type, metadata};
-pub use set::{InvalidFields, Path, Set};
+pub use schema::{Field, List, ListKind, Map, Ref, Scalar, Schema, Type};
+pub use set::{Path, Set};
 pub use typed::TypeErrors;
 pub use updater::{Conflict, Merged, Unconverted, UpdateError, Versions, Writer};

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::set::{InvalidFields, Set};
+use crate::fields_v1::InvalidFields;
+use crate::set::Set;
 
 /// How many entries of managers that do not apply are kept.
 const MOST_MANAGERS: usize = 10;

@@ -10,8 +10,6 @@ use serde_json::Value;
 
 use crate::element::Element;
 
-pub use metadata::metadata;
-
 /// The types of an object, and of all it is made of.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {

@@ -1,15 +1,11 @@
 //! Sets of paths, as `fieldsV1` of a managedFields entry has them.
 
-mod json;
-
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
 
 use crate::element::Element;
 use crate::schema::{Ref, Schema};
-
-pub use json::InvalidFields;
 
 /// A set of paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

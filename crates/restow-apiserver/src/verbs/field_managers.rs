@@ -10,25 +10,11 @@ use crate::http::status::golang::is_printable;
 use crate::http::status::{Cause, CauseKind, StatusError};
 use crate::object::meta::{field, set, time};
 use crate::object::protobuf::schema::structure;
-use crate::registry::resource::{Implementation, Resource};
+use crate::registry::resource::Implementation;
 use crate::verbs::request::ResourceRequest;
 use crate::verbs::strategy;
-use conversions::ResourceVersions;
-pub(super) use conversions::{Conversions, Wanted};
-
-/// Why an object is not computed.
-pub(super) enum Interrupted {
-    /// The request is refused.
-    Refused(StatusError),
-    /// An object has to be converted first.
-    Convert(Box<Wanted>),
-}
-
-impl From<StatusError> for Interrupted {
-    fn from(error: StatusError) -> Self {
-        Self::Refused(error)
-    }
-}
+pub(super) use conversions::{Conversions, Interrupted};
+use conversions::{ResourceVersions, is_known};
 
 /// The manager of a request: its parameter, or the first part of its User-Agent.
 pub(crate) fn manager(given: &str, user_agent: &str) -> String {
@@ -139,12 +125,6 @@ fn empty_object(request: &ResourceRequest) -> Value {
         }
         Implementation::Custom(_) => json!({ "apiVersion": api_version, "kind": kind }),
     }
-}
-
-/// Whether objects can be converted to a version. Other versions of built-in resources are dropped with the next change.
-fn is_known(resource: &Resource, api_version: &str) -> bool {
-    let Some(custom) = resource.custom() else { return true };
-    custom.decodable().iter().any(|version| version.to_string() == api_version)
 }
 
 /// Whether all managedFields survive a write that changes nothing.

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::FieldManager;
+use crate::schema::Schema;
 use crate::set::Set;
 use crate::typed::compare::compare;
 use crate::typed::field_set::field_set;
@@ -28,20 +28,17 @@ fn annotation(object: &Value) -> Option<&str> {
     object.get("metadata")?.get("annotations")?.get(ANNOTATION)?.as_str().filter(|text| !text.is_empty())
 }
 
-impl FieldManager<'_> {
-    /// The fields of the last configuration that the object still has with the same values.
-    pub(super) fn last_applied_fields(&self, live: &Value) -> Option<Set> {
-        let last: Value = serde_json::from_str(annotation(live)?).ok()?;
-        if last.get("apiVersion").and_then(Value::as_str) != Some(self.api_version) {
-            return None;
-        }
-        let schema = self.versions.schema(self.api_version)?;
-        validate(schema, live, Duplicates::Refused).ok()?;
-        validate(schema, &last, Duplicates::Refused).ok()?;
-        let differing = compare(schema, &last, live).ok()?;
-        let fields = field_set(schema, &last).difference(&differing.modified);
-        Some(fields.difference(&differing.added).difference(&differing.removed))
+/// The fields of the last configuration that the object still has with the same values. Both are of this version.
+pub(super) fn fields(schema: &Schema, api_version: &str, live: &Value) -> Option<Set> {
+    let last: Value = serde_json::from_str(annotation(live)?).ok()?;
+    if last.get("apiVersion").and_then(Value::as_str) != Some(api_version) {
+        return None;
     }
+    validate(schema, live, Duplicates::Refused).ok()?;
+    validate(schema, &last, Duplicates::Refused).ok()?;
+    let differing = compare(schema, &last, live).ok()?;
+    let fields = field_set(schema, &last).difference(&differing.modified);
+    Some(fields.difference(&differing.added).difference(&differing.removed))
 }
 
 /// Writes a configuration into the annotation, if the object has one. It is dropped if it would be too large.

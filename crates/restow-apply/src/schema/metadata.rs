@@ -6,7 +6,7 @@ use super::{Field, List, ListKind, Map, Ref, Scalar, Type};
 
 /// The type of `metadata`: labels and annotations are granular, finalizers are a set, and owner references have their uid
 /// as key.
-pub fn metadata() -> Type {
+pub(super) fn metadata() -> Type {
     let texts = ["generateName", "name", "namespace", "resourceVersion", "selfLink", "uid"];
     let numbers = ["deletionGracePeriodSeconds", "generation"];
     let times = ["creationTimestamp", "deletionTimestamp"];

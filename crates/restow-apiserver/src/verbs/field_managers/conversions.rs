@@ -5,13 +5,27 @@ use std::cell::RefCell;
 use restow_apply::{Schema, Set, Unconverted, Versions};
 use serde_json::{Value, json};
 
-use super::{Interrupted, reset};
+use super::reset::fields as reset_fields;
 use crate::http::status::StatusError;
 use crate::object::protobuf::schema::structure;
 use crate::registry::conversion::{convert, to_built_in};
-use crate::registry::resource::Implementation;
+use crate::registry::resource::{Implementation, Resource};
 use crate::verbs::api::Api;
 use crate::verbs::request::ResourceRequest;
+
+/// Why an object is not computed.
+pub(in crate::verbs) enum Interrupted {
+    /// The request is refused.
+    Refused(StatusError),
+    /// An object has to be converted first.
+    Convert(Box<Wanted>),
+}
+
+impl From<StatusError> for Interrupted {
+    fn from(error: StatusError) -> Self {
+        Self::Refused(error)
+    }
+}
 
 /// An object that a webhook has to convert, and the version.
 #[derive(Debug)]
@@ -39,6 +53,12 @@ impl Conversions {
         let is_it = |wanted: &Wanted| wanted.api_version == api_version && wanted.object == *object;
         self.0.iter().find(|(wanted, _)| is_it(wanted)).map(|(_, result)| result)
     }
+}
+
+/// Whether objects can be converted to a version. Other versions of built-in resources are dropped with the next change.
+pub(super) fn is_known(resource: &Resource, api_version: &str) -> bool {
+    let Some(custom) = resource.custom() else { return true };
+    custom.decodable().iter().any(|version| version.to_string() == api_version)
 }
 
 /// Without fields that the version does not have.
@@ -80,7 +100,7 @@ impl<'a> ResourceVersions<'a> {
 
     /// Whether the definition has a version, served or not.
     fn is_decodable(&self, api_version: &str) -> bool {
-        super::is_known(&self.request.resource, api_version)
+        is_known(&self.request.resource, api_version)
     }
 }
 
@@ -128,6 +148,6 @@ impl Versions for ResourceVersions<'_> {
     }
 
     fn reset_fields(&self, api_version: &str) -> Option<&Set> {
-        reset::fields(self.request, api_version)
+        reset_fields(self.request, api_version)
     }
 }

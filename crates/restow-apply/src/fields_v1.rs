@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Node, Set};
 use crate::element::{Element, InvalidElement};
+use crate::set::{Node, Set};
 
 /// `fieldsV1` that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
