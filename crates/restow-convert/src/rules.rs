@@ -27,7 +27,7 @@ pub use document::{
     ListAndMap, Part, Remove, Rule, ScalarType, Scale, Set, Split, TypeChange, Units,
 };
 pub use path::{InvalidPath, Path};
-pub use status::{ConversionRulesStatus, ServingReplica, VALID};
+pub use status::{ConversionRulesStatus, REGISTERED, RulesInForce, ServingReplica, VALID};
 
 use crate::hop::{Direction, Hop};
 use crate::kept::pattern_text;

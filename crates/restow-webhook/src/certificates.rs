@@ -3,6 +3,7 @@
 //!
 //! [`rotation`] decides, [`CertificateKeeper`] carries it out, and [`ServingCertificate`] is what a TLS server serves.
 
+mod foreign;
 mod issue;
 mod keeper;
 pub mod rotation;
@@ -18,7 +19,7 @@ pub use serving::{NotServing, ServingCertificate};
 pub use trust::{CrdTrust, SharedTrust, Trust};
 pub use x509::X509Error;
 pub use x509::fingerprints;
-pub(crate) use x509::{provider, roots};
+pub(crate) use x509::{provider, roots, unexpired};
 
 /// The bundles before and after the next authority is introduced.
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! - [`serve`]: the HTTPS server. It takes a listener, a certificate and a token that ends it, so an operator runs it
 //!   beside its controllers, with its own admission handlers on the same port.
 
+mod announcement;
 mod certificate_files;
 pub mod certificates;
 mod live;

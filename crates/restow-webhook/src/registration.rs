@@ -21,7 +21,7 @@ mod write;
 pub use definitions::{Applied, apply_definitions};
 pub use endpoint::{Endpoint, InvalidUrl};
 pub use error::RegistrationError;
-pub use gates::{Closed, ConverterGates, CrdState, Gate};
+pub use gates::{Closed, ConverterGates, CrdState, Gate, TryOn};
 pub use probe::{ProbeError, probe, review};
 pub use registrar::{Registrar, RegistrationSettings};
 pub use removal::{StillNeeded, may_unregister};

@@ -5,9 +5,11 @@
 
 mod definitions;
 mod follower;
+mod objects;
 pub mod plan;
 pub mod replicas;
 mod status;
 mod watches;
 
 pub use follower::RulesFollower;
+pub use objects::Registration;

@@ -11,15 +11,18 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{PostParams, WatchParams};
+use restow_clock::Instant;
 use restow_convert::causes;
 use restow_lease::Stop;
 use restow_lease::request::{ObjectError, ask, find};
 
+use super::foreign::ForeignLeaf;
 use super::issue::{IssueError, Issuing};
 use super::rotation::{Seen, Step, Wanted, carry_out, next_step};
-use super::secret::{self, Bundle, Certificates, ContentError, Found, ROTATE};
+use super::secret::{self, Bundle, Certificates, ContentError, ForeignCertificate, Found, ROTATE};
 use super::serving::ServingCertificate;
 use super::trust::SharedTrust;
+use super::x509::{certificates, fingerprint, fingerprints};
 
 /// How often a write is tried again because another replica wrote first.
 const ATTEMPTS: u32 = 20;
@@ -74,6 +77,8 @@ pub struct CertificateKeeper {
     last: Mutex<Option<Certificates>>,
     /// The resourceVersion of the Secret that was read last.
     seen: Mutex<Option<String>>,
+    /// The leaf of a Secret that somebody else manages.
+    foreign: Mutex<ForeignLeaf>,
 }
 
 /// The certificates as they are now.
@@ -95,6 +100,7 @@ impl CertificateKeeper {
             trust,
             last: Mutex::default(),
             seen: Mutex::default(),
+            foreign: Mutex::default(),
         }
     }
 
@@ -156,8 +162,14 @@ impl CertificateKeeper {
         if *seen != current.resource_version {
             seen.clone_from(&current.resource_version);
             self.trust.certificates_changed();
+            self.warn_if_unlabelled(&current.found);
         }
         drop(seen);
+        if let Found::Foreign(foreign) = &current.found
+            && !self.may_serve(foreign)?
+        {
+            return Ok(current.resource_version);
+        }
         if self.serving.swap(leaf)? {
             let id = self.serving.id().map(|id| id.to_string());
             let until = self.serving.not_after().map(|until| until.to_string());
@@ -167,6 +179,44 @@ impl CertificateKeeper {
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(*kept);
         }
         Ok(current.resource_version)
+    }
+
+    /// Whether a leaf of somebody else's Secret is served now, or when CRDs have trusted its authority for a while.
+    fn may_serve(&self, foreign: &ForeignCertificate) -> Result<bool, CertificateError> {
+        let chain = certificates(foreign.leaf.chain.as_bytes());
+        let chain = chain.map_err(|error| ContentError::Certificates("tls.crt", error))?;
+        let leaf = chain.first().map(fingerprint).ok_or(ContentError::Missing("tls.crt"))?;
+        let authorities = fingerprints(foreign.bundle.as_deref().unwrap_or_default().as_bytes());
+        let serves =
+            self.serving.id().as_ref() != Some(&leaf) && self.serving.check(restow_clock::now()).is_ok();
+        let mut known = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = known.may_serve(
+            &leaf,
+            &authorities,
+            serves,
+            self.settings.wanted.lifetimes.settle,
+            Instant::now(),
+        );
+        if !may {
+            tracing::debug!(leaf = %leaf, "serving the former certificate until CRDs trust the authority of the new one");
+        }
+        Ok(may)
+    }
+
+    /// A Secret of restow that lost its label is not rotated any more, which nobody would notice before it expires.
+    fn warn_if_unlabelled(&self, found: &Found) {
+        let Found::Foreign(foreign) = found else { return };
+        if foreign.unlabelled && !self.settings.foreign {
+            let CertificateSettings { namespace, secret, .. } = &self.settings;
+            tracing::warn!(
+                namespace,
+                secret,
+                "the Secret has restow's certificates, but lacks restow's label, so it is only read and never renewed; to let \
+                restow manage it, run: kubectl -n {namespace} label secret {secret} {}={}",
+                restow_api::MANAGED_BY,
+                restow_api::MANAGER
+            );
+        }
     }
 
     /// One step: what is kept if there is nothing to do, none if it was written.

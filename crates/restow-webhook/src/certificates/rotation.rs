@@ -24,8 +24,12 @@ pub struct Lifetimes {
     pub authority: Duration,
     /// How long a leaf is valid; 30 days by default.
     pub leaf: Duration,
-    /// How long every CRD must have trusted an authority before it signs; five minutes by default. An API server may use a
-    /// former caBundle for twice its request timeout, for requests that began before the change.
+    /// How long every CRD must have trusted an authority before it signs; five minutes by default.
+    ///
+    /// A kube-apiserver has one client for each content of a caBundle, and takes the one for a changed caBundle as soon as
+    /// its watch of CRDs shows the change. Requests that have begun keep the former one for up to twice
+    /// `--request-timeout`, which is one minute by default: two minutes. The other three are for a watch that lags, or
+    /// a longer timeout.
     pub settle: Duration,
     /// How far the clock of an API server may be behind; an hour by default. Authorities are kept for so much longer.
     pub skew: Duration,

@@ -74,6 +74,8 @@ pub(super) struct ForeignCertificate {
     pub(super) leaf: LeafPem,
     /// The authorities that clients shall trust, as PEM, if the Secret says so.
     pub(super) bundle: Option<String>,
+    /// Whether restow made it, and it has lost restow's label since.
+    pub(super) unlabelled: bool,
 }
 
 /// An authority as it is stored.
@@ -137,7 +139,8 @@ fn leaf_pem(secret: &Secret) -> Result<LeafPem, ContentError> {
 }
 
 fn read_foreign(secret: &Secret) -> Result<ForeignCertificate, ContentError> {
-    Ok(ForeignCertificate { leaf: leaf_pem(secret)?, bundle: text(secret, BUNDLE)? })
+    let unlabelled = secret.data.as_ref().is_some_and(|data| data.contains_key(AUTHORITIES));
+    Ok(ForeignCertificate { leaf: leaf_pem(secret)?, bundle: text(secret, BUNDLE)?, unlabelled })
 }
 
 fn read_own(secret: &Secret) -> Result<Certificates, ContentError> {
@@ -186,6 +189,8 @@ pub struct Bundle {
     pub pem: String,
     /// Their fingerprints.
     pub authorities: BTreeSet<AuthorityId>,
+    /// Whether somebody else manages the Secret: former authorities are not in it.
+    pub foreign: bool,
 }
 
 /// What CRDs shall trust, by the Secret.
@@ -196,7 +201,8 @@ pub(super) fn trusted(found: &Found) -> Result<Bundle, ContentError> {
         Found::Damaged(_) => return Err(ContentError::Missing(AUTHORITIES)),
     };
     let all = certificates(pem.as_bytes()).map_err(|error| ContentError::Certificates(BUNDLE, error))?;
-    Ok(Bundle { pem, authorities: all.iter().map(fingerprint).collect() })
+    let foreign = matches!(found, Found::Foreign(_));
+    Ok(Bundle { pem, authorities: all.iter().map(fingerprint).collect(), foreign })
 }
 
 /// A new Secret with certificates.

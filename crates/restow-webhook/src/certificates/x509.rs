@@ -59,6 +59,19 @@ pub fn fingerprints(pem: &[u8]) -> BTreeSet<AuthorityId> {
     certificates(pem).unwrap_or_default().iter().map(fingerprint).collect()
 }
 
+/// The end of a certificate in PEM.
+const END: &str = "-----END CERTIFICATE-----";
+
+/// The certificates in a PEM text that are valid for longer, each with its own text.
+pub(crate) fn unexpired(pem: &str, now: Timestamp) -> Vec<(AuthorityId, String)> {
+    let blocks = pem.split_inclusive(END).filter_map(|block| {
+        let parsed = certificates(block.as_bytes()).ok()?;
+        let certificate = parsed.first().filter(|one| facts(one).is_ok_and(|facts| facts.not_after > now))?;
+        Some((fingerprint(certificate), format!("{}\n", block.trim())))
+    });
+    blocks.collect()
+}
+
 /// Reads a certificate.
 pub(crate) fn facts(certificate: &CertificateDer<'_>) -> Result<Facts, X509Error> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate)?;

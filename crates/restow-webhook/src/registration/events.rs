@@ -22,7 +22,9 @@ fn words(state: &CrdState) -> (&'static str, String, String) {
             ("Normal", "ConversionRegistered".to_owned(), message.to_owned())
         }
         CrdState::LeftAlone(why) => ("Warning", "ConversionLeftAlone".to_owned(), why.clone()),
-        CrdState::Waiting(closed) => ("Warning", closed.gate.to_string(), closed.message.clone()),
+        CrdState::Held(closed) | CrdState::Waiting(closed) => {
+            ("Warning", closed.gate.to_string(), closed.message.clone())
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What must hold before a CRD's stanza is changed, so that API servers begin to call the webhook.
 
 use std::fmt;
+use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
@@ -57,9 +58,14 @@ pub enum CrdState {
     Registered,
     /// API servers call the webhook; somebody else manages a part of the stanza, which is not as it shall be.
     LeftAlone(String),
+    /// API servers call the webhook; converters that were changed are not used yet, because a gate is closed.
+    Held(Closed),
     /// It is not registered, because a gate is closed.
     Waiting(Closed),
 }
+
+/// Tries a converter on objects, each with a name for reports. It may be called on any thread, and may not return.
+pub type TryOn = Arc<dyn Fn(Vec<(String, Value)>) -> Result<(), String> + Send + Sync>;
 
 /// What a webhook knows about its converters and replicas.
 pub trait ConverterGates: Send + Sync {
@@ -85,5 +91,41 @@ pub trait ConverterGates: Send + Sync {
     /// When not all of them could be read: what they trust is not known then.
     fn others(&self) -> impl Future<Output = Result<Vec<CrdTrust>, String>> + Send {
         std::future::ready(Ok(Vec::new()))
+    }
+
+    /// The same as [`Self::try_on`] for another thread, so that a converter that does not return costs nothing but that
+    /// thread. Without it, objects are tried on the thread of the caller.
+    fn trial(&self, _: &CustomResourceDefinition) -> Option<TryOn> {
+        None
+    }
+
+    /// The revision of the converters that objects are tried on; the same number for the same converters.
+    fn revision(&self, _: &CustomResourceDefinition) -> i64 {
+        0
+    }
+
+    /// The revision of converters for a CRD that calls the webhook which have not passed the gates; none if there are
+    /// none. Objects are tried on them next.
+    ///
+    /// # Errors
+    /// When that is not known.
+    fn changed(
+        &self,
+        _: &CustomResourceDefinition,
+    ) -> impl Future<Output = Result<Option<i64>, String>> + Send {
+        std::future::ready(Ok(None))
+    }
+
+    /// Lets all replicas use the converters that have passed every gate. It comes before a CRD is registered.
+    ///
+    /// # Errors
+    /// When they are others than those that were tried, or it could not be written.
+    fn passed(&self, _: &CustomResourceDefinition) -> impl Future<Output = Result<(), String>> + Send {
+        std::future::ready(Ok(()))
+    }
+
+    /// Tells users how a CRD stands with the webhook, besides logs and Events.
+    fn report(&self, _: &str, _: &CrdState) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
     }
 }

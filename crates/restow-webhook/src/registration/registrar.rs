@@ -23,7 +23,7 @@ use super::events;
 use super::gates::{Closed, ConverterGates, CrdState, Gate};
 use super::probe::{probe, review};
 use super::stanza::{self, Change, Standing};
-use super::survey::{SurveyError, survey};
+use super::survey::{Survey, SurveyError, survey};
 use super::write::write;
 use crate::certificates::{Bundle, CertificateError, CertificateSettings, SharedTrust, read_bundle};
 
@@ -49,7 +49,23 @@ pub struct Registrar<G> {
     gates: G,
     trust: Arc<SharedTrust>,
     states: Mutex<BTreeMap<String, CrdState>>,
+    /// What was tried in vain, by CRD.
+    in_vain: Mutex<BTreeMap<String, InVain>>,
 }
+
+/// Live objects that a converter did not pass.
+struct InVain {
+    /// The uid and generation of the CRD, and the revision of the converter.
+    key: (Option<String>, Option<i64>, i64),
+    closed: Closed,
+    /// When they are tried again, because objects may have changed.
+    again: Instant,
+}
+
+/// A trial in vain is followed by a pause of so many times its duration.
+const PAUSE: u32 = 10;
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 type Crds = BTreeMap<String, CustomResourceDefinition>;
 
@@ -61,7 +77,7 @@ impl<G: ConverterGates> Registrar<G> {
         gates: G,
         trust: Arc<SharedTrust>,
     ) -> Self {
-        Self { client, settings, gates, trust, states: Mutex::default() }
+        Self { client, settings, gates, trust, states: Mutex::default(), in_vain: Mutex::default() }
     }
 
     /// Checks and changes CRDs until it is stopped.
@@ -106,6 +122,9 @@ impl<G: ConverterGates> Registrar<G> {
                 Ok(None) => {}
                 Err(error) => result = Err(error),
             }
+        }
+        for (crd, state) in &states {
+            self.gates.report(crd, state).await;
         }
         self.report(states).await;
         result
@@ -157,11 +176,7 @@ impl<G: ConverterGates> Registrar<G> {
     ) -> Result<Option<CrdState>, RegistrationError> {
         let endpoint = &self.settings.endpoint;
         let state = match stanza::standing(&crd, endpoint) {
-            Standing::Ours => match stanza::update(&crd, endpoint, &bundle.pem) {
-                Change::None => Ok(CrdState::Registered),
-                Change::LeftAlone(why) => Ok(CrdState::LeftAlone(why)),
-                Change::Patch(patch) => self.patch(name, &crd, patch).await.map(|_| CrdState::Registered),
-            },
+            Standing::Ours => self.keep(name, &crd, bundle).await,
             Standing::Foreign(address) => {
                 let message =
                     format!("a webhook at {address} converts it; remove that from spec.conversion first");
@@ -186,6 +201,75 @@ impl<G: ConverterGates> Registrar<G> {
         }
     }
 
+    /// Updates the caBundle of a CRD that calls the webhook, and lets converters be used that were changed and pass the
+    /// gates.
+    async fn keep(
+        &self,
+        name: &str,
+        crd: &CustomResourceDefinition,
+        bundle: &Bundle,
+    ) -> Result<CrdState, RegistrationError> {
+        let trusted = stanza::trusted(crd, bundle, restow_clock::now());
+        let state = match stanza::update(crd, &self.settings.endpoint, &trusted) {
+            Change::None => CrdState::Registered,
+            Change::LeftAlone(why) => CrdState::LeftAlone(why),
+            Change::Patch(patch) => {
+                self.patch(name, crd, patch).await?;
+                CrdState::Registered
+            }
+        };
+        let changed = self.gates.changed(crd).await;
+        let revision = match changed {
+            Ok(None) => return Ok(state),
+            Ok(Some(revision)) => revision,
+            Err(message) => return Ok(CrdState::Held(Closed::new(Gate::Served, message))),
+        };
+        match self.tried(name, crd, revision).await? {
+            Err(closed) => Ok(CrdState::Held(closed)),
+            Ok(_) => match self.gates.passed(crd).await {
+                Ok(()) => {
+                    tracing::info!(
+                        crd = name,
+                        revision,
+                        "changed converters have passed every gate, and are used"
+                    );
+                    Ok(state)
+                }
+                Err(message) => Ok(CrdState::Held(Closed::new(Gate::Served, message))),
+            },
+        }
+    }
+
+    /// Tries all live objects, unless the same was tried in vain a short time ago: there can be many objects.
+    async fn tried(
+        &self,
+        name: &str,
+        crd: &CustomResourceDefinition,
+        revision: i64,
+    ) -> Result<Result<Survey, Closed>, RegistrationError> {
+        let key = (crd.metadata.uid.clone(), crd.metadata.generation, revision);
+        let lock = || self.in_vain.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(InVain { closed, again, .. }) = lock().get(name).filter(|in_vain| in_vain.key == key)
+            && Instant::now() < *again
+        {
+            return Ok(Err(closed.clone()));
+        }
+        let began = Instant::now();
+        match survey(&self.client, crd, &self.gates).await {
+            Ok(surveyed) => {
+                lock().remove(name);
+                Ok(Ok(surveyed))
+            }
+            Err(SurveyError::Closed(closed)) => {
+                let pause = (began.elapsed() * PAUSE).min(LONGEST_PAUSE).max(self.settings.check_every);
+                let in_vain = InVain { key, closed: closed.clone(), again: Instant::now() + pause };
+                lock().insert(name.to_owned(), in_vain);
+                Ok(Err(closed))
+            }
+            Err(error) => Err(RegistrationError::Survey(name.to_owned(), error)),
+        }
+    }
+
     /// Registers the webhook in a CRD without a conversion, if every gate is open.
     async fn register(
         &self,
@@ -201,6 +285,9 @@ impl<G: ConverterGates> Registrar<G> {
                 self.patch(name, &crd, patch).await?;
             }
             return Ok(CrdState::Waiting(closed));
+        }
+        if let Err(message) = self.gates.passed(&crd).await {
+            return Ok(CrdState::Waiting(Closed::new(Gate::Served, message)));
         }
         let crd = match announced {
             true => crd,
@@ -221,22 +308,34 @@ impl<G: ConverterGates> Registrar<G> {
         if let Err(message) = self.gates.is_served(crd).await {
             return Ok(Err(Closed::new(Gate::Served, message)));
         }
-        let surveyed = match survey(&self.client, crd, &self.gates).await {
+        // First without an object: live objects are tried only on a webhook that answers.
+        if let Err(closed) = self.answers(crd, bundle, None).await {
+            return Ok(Err(closed));
+        }
+        let surveyed = match self.tried(name, crd, self.gates.revision(crd)).await? {
             Ok(surveyed) => surveyed,
-            Err(SurveyError::Closed(closed)) => return Ok(Err(closed)),
-            Err(error) => return Err(RegistrationError::Survey(name.to_owned(), error)),
+            Err(closed) => return Ok(Err(closed)),
         };
-        let review = review(crd, surveyed.sample.as_ref());
-        if let Err(error) = probe(&self.settings.endpoint.for_crd(crd), &bundle.pem, &review).await {
-            let message = format!(
-                "the webhook at {} does not answer a review: {}",
-                self.settings.endpoint,
-                causes(&error)
-            );
-            return Ok(Err(Closed::new(Gate::Answers, message)));
+        if let Err(closed) = self.answers(crd, bundle, surveyed.sample.as_ref()).await {
+            return Ok(Err(closed));
         }
         tracing::debug!(crd = name, objects = surveyed.objects, "every gate is open");
         Ok(Ok(()))
+    }
+
+    /// Whether the webhook answers a review, with an object if there is one.
+    async fn answers(
+        &self,
+        crd: &CustomResourceDefinition,
+        bundle: &Bundle,
+        sample: Option<&Value>,
+    ) -> Result<(), Closed> {
+        let endpoint = &self.settings.endpoint;
+        let answered = probe(&endpoint.for_crd(crd), &bundle.pem, &review(crd, sample)).await;
+        answered.map_err(|error| {
+            let message = format!("the webhook at {endpoint} does not answer a review: {}", causes(&error));
+            Closed::new(Gate::Answers, message)
+        })
     }
 
     /// Changes a CRD, if it has not changed since it was read.
@@ -259,6 +358,9 @@ impl<G: ConverterGates> Registrar<G> {
             match state {
                 CrdState::Registered => tracing::info!(crd, "API servers call the webhook and trust it"),
                 CrdState::LeftAlone(why) => tracing::warn!(crd, "left its conversion as it is: {why}"),
+                CrdState::Held(closed) => {
+                    tracing::warn!(crd, reason = %closed.gate, "changed converters are not used: {closed}");
+                }
                 CrdState::Waiting(closed) => {
                     tracing::warn!(crd, reason = %closed.gate, "not registered: {closed}");
                 }

@@ -8,11 +8,13 @@ use restow_convert::rules::{ConversionRules, accepted_losses, compile};
 use restow_convert::{Chain, Trial, try_on};
 use serde_json::Value;
 
-use super::gates::ConverterGates;
-use crate::rules::RulesFollower;
+use super::gates::{ConverterGates, CrdState, TryOn};
+use crate::rules::{Registration, RulesFollower};
 
 /// How many problems a message has at most.
 const SHOWN: usize = 5;
+/// No message of a condition is longer: Kubernetes allows 32768 bytes.
+const LONGEST_MESSAGE: usize = 4096;
 
 /// The gates of what a [`RulesFollower`] serves.
 pub struct RulesGates {
@@ -23,39 +25,16 @@ pub struct RulesGates {
 
 /// Rules, and the converter that they make for a CRD.
 struct Tried {
+    generation: i64,
     rules: ConversionRules,
     chain: Chain,
 }
 
-impl RulesGates {
-    /// The gates of what a follower serves.
-    pub fn new(follower: Arc<RulesFollower>) -> Self {
-        Self { follower, served: Mutex::default() }
-    }
-}
-
-impl ConverterGates for RulesGates {
-    fn crds(&self) -> Vec<String> {
-        self.follower.served().crds()
-    }
-
-    async fn is_served(&self, crd: &CustomResourceDefinition) -> Result<(), String> {
-        let rules = self.follower.rules_served_by_all(crd, restow_clock::now()).await?;
-        let chain = compile(&rules.spec, crd)
-            .map_err(|problems| shown(problems.iter().map(ToString::to_string).collect()))?;
-        let name = crd.metadata.name.clone().unwrap_or_default();
-        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        served.insert(name, Arc::new(Tried { rules, chain }));
-        Ok(())
-    }
-
-    fn try_on(&self, crd: &CustomResourceDefinition, objects: Vec<(String, Value)>) -> Result<(), String> {
-        let name = crd.metadata.name.as_deref().unwrap_or_default();
-        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-        let tried = served.ok_or_else(|| format!("there are no rules for {name}; create them"))?;
-        let trials = try_on(&tried.chain, objects).map_err(|(object, error)| format!("{object}: {error}"))?;
+impl Tried {
+    fn try_on(&self, objects: Vec<(String, Value)>) -> Result<(), String> {
+        let trials = try_on(&self.chain, objects).map_err(|(object, error)| format!("{object}: {error}"))?;
         let problems: Vec<String> =
-            trials.into_iter().flat_map(|trial| problems(&tried.rules, &trial)).collect();
+            trials.into_iter().flat_map(|trial| problems(&self.rules, &trial)).collect();
         if problems.is_empty() {
             return Ok(());
         }
@@ -64,6 +43,97 @@ impl ConverterGates for RulesGates {
             shown(problems)
         ))
     }
+}
+
+impl RulesGates {
+    /// The gates of what a follower serves.
+    pub fn new(follower: Arc<RulesFollower>) -> Self {
+        Self { follower, served: Mutex::default() }
+    }
+
+    /// Remembers rules that are tried next.
+    fn remember(
+        &self,
+        crd: &CustomResourceDefinition,
+        generation: i64,
+        rules: ConversionRules,
+    ) -> Result<(), String> {
+        let chain = compile(&rules.spec, crd)
+            .map_err(|problems| shown(problems.iter().map(ToString::to_string).collect()))?;
+        let tried = Arc::new(Tried { generation, rules, chain });
+        self.served.lock().unwrap_or_else(PoisonError::into_inner).insert(name(crd).to_owned(), tried);
+        Ok(())
+    }
+
+    fn tried(&self, crd: &CustomResourceDefinition) -> Option<Arc<Tried>> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner).get(name(crd)).cloned()
+    }
+}
+
+fn name(crd: &CustomResourceDefinition) -> &str {
+    crd.metadata.name.as_deref().unwrap_or_default()
+}
+
+impl ConverterGates for RulesGates {
+    fn crds(&self) -> Vec<String> {
+        self.follower.served().crds()
+    }
+
+    async fn is_served(&self, crd: &CustomResourceDefinition) -> Result<(), String> {
+        let (generation, rules) = self.follower.rules_served_by_all(crd, restow_clock::now()).await?;
+        self.remember(crd, generation, rules)
+    }
+
+    fn try_on(&self, crd: &CustomResourceDefinition, objects: Vec<(String, Value)>) -> Result<(), String> {
+        let tried = self.tried(crd);
+        tried.ok_or_else(|| format!("there are no rules for {}; create them", name(crd)))?.try_on(objects)
+    }
+
+    fn trial(&self, crd: &CustomResourceDefinition) -> Option<TryOn> {
+        let tried = self.tried(crd)?;
+        Some(Arc::new(move |objects| tried.try_on(objects)))
+    }
+
+    fn revision(&self, crd: &CustomResourceDefinition) -> i64 {
+        self.tried(crd).map_or(0, |tried| tried.generation)
+    }
+
+    async fn changed(&self, crd: &CustomResourceDefinition) -> Result<Option<i64>, String> {
+        let Some((generation, rules)) = self.follower.changed_rules(name(crd)).await? else {
+            return Ok(None);
+        };
+        // Rules that do not fit the CRD are not tried: the condition Valid says why.
+        Ok(self.remember(crd, generation, rules).is_ok().then_some(generation))
+    }
+
+    async fn passed(&self, crd: &CustomResourceDefinition) -> Result<(), String> {
+        let tried = self.tried(crd).ok_or("no rules were tried")?;
+        self.follower.put_in_force(name(crd), tried.generation).await
+    }
+
+    async fn report(&self, crd: &str, state: &CrdState) {
+        let registration = registration(crd, state);
+        if let Err(error) = self.follower.report_registration(crd, &registration).await {
+            tracing::warn!(crd, "could not report whether the webhook is registered: {error}");
+        }
+    }
+}
+
+/// What the condition Registered says.
+fn registration(crd: &str, state: &CrdState) -> Registration {
+    let (registered, reason, message) = match state {
+        CrdState::Registered => {
+            (true, "Registered".to_owned(), format!("API servers call the webhook for {crd}"))
+        }
+        CrdState::LeftAlone(why) => (true, "LeftAlone".to_owned(), why.clone()),
+        CrdState::Held(closed) => {
+            let message =
+                format!("the rules as they are now are not used; those that passed before are: {closed}");
+            (true, closed.gate.to_string(), message)
+        }
+        CrdState::Waiting(closed) => (false, closed.gate.to_string(), closed.message.clone()),
+    };
+    Registration { registered, reason, message: message.chars().take(LONGEST_MESSAGE).collect() }
 }
 
 /// What a trial refused, and what it lost besides the losses that the rules accept.
@@ -95,7 +165,28 @@ mod tests {
     use restow_convert::Refusal;
     use serde_json::json;
 
+    use super::super::gates::{Closed, Gate};
     use super::*;
+
+    #[test]
+    fn the_condition_says_which_rules_are_used_and_why() {
+        let closed = Closed { gate: Gate::Objects, message: "spec.color would be lost".to_owned() };
+        for (state, registered, reason, message) in [
+            (CrdState::Registered, true, "Registered", "API servers call the webhook for w.example.com"),
+            (
+                CrdState::Held(closed.clone()),
+                true,
+                "ObjectsWouldChange",
+                "are not used; those that passed before are",
+            ),
+            (CrdState::Waiting(closed), false, "ObjectsWouldChange", "spec.color would be lost"),
+            (CrdState::LeftAlone("cert-manager".to_owned()), true, "LeftAlone", "cert-manager"),
+        ] {
+            let found = registration("w.example.com", &state);
+            assert_eq!((found.registered, found.reason.as_str()), (registered, reason));
+            assert!(found.message.contains(message), "{}", found.message);
+        }
+    }
 
     fn rules() -> ConversionRules {
         let rules = json!({

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, CustomResourceDefinition, WebhookClientConfig, WebhookConversion,
@@ -9,17 +10,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use serde_json::{Value, json};
 
 use super::endpoint::Endpoint;
-use crate::certificates::CrdTrust;
-use crate::certificates::fingerprints;
+pub use crate::announcement::{ANNOUNCED, NOBODY};
+use crate::certificates::{Bundle, CrdTrust, fingerprints, unexpired};
 
 /// The name of the webhook as a field manager.
 pub const FIELD_MANAGER: &str = "restow-webhook";
 /// The field manager of CRDs that the webhook creates.
 pub(super) const CREATOR: &str = "restow-webhook-crds";
-/// The annotation of a CRD that a webhook registers itself in, or is about to; the value names the webhook.
-pub const ANNOUNCED: &str = "restow.dev/conversion-webhook";
-/// The value of that annotation that keeps every webhook from registering itself.
-pub const NOBODY: &str = "none";
 /// Annotations by which a CRD asks somebody else to fill in its caBundle.
 const INJECTORS: [(&str, &str); 4] = [
     ("cert-manager.io/inject-ca-from", "cert-manager"),
@@ -84,6 +81,27 @@ fn client_config(crd: &CustomResourceDefinition) -> Option<&WebhookClientConfig>
 
 fn bundle(crd: &CustomResourceDefinition) -> Option<&[u8]> {
     client_config(crd)?.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice())
+}
+
+/// How many former authorities a caBundle keeps.
+const FORMER: usize = 8;
+
+/// What a CRD shall trust. Where restow keeps the authorities, the Secret has all of them. A Secret that somebody else manages
+/// has only the newest, so those that the CRD trusts already stay until they expire: a replica may serve the former leaf.
+pub fn trusted(crd: &CustomResourceDefinition, kept: &Bundle, now: Timestamp) -> String {
+    let mut pem = kept.pem.clone();
+    if !kept.foreign {
+        return pem;
+    }
+    let former = bundle(crd).and_then(|former| std::str::from_utf8(former).ok()).unwrap_or_default();
+    let former = unexpired(former, now).into_iter().filter(|(id, _)| !kept.authorities.contains(id));
+    for (_, certificate) in former.take(FORMER) {
+        if !pem.ends_with('\n') {
+            pem.push('\n');
+        }
+        pem.push_str(&certificate);
+    }
+    pem
 }
 
 /// Who else manages a field of the client configuration: the field manager that owns it, unless the webhook does.

@@ -7,32 +7,30 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::DynamicObject;
 use kube::runtime::reflector::{Store, store::Writer};
 use kube::runtime::watcher;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Client, ResourceExt as _};
 use restow_convert::Converter;
 use restow_convert::rules::{ConversionRules, ConversionRulesStatus};
 use restow_lease::request::in_words;
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::definitions::{Definitions, Revision, revision};
-use super::plan::{RulesObject, Served, Validity, Verdict, plan};
-use super::replicas::{self, RENEW, UNREADY, every_replica_serves};
+use super::objects::{Registration, RulesObjects, kind, parse, status};
+use super::plan::{Served, Validity, Verdict, plan};
+use super::replicas::{self, RENEW, UNREADY, every_replica_serves, is_behind};
 use super::status::updated;
 use super::watches::{CrdMetadata, RULES, Watching, config};
 use crate::LiveConverters;
 
 /// How long to wait before what failed is tried again.
 const RETRY: Duration = Duration::from_secs(3);
-/// How often a status is written again after somebody else wrote it.
-const TRIES: u32 = 8;
 
 /// Follows the ConversionRules of a cluster.
 pub struct RulesFollower {
     client: Client,
-    rules: Api<DynamicObject>,
+    rules: RulesObjects,
     replica: String,
     live: Arc<LiveConverters>,
     others: Vec<Converter>,
@@ -50,17 +48,15 @@ pub struct RulesFollower {
 struct Reported {
     at: Option<Timestamp>,
     problem: Option<String>,
+    /// Rules that this replica cannot serve, and others do.
+    behind: Option<String>,
 }
 
 /// All that a plan depends on.
 #[derive(Debug, Default, PartialEq)]
 struct Inputs {
-    rules: BTreeSet<(String, Option<String>, Option<i64>)>,
+    rules: BTreeSet<Identity>,
     definitions: BTreeSet<Revision>,
-}
-
-fn kind() -> ApiResource {
-    ApiResource::erase::<ConversionRules>(&())
 }
 
 impl RulesFollower {
@@ -72,7 +68,7 @@ impl RulesFollower {
         others: Vec<Converter>,
     ) -> Self {
         Self {
-            rules: Api::all_with(client.clone(), &kind()),
+            rules: RulesObjects::new(client.clone()),
             client,
             replica: replica.into(),
             live,
@@ -110,11 +106,16 @@ impl RulesFollower {
             Some(at) if now.duration_since(at) >= UNREADY => {
                 Err(format!("what is served could not be reported since {at}: {problem}"))
             }
-            Some(_) => Ok(()),
+            Some(_) => match &reported.behind {
+                Some(rules) => {
+                    Err(format!("the rules {rules} cannot be used, and other replicas serve earlier ones"))
+                }
+                None => Ok(()),
+            },
         }
     }
 
-    /// The rules for a CRD, if every replica serves them as they and the CRD are now.
+    /// The generation and content of the rules for a CRD, if every replica serves them as they and the CRD are now.
     ///
     /// # Errors
     /// With the reason, and what to do.
@@ -122,13 +123,13 @@ impl RulesFollower {
         &self,
         definition: &CustomResourceDefinition,
         now: Timestamp,
-    ) -> Result<ConversionRules, String> {
+    ) -> Result<(i64, ConversionRules), String> {
         let name = definition.name_any();
         let served = self.served();
         let rules =
             served.rules_for_crd(&name).ok_or_else(|| format!("there are no valid rules for {name}"))?;
         let failed = |error| format!("could not read the ConversionRules: {}", in_words(&error));
-        let mut all = self.rules.list(&ListParams::default()).await.map_err(failed)?.items;
+        let mut all = self.rules.list().await.map_err(failed)?;
         let place = all.iter().position(|object| object.name_any() == rules);
         let object = all.swap_remove(place.ok_or_else(|| format!("{rules} does not exist any more"))?);
         let followed = self.followed.load();
@@ -138,14 +139,63 @@ impl RulesFollower {
         let wanted = definition.metadata.generation.unwrap_or_default();
         every_replica_serves(&status(&object), generation, wanted, &others, now)
             .map_err(|error| error.to_string())?;
-        parse(&object).rules
+        Ok((generation, parse(&object).rules?))
+    }
+
+    /// The object whose rules are served for a CRD, as it is now.
+    async fn object_for(&self, crd: &str) -> Result<Option<DynamicObject>, String> {
+        let served = self.served();
+        let Some(name) = served.rules_for_crd(crd) else { return Ok(None) };
+        let failed = |error| format!("could not read the rules {name}: {}", in_words(&error));
+        self.rules.0.get_opt(name).await.map_err(failed)
+    }
+
+    /// Rules for a CRD that calls the webhook which were changed, and have not passed its gates; none if there are none.
+    ///
+    /// # Errors
+    /// When the rules could not be read.
+    pub async fn changed_rules(&self, crd: &str) -> Result<Option<(i64, ConversionRules)>, String> {
+        let served = self.served();
+        let Some(name) = served.rules_for_crd(crd) else { return Ok(None) };
+        let object = self.object_for(crd).await?.ok_or_else(|| {
+            format!("the rules {name} were deleted; replicas serve them until they end, so create them again")
+        })?;
+        let parsed = parse(&object);
+        let passed = parsed.in_force.as_ref().is_some_and(|(passed, _)| *passed == parsed.generation);
+        // What is wrong with rules that cannot be read, the condition Valid says.
+        Ok(parsed.rules.ok().filter(|_| !passed).map(|rules| (parsed.generation, rules)))
+    }
+
+    /// Puts rules of a generation in force that have passed every gate: all replicas serve them from now on.
+    ///
+    /// # Errors
+    /// When they were changed meanwhile, or could not be written.
+    pub async fn put_in_force(&self, crd: &str, generation: i64) -> Result<(), String> {
+        let object = self.object_for(crd).await?.ok_or("the rules do not exist any more")?;
+        let changed = "the rules were changed while they were tried".to_owned();
+        if object.metadata.generation != Some(generation) {
+            return Err(changed);
+        }
+        let failed = |error| format!("could not write the status of the rules: {}", in_words(&error));
+        if self.rules.put_in_force(&object).await.map_err(failed)? { Ok(()) } else { Err(changed) }
+    }
+
+    /// Writes into the status of the rules for a CRD whether API servers call the webhook.
+    ///
+    /// # Errors
+    /// When the rules could not be read or written.
+    pub async fn report_registration(&self, crd: &str, registration: &Registration) -> Result<(), String> {
+        let Some(object) = self.object_for(crd).await? else { return Ok(()) };
+        let failed = |error| format!("could not write the status of the rules: {}", in_words(&error));
+        let now = restow_clock::now();
+        self.rules.registered(&object, registration, now).await.map(drop).map_err(failed)
     }
 
     /// Follows until `stop` is cancelled.
     pub async fn run(&self, stop: &CancellationToken) {
         let writer = Writer::<DynamicObject>::new(kind());
         let rules = writer.as_reader();
-        let events = watcher(self.rules.clone(), config());
+        let events = watcher(self.rules.0.clone(), config());
         let rules_watch = self.watching.follow(RULES.to_owned(), writer, events);
         let (definitions, definitions_watch) = self.watching.definitions(&self.client, self.crds.as_deref());
         let work = async {
@@ -216,10 +266,17 @@ impl RulesFollower {
                 problem = Some(format!("{}: {error}", verdict.name));
             }
         }
+        let now = restow_clock::now();
+        let behind = objects.iter().find(|object| {
+            let verdict = verdicts.iter().find(|verdict| verdict.name == object.name_any());
+            let unserved = verdict.is_some_and(|verdict| verdict.served.0 == 0);
+            unserved && is_behind(&status(object), &self.replica, now)
+        });
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         if problem.is_none() {
-            reported.at = Some(restow_clock::now());
+            reported.at = Some(now);
         }
+        reported.behind = behind.map(|object| object.name_any());
         reported.problem = problem;
         all_read && reported.problem.is_none()
     }
@@ -227,8 +284,8 @@ impl RulesFollower {
     /// Writes the verdict and what this replica serves into the status, unless it is there already.
     async fn report(&self, object: &DynamicObject, verdict: &Verdict) -> Result<(), kube::Error> {
         let update =
-            |status: &ConversionRulesStatus| updated(status, verdict, &self.replica, restow_clock::now());
-        if self.write(object, &update).await? {
+            |current: &DynamicObject| updated(&status(current), verdict, &self.replica, restow_clock::now());
+        if self.rules.write(object, &update).await? {
             match verdict.validity {
                 Validity::Valid => tracing::debug!(rules = verdict.name, "serving {}", verdict.message),
                 _ => tracing::warn!(rules = verdict.name, reason = verdict.reason, "{}", verdict.message),
@@ -237,81 +294,27 @@ impl RulesFollower {
         Ok(())
     }
 
-    /// Changes a status that is as it was read, or reads it again. Returns whether anything was written.
-    async fn write(
-        &self,
-        object: &DynamicObject,
-        update: &(dyn Fn(&ConversionRulesStatus) -> Option<ConversionRulesStatus> + Sync),
-    ) -> Result<bool, kube::Error> {
-        let name = object.name_any();
-        let (uid, mut current) = (object.uid(), object.clone());
-        for attempt in 1.. {
-            let Some(status) = update(&status(&current)) else { return Ok(false) };
-            let patch = json!({
-                "metadata": {"uid": current.uid(), "resourceVersion": current.resource_version()},
-                "status": {
-                    "observedGeneration": status.observed_generation,
-                    "conditions": status.conditions,
-                    "replicas": status.replicas,
-                },
-            });
-            match self.rules.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-                Ok(_) => return Ok(true),
-                Err(kube::Error::Api(error)) if error.code == 404 => return Ok(false),
-                Err(kube::Error::Api(error)) if error.code == 409 && attempt < TRIES => {
-                    match self.rules.get_opt(&name).await? {
-                        Some(found) if found.uid() == uid => current = found,
-                        // Another object of this name is another plan's.
-                        _ => return Ok(false),
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(false)
-    }
-
     /// Removes this replica from the status of all rules, after it has answered its last request.
     ///
     /// # Errors
     /// When rules cannot be listed or written. Others forget the replica after some minutes.
     pub async fn leave(&self) -> Result<(), kube::Error> {
-        let leave = |status: &ConversionRulesStatus| {
+        let leave = |current: &DynamicObject| {
+            let status = status(current);
             let replicas = replicas::leave(&status.replicas, &self.replica)?;
-            Some(ConversionRulesStatus { replicas, ..status.clone() })
+            Some(ConversionRulesStatus { replicas, ..status })
         };
-        for object in self.rules.list(&ListParams::default()).await? {
-            self.write(&object, &leave).await?;
+        for object in self.rules.list().await? {
+            self.rules.write(&object, &leave).await?;
         }
         Ok(())
     }
 }
 
-fn identity(object: &DynamicObject) -> (String, Option<String>, Option<i64>) {
-    (object.name_any(), object.uid(), object.metadata.generation)
-}
+/// The name, uid and generation of rules, and the generation that is in force.
+type Identity = (String, Option<String>, Option<i64>, Option<i64>);
 
-/// What a status says; one that cannot be read says nothing.
-fn status(object: &DynamicObject) -> ConversionRulesStatus {
-    let status = object.data.get("status").cloned().unwrap_or_default();
-    serde_json::from_value(status).unwrap_or_default()
-}
-
-/// One object that this version cannot read must not keep the others from being served, so each is read for itself.
-fn parse(object: &DynamicObject) -> RulesObject {
-    let mut data = object.data.clone();
-    if let Some(fields) = data.as_object_mut() {
-        fields.remove("status");
-        fields.insert("metadata".to_owned(), json!({}));
-        fields.insert("apiVersion".to_owned(), json!("restow.dev/v1alpha1"));
-        fields.insert("kind".to_owned(), json!("ConversionRules"));
-    }
-    let created = object.metadata.creation_timestamp.as_ref();
-    RulesObject {
-        name: object.name_any(),
-        uid: object.uid().unwrap_or_default(),
-        generation: object.metadata.generation.unwrap_or_default(),
-        created: created.map_or(i64::MAX, |time| time.0.as_second()),
-        rules: serde_json::from_value(data).map_err(|error| error.to_string()),
-    }
+fn identity(object: &DynamicObject) -> Identity {
+    let in_force = object.data.pointer("/status/inForce/generation").and_then(serde_json::Value::as_i64);
+    (object.name_any(), object.uid(), object.metadata.generation, in_force)
 }

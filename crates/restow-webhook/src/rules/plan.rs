@@ -2,6 +2,10 @@
 //!
 //! - For each kind, the oldest object with rules for it counts.
 //! - Rules that cannot be used keep what was served for the same kind before, for as long as the process runs.
+//! - While API servers call the webhook, rules that were changed are served only when they have passed its gates. Until
+//!   then those are served that passed them last, which are kept in the status.
+//! - Rules that were deleted are served for as long as API servers call the webhook and the process runs: without them,
+//!   objects could not be read.
 //! - A CRD that could not be read is not one that does not exist.
 
 use std::collections::BTreeMap;
@@ -9,6 +13,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use restow_convert::rules::{ConversionRules, compile};
 use restow_convert::{Converter, Converters};
+
+use crate::announcement::announced;
 
 /// No message of a condition is longer: Kubernetes allows 32768.
 const LONGEST_MESSAGE: usize = 8192;
@@ -26,6 +32,8 @@ pub struct RulesObject {
     pub created: i64,
     /// Its content, or why it cannot be read.
     pub rules: Result<ConversionRules, String>,
+    /// The generation and content that passed the gates of the webhook last.
+    pub in_force: Option<(i64, ConversionRules)>,
 }
 
 /// What is known about the CRD of a kind.
@@ -156,13 +164,24 @@ pub fn plan<'a>(
     };
     for object in sorted.into_iter().filter(is_followed) {
         let last = before.0.get(&object.name).filter(|last| is_last_good(last, object, &owners));
+        let in_force = in_force(object, &definition, last, &owners);
         let (entry, validity, reason, message) = match judge(object, &definition, last, &owners) {
             Ok(entry) => {
                 let versions = entry.converter.versions().join(", ");
-                let message = format!("{versions} of {}", entry.definition.name);
-                (Some(entry), Validity::Valid, "Compiled", message)
+                let mut message = format!("{versions} of {}", entry.definition.name);
+                if let Some(in_force) = &in_force {
+                    let generation = in_force.generation;
+                    message.push_str(&format!(
+                        "; generation {generation} is served until these rules have passed the gates of the webhook"
+                    ));
+                }
+                (Some(in_force.unwrap_or(entry)), Validity::Valid, "Compiled", message)
             }
-            Err((validity, reason, message)) => (last.cloned(), validity, reason, keeping(message, last)),
+            Err((validity, reason, message)) => {
+                let kept = in_force.or_else(|| last.cloned());
+                let message = keeping(message, kept.as_ref());
+                (kept, validity, reason, message)
+            }
         };
         verdicts.push(Verdict {
             name: object.name.clone(),
@@ -174,6 +193,13 @@ pub fn plan<'a>(
         });
         served.0.extend(entry.map(|entry| (object.name.clone(), entry)));
     }
+    let gone = before.0.iter().filter(|(name, _)| objects.iter().all(|object| object.name != **name));
+    let needed = gone.filter(|(_, entry)| {
+        let kind = (entry.converter.group(), entry.converter.kind());
+        let called = matches!(definition(kind.0, kind.1), Definition::Found(crd) if announced(crd).is_some());
+        called && !owners.contains_key(&kind)
+    });
+    served.0.extend(needed.map(|(name, entry)| (name.clone(), entry.clone())));
     (served, verdicts)
 }
 
@@ -202,6 +228,27 @@ fn judge<'a>(
         }
         _ => entry(object, rules, definition(kind.0, kind.1), last),
     }
+}
+
+/// What is served instead of changed rules that have not passed the gates of the webhook, while API servers call it.
+fn in_force<'a>(
+    object: &RulesObject,
+    definition: &impl Fn(&str, &str) -> Definition<'a>,
+    last: Option<&Entry>,
+    owners: &BTreeMap<(&str, &str), &str>,
+) -> Option<Entry> {
+    let (generation, rules) = object.in_force.as_ref().filter(|(passed, _)| *passed != object.generation)?;
+    let kind = (rules.spec.group.as_str(), rules.spec.kind.as_str());
+    let same_kind = object.rules.as_ref().map_or(true, |now| kind == (&*now.spec.group, &*now.spec.kind));
+    let is_owner = owners.get(&kind).is_none_or(|owner| *owner == object.name);
+    let Definition::Found(crd) = definition(kind.0, kind.1) else { return None };
+    if !same_kind || !is_owner || announced(crd).is_none() {
+        return None;
+    }
+    let passed = RulesObject { generation: *generation, ..object.clone() };
+    let entry = entry(&passed, rules, Definition::Found(crd), last).ok();
+    // The CRD may have changed since, together with the rules.
+    entry.or_else(|| last.filter(|last| last.generation == *generation).cloned())
 }
 
 fn keeping(mut message: String, last: Option<&Entry>) -> String {

@@ -104,6 +104,12 @@ pub fn every_replica_serves(
     }
 }
 
+/// Whether other live replicas serve rules of which a replica serves none: it was started after they were broken. They can
+/// answer, so it must not get requests. If nobody can, it does no harm.
+pub fn is_behind(status: &ConversionRulesStatus, name: &str, now: Timestamp) -> bool {
+    status.replicas.iter().any(|other| other.name != name && other.generation > 0 && age(other, now) < SILENT)
+}
+
 /// The entries after this replica has said what it serves. None if nothing needs to be written.
 pub fn report(
     entries: &[ServingReplica],
@@ -219,6 +225,20 @@ mod tests {
         assert_eq!(report(&entries, "c", (2, 5), at(1)).unwrap().len(), 3);
         // A clock that went back by much does not leave an entry in the future.
         assert_eq!(report(&entries, "a", (2, 5), at(-100)).unwrap()[0], entry("a", (2, 5), -100));
+    }
+
+    #[test]
+    fn a_replica_that_serves_nothing_is_behind_those_that_do() {
+        for (replicas, expected) in [
+            (vec![], false),
+            (vec![entry("own", (0, 0), 0)], false),
+            (vec![entry("own", (0, 0), 0), entry("a", (0, 0), 0)], false),
+            (vec![entry("own", (0, 0), 0), entry("a", (2, 5), 0)], true),
+            (vec![entry("a", (2, 5), -60)], false),
+        ] {
+            let status = ConversionRulesStatus { replicas, ..Default::default() };
+            assert_eq!(is_behind(&status, "own", at(0)), expected, "{status:?}");
+        }
     }
 
     #[test]

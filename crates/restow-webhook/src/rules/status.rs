@@ -46,6 +46,7 @@ pub(super) fn updated(
         observed_generation: Some(verdict.generation),
         conditions,
         replicas: replicas.unwrap_or_else(|| status.replicas.clone()),
+        in_force: status.in_force.clone(),
     })
 }
 

@@ -37,6 +37,7 @@ mod agreement;
 mod apiserver;
 mod audit;
 mod beliefs;
+mod changed_rules;
 mod cli;
 mod controller;
 mod conversion;

@@ -147,3 +147,17 @@ fn keys_are_not_shown() {
     let shown = format!("{kept:?}");
     assert!(!shown.contains("PRIVATE") && !shown.contains("BEGIN"), "{shown}");
 }
+
+#[test]
+fn a_secret_of_restow_that_lost_its_label_is_told_from_one_of_somebody_else() {
+    let mut secret = create("restow-system", "webhook", &after(Step::Create, None)).unwrap();
+    let unlabelled = |secret: &Secret| match read(secret, false).unwrap() {
+        Found::Foreign(foreign) => Some(foreign.unlabelled),
+        _ => None,
+    };
+    assert_eq!(unlabelled(&secret), None);
+    secret.metadata.labels = None;
+    assert_eq!(unlabelled(&secret), Some(true));
+    secret.data.as_mut().unwrap().remove(AUTHORITIES);
+    assert_eq!(unlabelled(&secret), Some(false));
+}

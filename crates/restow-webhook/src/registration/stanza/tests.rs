@@ -221,3 +221,30 @@ fn an_announcement_is_withdrawn_and_the_stanza_stays() {
     assert_eq!(withdraw(&crd(ours(Some(&old))), &endpoint()), None);
     assert_eq!(withdraw(&crd(json!({})), &endpoint()), None);
 }
+
+#[test]
+fn the_authority_before_stays_trusted_if_somebody_else_replaces_it() {
+    let (old, _) = bundles();
+    let (new, _) = bundles();
+    let now = Timestamp::UNIX_EPOCH;
+    let kept = |foreign| Bundle { pem: new.clone(), authorities: fingerprints(new.as_bytes()), foreign };
+    let crd = crd(ours(Some(&old)));
+    assert_eq!(trusted(&crd, &kept(false), now), new, "the Secret has all that count");
+    let both = trusted(&crd, &kept(true), now);
+    let expected = fingerprints(format!("{old}{new}").as_bytes());
+    assert_eq!(fingerprints(both.as_bytes()), expected);
+    let Change::Patch(patch) = update(&crd, &endpoint(), &both) else { panic!("nothing would be changed") };
+    let after = patched(&crd, &patch);
+    assert_eq!(trust(&after, &endpoint()).unwrap().authorities, expected);
+    assert_eq!(
+        update(&after, &endpoint(), &trusted(&after, &kept(true), now)),
+        Change::None,
+        "it is done once"
+    );
+    let late = now + jiff::SignedDuration::from_hours(24 * 400);
+    assert_eq!(
+        fingerprints(trusted(&after, &kept(true), late).as_bytes()),
+        fingerprints(new.as_bytes()),
+        "expired"
+    );
+}

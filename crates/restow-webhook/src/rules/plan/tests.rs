@@ -40,6 +40,7 @@ fn rules(name: &str, kind: &str, generation: i64, fits: bool) -> RulesObject {
         generation,
         created: 0,
         rules: serde_json::from_value(content).map_err(|error| error.to_string()),
+        in_force: None,
     }
 }
 
@@ -206,4 +207,63 @@ fn rules_for_crds_that_are_not_followed_are_left_to_other_webhooks() {
     let (served, said) = plan(&all, named, &Served::default());
     assert_eq!(verdicts(&said), [("w", "Compiled", (1, 1))], "nothing is said about the other one");
     assert_eq!(served.crds(), ["widgets.example.com"]);
+}
+
+#[test]
+fn changed_rules_are_served_only_after_they_have_passed_the_gates() {
+    let mut called = definition("Widget", 7);
+    called.metadata.annotations =
+        Some([(crate::announcement::ANNOUNCED.to_owned(), "here".to_owned())].into());
+    let passed = (3, rules("w", "Widget", 3, true).rules.unwrap());
+    let changed = |generation, fits| RulesObject {
+        in_force: Some(passed.clone()),
+        ..rules("w", "Widget", generation, fits)
+    };
+    // Also for a replica that was started after the change.
+    for (generation, fits, served) in [(3, true, 3), (4, true, 3), (4, false, 3)] {
+        let (_, said) = plan(&[changed(generation, fits)], found(&called), &Served::default());
+        let reason = if fits { "Compiled" } else { "DoesNotCompile" };
+        assert_eq!(verdicts(&said), [("w", reason, (served, 7))]);
+        assert_eq!(said[0].message.contains("generation 3"), generation != 3, "{}", said[0].message);
+    }
+    let unreadable = RulesObject { rules: Err("?".to_owned()), ..changed(4, true) };
+    let (_, said) = plan(&[unreadable], found(&called), &Served::default());
+    assert_eq!(verdicts(&said), [("w", "CannotBeRead", (3, 7))]);
+    // Nobody calls the webhook, or rules were never in force.
+    let uncalled = definition("Widget", 7);
+    let (_, said) = plan(&[changed(4, true)], found(&uncalled), &Served::default());
+    assert_eq!(verdicts(&said), [("w", "Compiled", (4, 7))]);
+    let (_, said) = plan(&[rules("w", "Widget", 4, true)], found(&called), &Served::default());
+    assert_eq!(verdicts(&said), [("w", "Compiled", (4, 7))]);
+}
+
+#[test]
+fn the_rules_in_force_stay_when_crd_and_rules_change_together() {
+    let mut called = definition("Widget", 7);
+    called.metadata.annotations =
+        Some([(crate::announcement::ANNOUNCED.to_owned(), "here".to_owned())].into());
+    let (before, _) = plan(&[rules("w", "Widget", 3, true)], found(&called), &Served::default());
+    // The rules that are in force do not fit the CRD any more, and the changed ones do.
+    let unfit = (3, rules("w", "Widget", 3, false).rules.unwrap());
+    let changed = RulesObject { in_force: Some(unfit), ..rules("w", "Widget", 4, true) };
+    let mut next = called.clone();
+    next.metadata.generation = Some(8);
+    let (_, said) = plan(std::slice::from_ref(&changed), found(&next), &before);
+    assert_eq!(verdicts(&said), [("w", "Compiled", (3, 7))], "until they have passed the gates");
+    let (_, said) = plan(&[changed], found(&next), &Served::default());
+    assert_eq!(verdicts(&said), [("w", "Compiled", (4, 8))], "a new replica has no other ones");
+}
+
+#[test]
+fn deleted_rules_are_served_while_api_servers_call_the_webhook() {
+    let mut called = definition("Widget", 7);
+    called.metadata.annotations =
+        Some([(crate::announcement::ANNOUNCED.to_owned(), "here".to_owned())].into());
+    let (before, _) = plan(&[rules("w", "Widget", 3, true)], found(&called), &Served::default());
+    let (served, said) = plan(&[], found(&called), &before);
+    assert_eq!((served.converters(&[]).kinds(), said.len()), (vec!["Widget.example.com".to_owned()], 0));
+    let (served, _) = plan(&[rules("new", "Widget", 1, true)], found(&called), &served);
+    assert_eq!(served.rules_for_crd("widgets.example.com"), Some("new"), "others take their place");
+    let uncalled = definition("Widget", 7);
+    assert!(plan(&[], found(&uncalled), &before).0.converters(&[]).kinds().is_empty());
 }

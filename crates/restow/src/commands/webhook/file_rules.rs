@@ -93,6 +93,7 @@ impl FileRules {
                 generation,
                 created: i64::try_from(place).unwrap_or(i64::MAX),
                 rules: serde_json::from_value(document.value).map_err(|error| error.to_string()),
+                in_force: None,
             })
             .collect();
         let find = |group: &str, kind: &str| {
