@@ -219,8 +219,10 @@ mod tests {
             let hangs = self.hangs;
             self.elsewhere.then(|| -> TryOn {
                 Arc::new(move |_| {
-                    while hangs {
-                        std::thread::park();
+                    if hangs {
+                        loop {
+                            std::thread::park();
+                        }
                     }
                     panic!("as asked")
                 })
