@@ -15,13 +15,12 @@ scenarios! {
     answers_of_a_load_balancer_prove_nothing,
     two_rejected_conversions_do_not_block_the_rest,
     a_field_manager_with_two_versions_keeps_all_fields,
+    managed_fields_that_need_the_webhook_are_not_moved,
     ; real:
     // It needs admission webhooks.
     a_denial_with_any_code_is_not_counted_as_done,
     // It writes past the API server.
     an_object_deleted_during_the_write_counts_as_gone,
-    // It needs server-side apply.
-    managed_fields_that_need_the_webhook_are_not_moved,
     // It needs writes into a namespace that is gone to fail.
     an_object_of_a_deleted_namespace_is_reported,
 }

@@ -17,7 +17,7 @@ scenarios! {
     install_grants_only_the_needed_permissions,
     // It names bindings, which the embedded server does not serve.
     incorrect_usage_of_install_is_explained,
-    // It needs server-side apply.
+    // It applies kinds that the embedded server does not serve, and needs pod security.
     the_printed_manifests_are_accepted,
 }
 

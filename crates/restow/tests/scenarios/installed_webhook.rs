@@ -10,9 +10,8 @@ use crate::support::{CRDS, Lab, Restow, name, patch, send, try_send, wait};
 use crate::webhook_pool::{Pool, Replica, Replicas, rotate};
 
 scenarios! {
-    ; real:
-    // The embedded server has no server-side apply.
     the_installed_webhook_has_all_permissions_it_needs_and_no_others,
+    ; real:
     // The embedded server serves neither Deployments nor PodDisruptionBudgets.
     the_printed_webhook_is_accepted,
 }

@@ -18,9 +18,8 @@ scenarios! {
     a_dry_run_writes_nothing_and_without_a_terminal_nobody_is_asked,
     a_managed_crd_is_changed_in_its_source,
     a_step_is_decided_again_if_the_crd_has_changed,
-    ; real:
-    // Behind a webhook, objects are rewritten with server-side apply.
     a_version_is_not_dropped_while_fields_are_owned_through_it_behind_a_webhook,
+    ; real:
     // Only kube-apiserver counts requests in its metrics.
     a_version_is_served_while_clients_request_it,
 }

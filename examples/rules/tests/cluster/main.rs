@@ -107,7 +107,8 @@ async fn prepare(client: &kube::Client, stop: &CancellationToken) -> JoinHandle<
     serving
 }
 
-// Only on a real kube-apiserver: objects whose field owners have to be converted are rewritten by server-side apply.
+// Only on a real kube-apiserver: in this process, the migration and the embedded server would share one stack, which is too
+// small for both in a debug build. examples/operator goes the same way on both, in processes of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_go_through_all_versions_and_back() {
     let Some(bench) = Bench::real("rules::pages_go_through_all_versions_and_back").await else { return };

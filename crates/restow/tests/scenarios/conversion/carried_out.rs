@@ -14,8 +14,6 @@ scenarios! {
     a_conversion_can_be_rolled_back,
     a_conversion_follows_the_migration_of_the_trigger,
     two_conversions_of_one_kind_take_turns,
-    ; real:
-    // `restow install --apply` needs server-side apply.
     the_installed_account_may_carry_out_a_conversion_and_nothing_else,
 }
 
@@ -25,7 +23,7 @@ async fn a_conversion_survives_ten_kills_of_its_controller(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
     let widgets = Widgets { plural: "tenfold" };
-    let (_webhook, names) = define_convertible(&lab, &cluster, &widgets).await;
+    let (_webhook, names) = define_convertible(&cluster, &widgets).await;
     create(&client, &widgets, objects, &[1, 2, 3]).await;
     let object = conversion("tenfold", &widgets, ("v1", "v2"), json!({"stopServing": true}));
     send(&client, "POST", CONVERSIONS, Some(&object)).await;
@@ -78,7 +76,7 @@ async fn a_conversion_can_be_rolled_back(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
     let widgets = Widgets { plural: "rollback" };
-    let (_webhook, names) = define_convertible(&lab, &cluster, &widgets).await;
+    let (_webhook, names) = define_convertible(&cluster, &widgets).await;
     create(&client, &widgets, OBJECTS, &[5]).await;
     for (name, old, new) in [("forth", "v1", "v2"), ("back", "v2", "v1"), ("forth-again", "v1", "v2")] {
         let object = conversion(name, &widgets, (old, new), json!({}));

@@ -76,24 +76,15 @@ pub(super) async fn webhook(cluster: &Cluster, keeps_colour: bool) -> Conversion
     ConversionWebhook::start(cluster, convert).await.unwrap()
 }
 
-/// Defines a kind that survives, and returns what an object's number is called in v1 and v2. A webhook renames it on the real
-/// server. The embedded one has no server-side apply, which objects need whose managedFields a webhook converts: there, v2 has
-/// one field more.
+/// Defines a kind that survives: a webhook renames a field. Returns what an object's number is called in v1 and v2.
 pub(super) async fn define_convertible(
-    lab: &Lab,
     cluster: &Cluster,
     widgets: &Widgets,
-) -> (Option<ConversionWebhook>, [&'static str; 2]) {
+) -> (ConversionWebhook, [&'static str; 2]) {
     let client = cluster.client(0).unwrap();
-    if let Lab::Real(_) = lab {
-        let webhook = webhook(cluster, true).await;
-        define(&client, widgets, &crd(widgets, renamed(), Some(webhook.conversion()))).await;
-        return (Some(webhook), ["size", "length"]);
-    }
-    let mut more = alike();
-    more["more"] = json!({"type": "boolean"});
-    define(&client, widgets, &crd(widgets, more, None)).await;
-    (None, ["size", "size"])
+    let webhook = webhook(cluster, true).await;
+    define(&client, widgets, &crd(widgets, renamed(), Some(webhook.conversion()))).await;
+    (webhook, ["size", "length"])
 }
 
 pub(super) async fn define(client: &kube::Client, widgets: &Widgets, crd: &Value) {

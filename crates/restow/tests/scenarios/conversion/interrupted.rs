@@ -15,8 +15,6 @@ scenarios! {
     an_object_written_between_the_check_and_the_change_is_checked_before_it_is_rewritten,
     a_schema_that_is_changed_in_the_middle_is_checked_before_more_is_rewritten,
     a_definition_that_is_deleted_and_made_again_is_left_alone,
-    ; real:
-    // Behind a webhook, objects are rewritten with server-side apply.
     a_webhook_that_is_down_for_a_while_costs_no_object,
 }
 
@@ -254,8 +252,7 @@ async fn a_webhook_that_is_down_for_a_while_costs_no_object(lab: Lab) {
     let cluster = lab.cluster(ClusterSpec::new()).await;
     let (client, restow) = prepared(&cluster).await;
     let widgets = Widgets { plural: "offline" };
-    let (webhook, names) = define_convertible(&lab, &cluster, &widgets).await;
-    let webhook = webhook.unwrap();
+    let (webhook, names) = define_convertible(&cluster, &widgets).await;
     create(&client, &widgets, OBJECTS, &[3]).await;
     webhook.down().await;
     let args = ["--controllers", WITHOUT_TRIGGER, "--qps", "60", "--page-size", "20"];
