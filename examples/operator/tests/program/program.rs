@@ -177,6 +177,12 @@ impl Program {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
+    /// Ends it with SIGKILL, in the middle of whatever it does.
+    pub(crate) async fn kill(mut self, pool: &Pool) {
+        pool.remove(self.port);
+        self.child.kill().await.unwrap();
+    }
+
     /// Ends it with SIGTERM, as a rolling update would.
     pub(crate) async fn end(mut self, pool: &Pool) {
         pool.remove(self.port);

@@ -19,6 +19,13 @@ async fn pages_go_through_all_versions_and_back_on_a_real_control_plane() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn another_replica_finishes_what_a_killed_leader_began() {
+    if let Some(bench) = Bench::real("operator::another_replica_finishes_what_a_killed_leader_began").await {
+        killed_leader(bench).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pages_go_through_all_versions_and_back_on_the_embedded_server() {
     through_all_versions_and_back(Bench::embedded().await).await;
 }
@@ -116,4 +123,44 @@ async fn refuses_a_page_without_a_title(bench: &Bench) {
         made.is_err_and(|error| error.to_string().contains("a page needs a title"))
     })
     .await;
+}
+
+async fn killed_leader(bench: Bench) {
+    const MANY: usize = 120;
+    let (client, pool) = (bench.client(), Pool::start().await);
+    let first = first_release(&bench, &pool, "v1beta1").await;
+    create(&client, 0..MANY).await;
+    // Slow, so that it is killed in the middle.
+    let gentle = ["--storage-version", "v1", "--pace", "gentle"];
+    let leader = Program::start(&bench, &pool, &gentle).await;
+    first.end(&pool).await;
+    leader.says("page_operator: leading").await;
+    let other = Program::start(&bench, &pool, &["--storage-version", "v1", "--pace", "fast"]).await;
+    let (done, mut rounds) = (AtomicBool::new(false), vec![0; PAGES]);
+    let releases = async {
+        wait("some pages to be rewritten", || async {
+            bench.stored_as().await.get("v1").is_some_and(|rewritten| *rewritten > PAGES + 20)
+        })
+        .await;
+        assert!(!other.has_logged("rewriting"), "{}", other.log());
+        let left = bench.stored_as().await["v1beta1"];
+        assert!(left > 0, "the leader had finished");
+        leader.kill(&pool).await;
+        migrated(&bench, "v1").await;
+        done.store(true, Ordering::SeqCst);
+        other
+    };
+    let ((), other) = futures::join!(load(&client, &mut rounds, &done), releases);
+    other.says("migrated and verified").await;
+    rounds.resize(MANY, 0);
+    check(&client, &bench.stored().await, "v1", &rounds).await;
+    let metrics = other.metrics(&bench).await;
+    for expected in [
+        "restow_remaining_objects{resource=\"pages.example.com\"} 0",
+        "restow_migrations_total{resource=\"pages.example.com\",result=\"succeeded\"} 1",
+        "restow_webhook_objects_total{group=\"example.com\",kind=\"Page\"",
+    ] {
+        assert!(metrics.contains(expected), "{expected}: {metrics}");
+    }
+    other.end(&pool).await;
 }

@@ -9,7 +9,7 @@ use restow_lab::{Cluster, ConversionWebhook, suite};
 use serde_json::{Value, json};
 
 use crate::controller::{self, is};
-use crate::support::{CRDS, Lab, Ran, Restow, Widgets, create_all, name, patch, send, try_send, wait};
+use crate::support::{CRDS, Ran, Restow, Widgets, create_all, name, patch, send, try_send, wait};
 
 /// The path of all Conversions.
 pub(super) const CONVERSIONS: &str = "/apis/restow.dev/v1alpha1/conversions";
