@@ -75,6 +75,9 @@ impl Bench {
     /// Creates widgets through v1, each with a spec.
     async fn create_with(&self, count: usize, spec: impl Fn(usize) -> Value) {
         let (api, kind) = self.widgets("v1");
+        // Its handlers follow the definition.
+        webhook::wait("widgets to be served", || async { api.list(&ListParams::default()).await.is_ok() })
+            .await;
         for number in 0..count {
             let widget =
                 DynamicObject::new(&format!("w-{number}"), &kind).data(json!({"spec": spec(number)}));

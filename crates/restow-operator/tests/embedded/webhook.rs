@@ -125,8 +125,9 @@ async fn crd(bench: &Bench) -> Value {
     json!(api.get_opt(NAME).await.unwrap())
 }
 
-async fn wait<F: Future<Output = bool>>(what: &str, mut is_true: impl FnMut() -> F) {
-    for _ in 0..1200 {
+/// Waits for something to become true, for five minutes at most: a machine that runs other tests too is slow.
+pub(crate) async fn wait<F: Future<Output = bool>>(what: &str, mut is_true: impl FnMut() -> F) {
+    for _ in 0..6000 {
         if is_true().await {
             return;
         }

@@ -13,6 +13,8 @@ use crate::certificates::CrdTrust;
 pub enum Gate {
     /// Nobody has unregistered the webhook.
     Wanted,
+    /// The CRD has several versions.
+    Needed,
     /// Nobody else's webhook converts the CRD.
     Unclaimed,
     /// Every live replica serves a converter for the CRD as it is now.
@@ -27,6 +29,7 @@ impl fmt::Display for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Wanted => "Unregistered",
+            Self::Needed => "OneVersion",
             Self::Unclaimed => "ConvertedByOthers",
             Self::Served => "NotServed",
             Self::Answers => "NoAnswer",

@@ -189,6 +189,10 @@ impl<G: ConverterGates> Registrar<G> {
                 );
                 Ok(CrdState::Waiting(Closed::new(Gate::Wanted, message)))
             }
+            Standing::Unconverted if crd.spec.versions.len() == 1 => {
+                let message = "the CRD has one version, so there is nothing to convert".to_owned();
+                Ok(CrdState::Waiting(Closed::new(Gate::Needed, message)))
+            }
             Standing::Unconverted => self.register(name, crd, bundle).await,
         };
         match state {
